@@ -1,0 +1,31 @@
+"""DeleteGroups (key 42), versions 0 to 2: groups without members go, with their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class DeleteGroups:
+    """The end of groups."""
+
+    KEY = 42
+    VERSIONS = (0, 2)
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
+        return m.DeleteGroupsResponse(
+            results=[
+                m.DeleteGroupsResponse.DeletableGroupResult(
+                    group_id=group_id, error_code=self._groups.delete_group(group_id)
+                )
+                for group_id in dict.fromkeys(request.groups_names)
+            ]
+        )

@@ -1,0 +1,46 @@
+"""DescribeCluster (key 60), versions 0 to 2: the brokers, the controller and the cluster's id (KIP-700).
+
+Version 1 names the kind of endpoint that is asked for; controllers have none of their own with ZooKeeper, so only
+brokers can be described (KIP-919). Version 2 can include fenced brokers, which exist only with KRaft.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+BROKERS = 1
+
+
+class DescribeCluster:
+    """The cluster without its topics."""
+
+    KEY = 60
+    VERSIONS = (0, 2)
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def handle(self, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
+        view = self._view
+        if call.version >= 1 and request.endpoint_type != BROKERS:
+            return m.DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message=f"endpoint type {request.endpoint_type} is not known here; 1 (brokers) is",
+            )
+        return m.DescribeClusterResponse(
+            cluster_id=view.cluster_id,
+            controller_id=view.controller_id,
+            brokers=[
+                m.DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
+                for broker, endpoint in view.live_brokers(call.listener)
+            ],
+        )

@@ -1,0 +1,96 @@
+"""DescribeConfigs (key 32), versions 0 to 4: what is set for a topic or a broker, and by whom.
+
+Version 1 brings sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.config import BrokerConfig
+from odradek.broker.config_types import ConfigEntry, Source
+from odradek.broker.controller import Controller
+from odradek.broker.machines.topics import name_problem
+from odradek.broker.topic_config import describe_topic
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+TOPIC: Final = 2
+BROKER: Final = 4
+Result = m.DescribeConfigsResponse.DescribeConfigsResult
+ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
+
+
+class DescribeConfigs:
+    """Configurations, as they are in force."""
+
+    KEY = 32
+    VERSIONS = (0, 4)
+
+    def __init__(self, config: BrokerConfig, view: ClusterView, controller: Controller) -> None:
+        self._config = config
+        self._view = view
+        self._controller = controller
+
+    def handle(self, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
+        return m.DescribeConfigsResponse(results=[self._describe(call, request, each) for each in request.resources])
+
+    def _describe(
+        self, call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequest.DescribeConfigsResource
+    ) -> m.DescribeConfigsResponse.DescribeConfigsResult:
+        result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        try:
+            entries = self._entries(resource.resource_type, resource.resource_name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            return result
+        wanted = resource.configuration_keys
+        result.configs = [
+            _entry(entry, call.version, request) for entry in entries if not wanted or entry.name in wanted
+        ]
+        return result
+
+    def _entries(self, kind: int, name: str) -> list[ConfigEntry]:
+        if kind == TOPIC:
+            problem = name_problem(name)
+            if problem is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            if name not in self._view.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+            return describe_topic(self._config, self._controller.topic_config(name))
+        if kind == BROKER:
+            if not name:
+                return self._config.describe_cluster_default()
+            if name != str(self._config.broker_id):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unexpected broker id, expected {self._config.broker_id} or empty string, but received {name}",
+                )
+            return self._config.describe_broker()
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
+
+
+def _entry(
+    entry: ConfigEntry, version: int, request: m.DescribeConfigsRequest
+) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
+    result = ResourceResult(name=entry.name, value=entry.value, read_only=entry.read_only, is_sensitive=entry.sensitive)
+    if version == 0:
+        result.is_default = entry.source is Source.DEFAULT_CONFIG
+        return result
+    result.config_source = entry.source
+    if request.include_synonyms:
+        result.synonyms = [
+            m.DescribeConfigsResponse.DescribeConfigsSynonym(
+                name=synonym.name, value=synonym.value, source=synonym.source
+            )
+            for synonym in entry.synonyms
+        ]
+    if version >= 3:
+        result.config_type = entry.type
+        if request.include_documentation:
+            result.documentation = entry.documentation
+    return result

@@ -1,0 +1,78 @@
+"""DescribeGroups (key 15), versions 0 to 6: the state and the members of groups.
+
+Version 3 adds what the caller may do (KIP-430), 4 the group instance id (KIP-345), 6 says GROUP_ID_NOT_FOUND where
+older versions show a group that is Dead (KIP-1043). What members said and were given is shown in a Stable group only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.machines.group_membership import Membership
+from odradek.broker.machines.group_requests import State
+from odradek.broker.machines.group_roster import Member
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+FIRST_VERSION_WITH_NOT_FOUND: Final = 6
+NOT_ASKED: Final = -(2**31)
+READ, DELETE, DESCRIBE = 3, 6, 8  # the numbers of Kafka's AclOperation
+ALL_OPERATIONS: Final = 1 << READ | 1 << DELETE | 1 << DESCRIBE
+"""What may be done to a group; without access control everyone may do all of it."""
+Described = m.DescribeGroupsResponse.DescribedGroup
+
+
+class DescribeGroups:
+    """Groups seen from outside."""
+
+    KEY = 15
+    VERSIONS = (0, 6)
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
+        described = [self._describe(group_id, call.version) for group_id in request.groups]
+        if request.include_authorized_operations:
+            for group in described:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = ALL_OPERATIONS
+        return m.DescribeGroupsResponse(groups=described)
+
+    def _describe(self, group_id: str, version: int) -> Described:
+        error, membership = self._groups.describe(group_id)
+        if error:
+            return Described(group_id=group_id, error_code=error, authorized_operations=NOT_ASKED)
+        if membership is not None:
+            return _described(group_id, membership)
+        dead = Described(group_id=group_id, group_state=State.DEAD.value)
+        if version >= FIRST_VERSION_WITH_NOT_FOUND:
+            dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            dead.error_message = f"Group {group_id} not found."
+        return dead
+
+
+def _described(group_id: str, membership: Membership) -> Described:
+    protocol = membership.protocol_name if membership.state is State.STABLE else None
+    return Described(
+        group_id=group_id,
+        group_state=membership.state.value,
+        protocol_type=membership.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[_member(member, protocol) for member in membership.roster],
+    )
+
+
+def _member(member: Member, protocol: str | None) -> m.DescribeGroupsResponse.DescribedGroupMember:
+    return m.DescribeGroupsResponse.DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.terms.instance_id,
+        client_id=member.terms.client_id,
+        client_host=member.terms.client_host,
+        member_metadata=member.metadata(protocol) if protocol is not None else b"",
+        member_assignment=member.assignment if protocol is not None else b"",
+    )

@@ -1,0 +1,65 @@
+"""FindCoordinator (key 10), versions 0 to 6: which broker coordinates a group or a transactional id.
+
+Version 1 adds the kind of key (transactions) and an error text, version 4 many keys in one request (KIP-699), version 5
+an error code for transactions (KIP-890) and version 6 share groups (KIP-932), which are not served here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+FIRST_VERSION_WITH_MANY_KEYS: Final = 4
+Found = tuple[ErrorCode, int, str, int, str | None]
+"""Error code, node id, host, port, and a text that explains an error."""
+
+
+class CoordinatorLookup(Protocol):
+    """Who knows which broker leads the partition that a key belongs to, and creates the topic when it is missing."""
+
+    def coordinator(self, kind: int, key: str, listener: str) -> Found:
+        """The coordinator of a group (kind 0) or of a transactional id (kind 1), as reached through a listener."""
+        ...
+
+
+class FindCoordinator:
+    """The way to a coordinator."""
+
+    KEY = 10
+    VERSIONS = (0, 6)
+
+    def __init__(self, lookup: CoordinatorLookup) -> None:
+        self._lookup = lookup
+
+    def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+        if call.version < FIRST_VERSION_WITH_MANY_KEYS:
+            error, node_id, host, port, message = self._find(call, request.key_type, request.key)
+            return m.FindCoordinatorResponse(
+                error_code=error,
+                # Kafka says NONE where all is well, and so do clients' logs.
+                error_message=message or error.name,
+                node_id=node_id,
+                host=host,
+                port=port,
+            )
+        return m.FindCoordinatorResponse(
+            coordinators=[self._coordinator(call, request.key_type, key) for key in request.coordinator_keys]
+        )
+
+    def _coordinator(self, call: Call, kind: int, key: str) -> m.FindCoordinatorResponse.Coordinator:
+        error, node_id, host, port, message = self._find(call, kind, key)
+        return m.FindCoordinatorResponse.Coordinator(
+            key=key, error_code=error, error_message=message, node_id=node_id, host=host, port=port
+        )
+
+    def _find(self, call: Call, kind: int, key: str) -> Found:
+        if kind not in (GROUP, TRANSACTION):
+            return ErrorCode.INVALID_REQUEST, -1, "", -1, f"coordinators of type {kind} are not served; 0 or 1 are"
+        return self._lookup.coordinator(kind, key, call.listener)

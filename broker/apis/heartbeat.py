@@ -1,0 +1,31 @@
+"""Heartbeat (key 12), versions 0 to 4: a member says that it lives, and learns of a rebalance.
+
+Version 3 adds the group instance id (KIP-345).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class Heartbeat:
+    """The sign of life of a member."""
+
+    KEY = 12
+    VERSIONS = (0, 4)
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
+        return m.HeartbeatResponse(
+            error_code=self._groups.heartbeat(
+                request.group_id, request.member_id, request.group_instance_id, request.generation_id
+            )
+        )

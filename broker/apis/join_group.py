@@ -1,0 +1,73 @@
+"""JoinGroup (key 11), versions 0 to 9: a member wants into the next generation of its group.
+
+Version 1 adds the rebalance timeout (KIP-62), 4 asks newcomers to come again with the id they are given (KIP-394), 5
+the group instance id (KIP-345), 7 the protocol type in the answer (KIP-559), 8 the reason, and 9 lets a returning
+static leader skip the assignment (KIP-814). The answer comes when all members have joined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.coordinator import Answer, GroupCoordinator
+from odradek.broker.machines.group_requests import JoinRequest, JoinResult, Terms
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+FIRST_VERSION_THAT_REQUIRES_IDS: Final = 4
+FIRST_VERSION_WITHOUT_PROTOCOL: Final = 7
+FIRST_VERSION_TO_SKIP_ASSIGNMENT: Final = 9
+
+
+class JoinGroup:
+    """Entry into a group."""
+
+    KEY = 11
+    VERSIONS = (0, 9)
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse | None:
+        terms = Terms(
+            instance_id=request.group_instance_id,
+            client_id=call.client_id or "",
+            client_host=call.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if call.version else request.session_timeout_ms,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        )
+        join = JoinRequest(
+            request.member_id,
+            request.protocol_type,
+            terms,
+            id_required=call.version >= FIRST_VERSION_THAT_REQUIRES_IDS and request.group_instance_id is None,
+            may_skip_assignment=call.version >= FIRST_VERSION_TO_SKIP_ASSIGNMENT,
+        )
+        answer = Answer(call, _response)
+        self._groups.join(request.group_id, join, answer)
+        response: m.JoinGroupResponse | None = answer.response()
+        return response
+
+
+def _response(call: Call, result: JoinResult) -> m.JoinGroupResponse:
+    protocol_name = result.protocol_name
+    if protocol_name is None and call.version < FIRST_VERSION_WITHOUT_PROTOCOL:
+        protocol_name = ""
+    return m.JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol_name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            m.JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=instance_id, metadata=metadata
+            )
+            for member_id, instance_id, metadata in result.members
+        ],
+    )

@@ -1,0 +1,40 @@
+"""LeaveGroup (key 13), versions 0 to 5: members go, or are removed.
+
+Version 3 takes several members, each by its id, its group instance id or both (KIP-345); 5 adds a reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+FIRST_VERSION_WITH_MANY: Final = 3
+
+
+class LeaveGroup:
+    """The way out of a group."""
+
+    KEY = 13
+    VERSIONS = (0, 5)
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
+        if call.version < FIRST_VERSION_WITH_MANY:
+            error, codes = self._groups.leave(request.group_id, [(request.member_id, None)])
+            return m.LeaveGroupResponse(error_code=error or codes[0])
+        leavers = [(member.member_id, member.group_instance_id) for member in request.members]
+        error, codes = self._groups.leave(request.group_id, leavers)
+        return m.LeaveGroupResponse(
+            error_code=error,
+            members=[
+                m.LeaveGroupResponse.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+                for (member_id, instance_id), code in zip(leavers, codes, strict=False)
+            ],
+        )

@@ -1,0 +1,114 @@
+"""ListOffsets (key 2), versions 0 to 11: which offset stands at a time, or at an end of the log.
+
+Special times: -1 the end (the high watermark, or the last stable offset with read_committed), -2 the start, -3 the
+record with the largest timestamp (KIP-734), -4 the start of what is on local disk, -5 the end of what tiered storage
+holds (KIP-405, KIP-1005) and -6 the start of what it has yet to take: without tiered storage -4 is the start, -5 and
+-6 have no answer. Version 0 returns a list of offsets, 4 the leader epoch, 2 isolation levels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.machines.partition import UNKNOWN_OFFSET
+from odradek.broker.replica import Replica, Replicas
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+LOWEST_VERSION_OF: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+NO_TIMESTAMP: Final = -1
+CONSUMER: Final = -1
+DEBUGGING_CONSUMER: Final = -2
+
+Found = tuple[int, int, int]
+"""(offset, timestamp in ms, leader epoch); -1 for what is not known."""
+NOTHING: Final[Found] = (UNKNOWN_OFFSET, NO_TIMESTAMP, -1)
+PartitionResponse = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+class ListOffsets:
+    """Offsets by time."""
+
+    KEY = 2
+    VERSIONS = (0, 11)
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+        counts = Counter(
+            (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+        )
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                answer = PartitionResponse(partition_index=partition.partition_index)
+                answers.append(answer)
+                try:
+                    if counts[topic.name, partition.partition_index] > 1:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+                    self._fill(call, request, topic.name, partition, answer)
+                except KafkaError as error:
+                    answer.error_code = error.code
+            topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        return m.ListOffsetsResponse(topics=topics)
+
+    def _fill(
+        self,
+        call: Call,
+        request: m.ListOffsetsRequest,
+        name: str,
+        partition: m.ListOffsetsRequest.ListOffsetsPartition,
+        answer: m.ListOffsetsResponse.ListOffsetsPartitionResponse,
+    ) -> None:
+        replica = self._replicas.get(name, partition.partition_index)
+        if replica is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if request.replica_id == DEBUGGING_CONSUMER:
+            replica.machine.check_epoch(partition.current_leader_epoch)
+        else:
+            replica.machine.check_leader(partition.current_leader_epoch)
+        if request.replica_id == CONSUMER:
+            upper = replica.readable_end(request.isolation_level)
+        else:
+            upper = replica.log.end_offset
+        if call.version < LOWEST_VERSION_OF.get(partition.timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        offset, timestamp, epoch = find(replica, partition.timestamp, upper)
+        if call.version == 0:
+            answer.old_style_offsets = [offset] if offset >= 0 and partition.max_num_offsets > 0 else []
+            return
+        answer.offset, answer.timestamp = offset, timestamp
+        if offset >= 0:
+            answer.leader_epoch = epoch
+
+
+def find(replica: Replica, timestamp: int, upper: int) -> Found:
+    """The offset at `timestamp` (ms, or one of the special ones) below `upper`.
+
+    Raises KafkaError with UNSUPPORTED_VERSION for a special time that is not known.
+    """
+    log = replica.log
+    if timestamp == LATEST:
+        return upper, NO_TIMESTAMP, replica.machine.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.start_offset, NO_TIMESTAMP, log.epochs.epoch_at(log.start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING
+    if timestamp < MAX_TIMESTAMP:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is not a special time")
+    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp, end_offset=upper)
+    if found is None or found[0] >= upper:
+        return NOTHING
+    return found

@@ -1,0 +1,104 @@
+"""OffsetCommit (key 8), versions 0 to 10: where the consumers of a group are.
+
+Version 1 brings generation and member id, and for itself alone a time for each commit; 2 to 4 a retention in place of
+that; 6 the leader epoch (KIP-320), 7 the group instance id (KIP-345), 10 topic ids for names (KIP-516). Version 0 was
+made for offsets in the registry; here its commits join all others, as those of a consumer that manages itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.coordinator import Answer, GroupCoordinator
+from odradek.broker.machines.offsets import NO_EXPIRY, CommitRequest, Committed, Partition
+from odradek.broker.waiting import Clock
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+NO_TIME: Final = -1
+PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
+
+
+class OffsetCommit:
+    """Offsets into a group."""
+
+    KEY = 8
+    VERSIONS = (0, 10)
+
+    def __init__(self, groups: GroupCoordinator, view: ClusterView, clock: Clock) -> None:
+        self._groups = groups
+        self._view = view
+        self._clock = clock
+
+    def handle(self, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | None:
+        commit = _Commit(self._clock.now_ms(), request.retention_time_ms)
+        for topic in request.topics:
+            name: str | None = topic.name
+            if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                name = self._view.name_of(topic.topic_id)
+            commit.add(topic, name, self._partition_count(name))
+        if not commit.entries:
+            return commit.response(call, [])
+        sender = CommitRequest(
+            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, commit.entries
+        )
+        answer = Answer(call, commit.response)
+        self._groups.commit(request.group_id, sender, answer)
+        response: m.OffsetCommitResponse | None = answer.response()
+        return response
+
+    def _partition_count(self, name: str | None) -> int:
+        topic = self._view.topics.get(name) if name is not None else None
+        return len(topic.partitions) if topic is not None else 0
+
+
+class _Commit:
+    """One request on its way: what goes to the group, and the response in the order of the request."""
+
+    __slots__ = ("_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
+
+    def __init__(self, now_ms: int, retention_ms: int) -> None:
+        self._now_ms = now_ms
+        self._retention_ms = retention_ms
+        self._topics: list[m.OffsetCommitResponse.OffsetCommitResponseTopic] = []
+        self._awaiting: list[PartitionResponse] = []
+        self.entries: list[tuple[Partition, Committed]] = []
+
+    def add(
+        self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, name: str | None, partition_count: int
+    ) -> None:
+        """Take in one topic of the request; `name` is None when its id is not known."""
+        refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        expire_ms = NO_EXPIRY if self._retention_ms == NO_TIME else self._now_ms + self._retention_ms
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            answer = PartitionResponse(partition_index=index, error_code=refusal)
+            answers.append(answer)
+            if name is None or not 0 <= index < partition_count:
+                continue
+            committed = Committed(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+                self._now_ms if partition.commit_timestamp == NO_TIME else partition.commit_timestamp,
+                expire_ms,
+            )
+            self.entries.append(((name, index), committed))
+            self._awaiting.append(answer)
+        self._topics.append(
+            m.OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=answers
+            )
+        )
+
+    def response(self, _: Call, codes: list[ErrorCode]) -> m.OffsetCommitResponse:
+        """The response, given the codes of the entries."""
+        for answer, code in zip(self._awaiting, codes, strict=True):
+            answer.error_code = code
+        return m.OffsetCommitResponse(topics=self._topics)

@@ -1,0 +1,48 @@
+"""OffsetDelete (key 47), version 0: forget offsets of topics that no member of the group consumes (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.machines.offsets import Partition
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.OffsetDeleteResponse
+
+
+class OffsetDelete:
+    """Offsets that are no longer wanted."""
+
+    KEY = 47
+    VERSIONS = (0, 0)
+
+    def __init__(self, groups: GroupCoordinator, view: ClusterView) -> None:
+        self._groups = groups
+        self._view = view
+
+    def handle(self, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
+        topics: list[Response.OffsetDeleteResponseTopic] = []
+        wanted: list[tuple[Partition, Response.OffsetDeleteResponsePartition]] = []
+        for topic in request.topics:
+            known = topic.name in self._view.topics
+            answers = [
+                Response.OffsetDeleteResponsePartition(
+                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                for each in topic.partitions
+            ]
+            topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+            if known:
+                wanted += [((topic.name, answer.partition_index), answer) for answer in answers]
+        error, codes = self._groups.delete_offsets(request.group_id, [partition for partition, _ in wanted])
+        if error:
+            return Response(error_code=error)
+        for (_, answer), code in zip(wanted, codes, strict=True):
+            answer.error_code = code
+        return Response(topics=topics)

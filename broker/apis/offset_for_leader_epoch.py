@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch (key 23), versions 0 to 4: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+
+A consumer that learns of a new leader asks whether the records it has read still stand, a follower where it has to
+truncate. The answer is the largest epoch not above the one asked for, and the offset at which it ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.replica import Replicas
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+EpochEnd = m.OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+class OffsetForLeaderEpoch:
+    """The ends of leader epochs."""
+
+    KEY = 23
+    VERSIONS = (0, 4)
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def handle(self, call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            ends = []
+            for wanted in topic.partitions:
+                end = EpochEnd(partition=wanted.partition)
+                ends.append(end)
+                replica = self._replicas.get(topic.topic, wanted.partition)
+                try:
+                    if replica is None:
+                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    replica.machine.check_leader(wanted.current_leader_epoch)
+                    end.leader_epoch, end.end_offset = replica.log.epochs.end_offset(
+                        wanted.leader_epoch, replica.log.end_offset
+                    )
+                except KafkaError as error:
+                    end.error_code = error.code
+            topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
+        return m.OffsetForLeaderEpochResponse(topics=topics)

@@ -1,0 +1,171 @@
+"""Produce (key 0), versions 0 to 13: append batches and acknowledge them.
+
+acks=0 gets no answer; when such a write is refused the connection is closed, which is the only way to tell the
+client (Kafka does the same). acks=1 is answered when the leader has appended (and flushed, where the topic asks for
+it), acks=all when all in-sync replicas have. Version 8 adds the errors of single records, 10 the current leader in
+an answer of the wrong broker (KIP-951), 13 topic ids.
+
+Versions 0 to 2 carry message sets of magic 0 and 1, which are not taken yet: UNSUPPORTED_FOR_MESSAGE_FORMAT.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.replica import Replica, Replicas
+from odradek.broker.waiting import Clock, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.batch import InvalidRecords, check_produce_shape
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+TOPIC_IDS_FROM = 13
+NO_ERROR = ErrorCode.NONE
+PartitionResponse = m.ProduceResponse.PartitionProduceResponse
+TopicResponse = m.ProduceResponse.TopicProduceResponse
+
+
+class Produce:
+    """Writes of clients."""
+
+    KEY = 0
+    VERSIONS = (0, 13)
+
+    def __init__(self, replicas: Replicas, view: ClusterView, clock: Clock, timers: Timers) -> None:
+        self._replicas = replicas
+        self._view = view
+        self._clock = clock
+        self._timers = timers
+
+    def handle(self, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
+        acks = request.acks
+        version = call.version
+        now_ms = self._clock.now_ms()
+        waiting: list[tuple[PartitionResponse, Replica, int]] = []
+        failed = False
+        topics = []
+        for topic in request.topic_data:
+            name = topic.name if version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
+            partitions = []
+            for data in topic.partition_data:
+                answer = PartitionResponse(index=data.index)
+                partitions.append(answer)
+                try:
+                    replica = self._replica(name, data.index, acks)
+                    end_offset = self._append(replica, data.records, acks, now_ms, version, answer)
+                    settled = replica.settled(end_offset, acks)
+                    if settled is None:
+                        waiting.append((answer, replica, end_offset))
+                    elif settled is not NO_ERROR:
+                        answer.error_code = settled
+                except KafkaError as error:
+                    failed = True
+                    self._refuse(answer, error, name, data.index)
+            topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
+        if acks == 0:
+            call.no_reply = True
+            if failed:
+                call.connection.refuse("acks=0", "a write with acks=0 was refused")
+            return None
+        response = m.ProduceResponse(responses=topics)
+        if waiting:
+            ProduceWait(call, response, waiting, acks).start(
+                self._timers, self._clock.monotonic_ms() + max(0, request.timeout_ms)
+            )
+            return None
+        return response
+
+    def _replica(self, name: str | None, index: int, acks: int) -> Replica:
+        if acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        replica = self._replicas.get(name, index)
+        if replica is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not on this broker")
+        return replica
+
+    @staticmethod
+    def _append(
+        replica: Replica, records: memoryview | None, acks: int, now_ms: int, version: int, answer: PartitionResponse
+    ) -> int:
+        """Append, and fill in the answer. Returns the end offset whose durability the acknowledgement stands for."""
+        if records is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
+        try:
+            check_produce_shape(records, version)
+            appended = replica.produce(records, acks, now_ms)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        answer.base_offset = appended.first_offset
+        answer.log_append_time_ms = appended.log_append_time_ms
+        answer.log_start_offset = appended.start_offset
+        return appended.last_offset + 1
+
+    def _refuse(self, answer: PartitionResponse, error: KafkaError, name: str | None, index: int) -> None:
+        answer.error_code = error.code
+        answer.base_offset = -1
+        answer.error_message = error.message or None
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [
+                m.ProduceResponse.BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+                for batch_index, message in error.record_errors
+            ]
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and name is not None:
+            replica = self._replicas.get(name, index)
+            if replica is not None:
+                answer.current_leader = m.ProduceResponse.LeaderIdAndEpoch(
+                    leader_id=replica.machine.leader_id, leader_epoch=replica.machine.leader_epoch
+                )
+
+
+class ProduceWait:
+    """A write that waits for its followers or its fsync."""
+
+    __slots__ = ("_acks", "_call", "_response", "_timer", "_waiting")
+
+    def __init__(
+        self,
+        call: Call,
+        response: m.ProduceResponse,
+        waiting: list[tuple[PartitionResponse, Replica, int]],
+        acks: int,
+    ) -> None:
+        self._call = call
+        self._response = response
+        self._waiting = waiting
+        self._acks = acks
+
+    def start(self, timers: Timers, deadline_ms: int) -> None:
+        """Begin to wait; what is not settled at the deadline is answered REQUEST_TIMED_OUT."""
+        self._timer = timers.at(deadline_ms, self._time_out)
+        for _, replica, _ in self._waiting:
+            replica.watch(self)
+
+    def wake(self, replica: Replica) -> None:
+        left = []
+        for entry in self._waiting:
+            answer, waited, end_offset = entry
+            settled = waited.settled(end_offset, self._acks) if waited is replica else None
+            if settled is None:
+                left.append(entry)
+            else:
+                answer.error_code = settled
+        if len(left) == len(self._waiting):
+            return
+        self._waiting = left
+        if all(waited is not replica for _, waited, _ in left):
+            replica.unwatch(self)
+        if not left:
+            self._timer.cancel()
+            self._call.reply(self._response)
+
+    def _time_out(self) -> None:
+        for answer, replica, _ in self._waiting:
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+            replica.unwatch(self)
+        self._waiting = []
+        self._call.reply(self._response)

@@ -1,0 +1,54 @@
+"""SyncGroup (key 14), versions 0 to 5: the leader hands in the assignment, every member fetches its part.
+
+Version 3 adds the group instance id (KIP-345), 5 the protocol type and name, which are then required (KIP-559). The
+answer comes when the assignment is durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.coordinator import Answer, GroupCoordinator
+from odradek.broker.machines.group_requests import SyncRequest, SyncResult
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+FIRST_VERSION_WITH_PROTOCOL: Final = 5
+
+
+class SyncGroup:
+    """The assignment of a generation."""
+
+    KEY = 14
+    VERSIONS = (0, 5)
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse | None:
+        if call.version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+            return m.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        sync = SyncRequest(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            request.protocol_type,
+            request.protocol_name,
+            {each.member_id: each.assignment for each in request.assignments},
+        )
+        answer = Answer(call, _response)
+        self._groups.sync(request.group_id, sync, answer)
+        response: m.SyncGroupResponse | None = answer.response()
+        return response
+
+
+def _response(_: Call, result: SyncResult) -> m.SyncGroupResponse:
+    return m.SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )

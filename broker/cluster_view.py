@@ -1,0 +1,97 @@
+"""The snapshot that Metadata, DescribeCluster and FindCoordinator answer from.
+
+It holds what the cluster looks like to clients: the live brokers, the topics with their ids, and for each partition
+its leader, epoch and replicas. The controller replaces entries; handlers only read. Nothing here is authoritative:
+the registry is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NO_LEADER = -1
+
+
+class Endpoint(NamedTuple):
+    """Where one listener of a broker is reached."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class BrokerView(NamedTuple):
+    """A live broker."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of that listener, None when the broker does not have it."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition as the controller last announced it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+
+
+class TopicView(NamedTuple):
+    """One topic; `topic_id` is 16 bytes, partitions stand in the order of their index."""
+
+    name: str
+    topic_id: bytes
+    internal: bool
+    partitions: tuple[PartitionView, ...]
+
+
+class ClusterView:
+    """The brokers and topics as this broker knows them."""
+
+    __slots__ = ("_by_id", "brokers", "cluster_id", "controller_id", "topics")
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.brokers: dict[int, BrokerView] = {}
+        self.topics: dict[str, TopicView] = {}
+        self._by_id: dict[bytes, str] = {}
+
+    def __iter__(self) -> Iterator[TopicView]:
+        return iter(self.topics.values())
+
+    def put_topics(self, topics: Iterable[TopicView]) -> None:
+        """Add topics, or replace them by what they are now."""
+        for topic in topics:
+            self.topics[topic.name] = topic
+            self._by_id[topic.topic_id] = topic.name
+
+    def remove_topic(self, name: str) -> None:
+        """The topic has been deleted."""
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self._by_id.pop(topic.topic_id, None)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic with this id (16 bytes)."""
+        return self._by_id.get(topic_id)
+
+    def id_of(self, name: str) -> bytes:
+        """The id of a topic, zeros when it is not known."""
+        topic = self.topics.get(name)
+        return topic.topic_id if topic is not None else bytes(16)
+
+    def live_brokers(self, listener: str) -> list[tuple[BrokerView, Endpoint]]:
+        """The brokers that can be reached through a listener, by id, with where."""
+        found = ((broker, broker.endpoint(listener)) for _, broker in sorted(self.brokers.items()))
+        return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]

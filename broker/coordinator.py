@@ -1,0 +1,442 @@
+"""The coordinator of groups: the shell around the machines of every group that this broker looks after.
+
+A group belongs to one partition of `__consumer_offsets`, and the broker that leads this partition coordinates it. The
+shell finds the group, feeds it requests, timers and the outcomes of appends, and carries out the effects. It decides
+nothing but what lies before a group exists: whether this broker is the right one, has read the partition yet, and
+whether a group may come into being. Facts of Kafka's GroupCoordinator and GroupMetadataManager.
+
+Nothing here waits: a request that cannot be answered yet stands in its group as a token, and the token is called with
+the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from odradek.broker.machines.effects import Append, CancelTimer, Effect, KeyValue, Now, Reply, SetTimer, TimerName
+from odradek.broker.machines.group import Group
+from odradek.broker.machines.group_loading import Loader
+from odradek.broker.machines.group_membership import Membership
+from odradek.broker.machines.group_requests import (
+    UNKNOWN_MEMBER_ID,
+    JoinRequest,
+    JoinResult,
+    State,
+    SyncRequest,
+    SyncResult,
+)
+from odradek.broker.machines.group_settings import GroupSettings
+from odradek.broker.machines.offsets import CommitRequest, FetchedOffset, Partition
+from odradek.broker.waiting import Clock, Timer, Timers
+from odradek.protocol.batch import Header, Record
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+__all__ = ["Answer", "GroupCoordinator", "GroupSettings", "OffsetsLog", "partition_for"]
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+RECORDS_AT_A_TIME: Final = 1000
+"""How many records a load reads before it lets the loop go on: some ten milliseconds."""
+
+
+class OffsetsLog(Protocol):
+    """The partitions of `__consumer_offsets` that this broker leads."""
+
+    def append(self, partition: int, records: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
+        """Append one batch with acks=all; call `done` when it is durable on the in-sync replicas, or has failed."""
+        ...
+
+    def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
+        """Every record of a partition in order, each with the header of its batch."""
+        ...
+
+
+class Answer(Generic[Result]):
+    """The answer of a request, whether it comes during the call or later.
+
+    A handler hands it over as the token of the request and then returns `response()`: the response when it is already
+    there, otherwise None, and the answer goes out through `Call.reply` once it comes.
+    """
+
+    __slots__ = ("_call", "_deferred", "_response", "_translate")
+
+    def __init__(self, call: Call, translate: Callable[[Call, Result], Any]) -> None:
+        self._call = call
+        self._translate = translate
+        self._deferred = False
+        self._response: Any = None
+
+    def __call__(self, result: Result) -> None:
+        response = self._translate(self._call, result)
+        if self._deferred:
+            self._call.reply(response)
+        else:
+            self._response = response
+
+    def response(self) -> Any:
+        """The response if there is one; from now on it is sent when it comes."""
+        self._deferred = True
+        return self._response
+
+
+class _Load:
+    """A partition that is being read."""
+
+    __slots__ = ("done", "loader", "records", "timer")
+
+    def __init__(self, records: Iterator[tuple[Header, Record]], done: Callable[[], None] | None) -> None:
+        self.records = records
+        self.loader = Loader()
+        self.done = done
+        self.timer: Timer | None = None
+
+
+class GroupCoordinator:
+    """The groups of the partitions that this broker leads."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        clock: Clock,
+        timers: Timers,
+        fresh_id: Callable[[], str],
+        offsets_log: OffsetsLog,
+    ) -> None:
+        """`fresh_id` returns a text unlike any before, a random UUID as a rule; member ids end in it."""
+        self._settings = settings
+        self._clock = clock
+        self._set_timer = timers.at
+        self._fresh_id = fresh_id
+        self._log = offsets_log
+        self._groups: dict[int, dict[str, Group]] = {}
+        self._loading: dict[int, _Load] = {}
+        self._unreadable: dict[int, None] = {}
+        self._timers: dict[tuple[str, TimerName], Timer] = {}
+        self._cleanup: Timer | None = None
+        self._effects: deque[tuple[Group, Effect]] = deque()
+        self._performing = False
+
+    # --- which groups are here ---
+
+    def start(self) -> None:
+        """Look for expired offsets from time to time, `offsets.retention.check.interval.ms` apart."""
+        self._arm_cleanup()
+
+    def close(self) -> None:
+        """Send everyone who waits elsewhere; no timer stays."""
+        if self._cleanup is not None:
+            self._cleanup.cancel()
+            self._cleanup = None
+        for partition in [*self._groups, *self._loading]:
+            self.unload(partition)
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` to which a group belongs."""
+        return partition_for(group_id, self._settings.offsets_topic_num_partitions)
+
+    def load(self, partition: int, done: Callable[[], None] | None = None) -> None:
+        """This broker now leads a partition: read it and serve its groups; `done` is called when that is so.
+
+        A partition that cannot be read to its end is not served, rather than served with offsets missing.
+        """
+        self._unreadable.pop(partition, None)
+        if partition in self._groups or partition in self._loading:
+            return
+        self._loading[partition] = _Load(self._log.read_all(partition), done)
+        self._load_more(partition)
+
+    def unload(self, partition: int) -> None:
+        """This broker no longer leads a partition."""
+        self._unreadable.pop(partition, None)
+        load = self._loading.pop(partition, None)
+        if load is not None and load.timer is not None:
+            load.timer.cancel()
+        now = self._now()
+        for group in self._groups.pop(partition, {}).values():
+            self._perform(group, group.membership.unload(now))
+
+    def _load_more(self, partition: int) -> None:
+        load = self._loading[partition]
+        load.timer = None
+        try:
+            for _ in range(RECORDS_AT_A_TIME):
+                found = next(load.records, None)
+                if found is None:
+                    self._loaded(partition, load)
+                    return
+                self._feed(partition, load.loader, *found)
+        except (KafkaError, ProtocolError, OSError):
+            log.exception("__consumer_offsets-%d cannot be read; its groups are not served", partition)
+            del self._loading[partition]
+            self._unreadable[partition] = None
+            return
+        load.timer = self._set_timer(self._clock.monotonic_ms(), partial(self._load_more, partition))
+
+    def _feed(self, partition: int, loader: Loader, header: Header, record: Record) -> None:
+        try:
+            loader.feed(header, record)
+        except ProtocolError as error:
+            log.warning("__consumer_offsets-%d offset %d is passed over: %s", partition, record.offset, error)
+
+    def _loaded(self, partition: int, load: _Load) -> None:
+        now = self._now()
+        groups = {group.group_id: group for group in load.loader.groups(self._settings, now)}
+        del self._loading[partition]
+        self._groups[partition] = groups
+        for group in list(groups.values()):
+            self._perform(group, group.membership.loaded(now))
+        if load.done is not None:
+            load.done()
+
+    def _check(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """Whether this broker answers for a group."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        partition = self.partition_of(group_id)
+        if partition in self._groups:
+            return ErrorCode.NONE
+        if partition in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if partition in self._unreadable else ErrorCode.NOT_COORDINATOR
+
+    def _find(self, group_id: str) -> Group | None:
+        return self._groups[self.partition_of(group_id)].get(group_id)
+
+    def _create(self, group_id: str) -> Group:
+        group = Group(group_id, self._settings, self._now())
+        self._groups[self.partition_of(group_id)][group_id] = group
+        return group
+
+    # --- membership ---
+
+    def join(self, group_id: str, request: JoinRequest, answer: Callable[[JoinResult], None]) -> None:
+        """JoinGroup."""
+        error = self._check(group_id)
+        settings, timeout_ms = self._settings, request.terms.session_timeout_ms
+        if error:
+            answer(JoinResult(error, request.member_id))
+            return
+        if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
+            answer(JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+            return
+        group = self._find(group_id)
+        if group is None:
+            if request.member_id != UNKNOWN_MEMBER_ID:
+                answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+            group = self._create(group_id)
+        self._perform(group, group.membership.join(answer, request, self._fresh_id(), self._now()))
+
+    def sync(self, group_id: str, request: SyncRequest, answer: Callable[[SyncResult], None]) -> None:
+        """SyncGroup."""
+        error = self._check(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # The rebalance is lost with the old coordinator; this sends the member back to its join, and old
+            # clients do not know the other code.
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        group = self._find(group_id) if not error else None
+        if group is None:
+            answer(SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        self._perform(group, group.membership.sync(answer, request, self._now()))
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Heartbeat."""
+        error = self._check(group_id)
+        if error:
+            # Whoever beats while the group is being read is taken at its word.
+            return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
+        group = self._find(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error, effects = group.membership.heartbeat(member_id, instance_id, generation, self._now())
+        self._perform(group, effects)
+        return error
+
+    def leave(self, group_id: str, leavers: Iterable[tuple[str, str | None]]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """LeaveGroup: (member id, instance id) of each; one code for all and one for each."""
+        error = self._check(group_id)
+        if error:
+            return error, []
+        group = self._find(group_id)
+        if group is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in leavers]
+        codes = []
+        for member_id, instance_id in leavers:
+            code, effects = group.membership.leave(member_id, instance_id, self._now())
+            self._perform(group, effects)
+            codes.append(code)
+        return ErrorCode.NONE, codes
+
+    # --- offsets ---
+
+    def commit(self, group_id: str, request: CommitRequest, answer: Callable[[list[ErrorCode]], None]) -> None:
+        """OffsetCommit: answered with one code for each entry."""
+        error = self._check(group_id, may_be_empty=True)
+        group = self._find(group_id) if not error else None
+        if group is None and not error:
+            if request.generation < 0:
+                group = self._create(group_id)  # a consumer that only keeps its offsets here
+            else:
+                error = ErrorCode.ILLEGAL_GENERATION
+        if group is None:
+            answer([error] * len(request.entries))
+            return
+        self._perform(group, group.commit(answer, request, self._now()))
+
+    def fetch(
+        self, group_id: str, partitions: list[Partition] | None, *, require_stable: bool
+    ) -> tuple[ErrorCode, list[FetchedOffset]]:
+        """OffsetFetch of these partitions, or of all that have an offset."""
+        error = self._check(group_id, may_be_empty=True)
+        if error:
+            return error, []
+        group = self._find(group_id)
+        if group is None:
+            return ErrorCode.NONE, [FetchedOffset(partition, None) for partition in partitions or ()]
+        return ErrorCode.NONE, group.offsets.fetch(partitions, require_stable)
+
+    def delete_offsets(self, group_id: str, partitions: list[Partition]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """OffsetDelete: one code for all, and when that is NONE one for each partition."""
+        error = self._check(group_id)
+        group = self._find(group_id) if not error else None
+        if group is None:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND, []
+        try:
+            codes, effects = group.delete_offsets(partitions, self._now())
+        except KafkaError as refused:
+            return refused.code, []
+        self._perform(group, effects)
+        self._forget_if_dead(group)
+        return ErrorCode.NONE, codes
+
+    def forget_partitions(self, partitions: list[Partition]) -> None:
+        """These topic partitions have been deleted; so are the offsets that any group here has of them."""
+        self._for_all(lambda group, now: group.forget(partitions, now))
+
+    # --- administration ---
+
+    def describe(self, group_id: str) -> tuple[ErrorCode, Membership | None]:
+        """DescribeGroups: the members of a group, None when there is no such group."""
+        error = self._check(group_id, may_be_empty=True)
+        group = self._find(group_id) if not error else None
+        return error, group.membership if group is not None else None
+
+    def list_groups(self, states: Iterable[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, State]]]:
+        """ListGroups: (id, protocol type, state) of the groups in these states (any case; none given: all)."""
+        wanted = {state.lower() for state in states}
+        found = [
+            (group.group_id, group.membership.protocol_type or "", group.membership.state)
+            for groups in self._groups.values()
+            for group in groups.values()
+            if not wanted or group.membership.state.value.lower() in wanted
+        ]
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE, found
+
+    def delete_group(self, group_id: str) -> ErrorCode:
+        """DeleteGroups, for one of them."""
+        error = self._check(group_id, may_be_empty=True)
+        group = self._find(group_id) if not error else None
+        if group is None:
+            return error or ErrorCode.GROUP_ID_NOT_FOUND
+        error, effects = group.delete(self._now())
+        self._perform(group, effects)
+        self._forget_if_dead(group)
+        return error
+
+    # --- what the machines ask for ---
+
+    def _perform(self, group: Group, effects: list[Effect]) -> None:
+        """Carry out effects in order. Those that follow from an append that is durable at once come after the rest."""
+        self._effects.extend((group, effect) for effect in effects)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._carry_out(*self._effects.popleft())
+        finally:
+            self._performing = False
+
+    def _carry_out(self, group: Group, effect: Effect) -> None:
+        match effect:
+            case Append(records, token):
+                self._append(group, records, token)
+            case Reply(token, answer):
+                try:
+                    token(answer)
+                except Exception:  # one request that cannot be answered must not keep the others waiting
+                    log.exception("an answer of group %s could not be given", group.group_id)
+            case SetTimer(name, deadline_ms):
+                self._cancel_timer(group, name)
+                fire = partial(self._fire, group, name)
+                self._timers[group.group_id, name] = self._set_timer(deadline_ms, fire)
+            case CancelTimer(name):
+                self._cancel_timer(group, name)
+
+    def _append(self, group: Group, records: list[KeyValue], token: Any) -> None:
+        done = partial(self._appended, group, token)
+        try:
+            self._log.append(self.partition_of(group.group_id), records, done)
+        except KafkaError as error:
+            done(error.code)
+
+    def _appended(self, group: Group, token: Any, error: ErrorCode) -> None:
+        if error:
+            log.warning("group %s: appending to __consumer_offsets failed: %s", group.group_id, error.name)
+        if token is not None:
+            self._perform(group, group.appended(token, error, self._now()))
+
+    def _fire(self, group: Group, name: TimerName) -> None:
+        self._timers.pop((group.group_id, name), None)
+        self._perform(group, group.membership.timer(name, self._now()))
+
+    def _cancel_timer(self, group: Group, name: TimerName) -> None:
+        timer = self._timers.pop((group.group_id, name), None)
+        if timer is not None:
+            timer.cancel()
+
+    def _arm_cleanup(self) -> None:
+        interval_ms = self._settings.offsets_retention_check_interval_ms
+        self._cleanup = self._set_timer(self._clock.monotonic_ms() + interval_ms, self._clean)
+
+    def _clean(self) -> None:
+        self._for_all(Group.expire)
+        self._arm_cleanup()
+
+    def _for_all(self, event: Callable[[Group, Now], list[Effect]]) -> None:
+        now = self._now()
+        for group in [group for groups in self._groups.values() for group in groups.values()]:
+            self._perform(group, event(group, now))
+            self._forget_if_dead(group)
+
+    def _forget_if_dead(self, group: Group) -> None:
+        if group.is_dead:
+            self._groups.get(self.partition_of(group.group_id), {}).pop(group.group_id, None)
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+
+
+@lru_cache(maxsize=4096)
+def partition_for(key: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` or `__transaction_state` for a group or transactional id.
+
+    Java's String.hashCode over UTF-16 units, made positive as Kafka's Utils.abs does it, modulo the count.
+    """
+    units = key.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for index in range(0, len(units), 2):
+        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = 0x100000000 - code
+    return 0 if code == 0x80000000 else code % partition_count

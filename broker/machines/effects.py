@@ -1,0 +1,55 @@
+"""What machines ask for: the vocabulary between a machine, which decides, and its shell, which does.
+
+A machine takes an event and the time, changes its own state and returns effects; the shell carries them out in the
+order given and feeds their outcomes back as further events. An effect is plain data, so a simulation can look at it,
+delay it or lose it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+TimerName = tuple[str, ...]
+KeyValue = tuple[bytes, bytes | None]
+"""A record for one of Kafka's own compacted topics; a value of None is a tombstone."""
+
+
+class Now(NamedTuple):
+    """One reading of both clocks: milliseconds since 1970 for what is written down, and the clock of deadlines."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Append(NamedTuple):
+    """Append these records as one batch to the machine's partition, with acks=all.
+
+    When the outcome is known the shell hands `token` back with the error code. Nothing that depends on the records
+    being durable leaves the machine before that. A token of None says that nobody waits for the outcome.
+    """
+
+    records: list[KeyValue]
+    token: Any
+
+
+class Reply(NamedTuple):
+    """Answer the request that came with `token`; every token gets exactly one."""
+
+    token: Any
+    answer: Any
+
+
+class SetTimer(NamedTuple):
+    """Send the machine the event `name` once the monotonic clock reads `deadline_ms`; replaces a timer of that name."""
+
+    name: TimerName
+    deadline_ms: int
+
+
+class CancelTimer(NamedTuple):
+    """The event `name` is no longer wanted."""
+
+    name: TimerName
+
+
+Effect = Append | Reply | SetTimer | CancelTimer

@@ -1,0 +1,220 @@
+"""Fetch sessions: a consumer or follower names its partitions once, and after that only what changed (KIP-227).
+
+A session remembers, for each partition that a client follows, what it asked for and what it was last told. The
+request then carries only differences, and so does the answer: a partition is left out when there is nothing new to
+say about it. The number of sessions is bounded (`max.incremental.fetch.session.cache.slots`, 1000); a full cache
+gives up a session that has been idle for two minutes, or one that holds fewer partitions than the new one would.
+Kafka's classes are `FetchSession` and `FetchManager`.
+
+    | session id | epoch | meaning                                                        |
+    |------------|-------|----------------------------------------------------------------|
+    | any        | -1    | a full fetch without a session; a session of that id ends      |
+    | any        | 0     | a full fetch; a session of that id ends and a new one is made  |
+    | known      | next  | an incremental fetch                                           |
+    | known      | other | INVALID_FETCH_SESSION_EPOCH                                    |
+    | unknown    | > 0   | FETCH_SESSION_ID_NOT_FOUND                                     |
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+NO_SESSION = 0
+EVICTION_MS = 120_000
+MAX_INT32 = 2**31 - 1
+
+
+class FetchPartition:
+    """What a client asked for in one partition, and what it was last told. Offsets and bytes."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, partition: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.log_start_offset = -1
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+
+    @property
+    def key(self) -> tuple[str | bytes, int]:
+        """What names the partition in a request: the topic's name, or its id from version 13 on."""
+        return (self.topic or self.topic_id, self.partition)
+
+    def must_tell(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether an incremental answer has to name this partition. What is told is remembered."""
+        tell = (
+            size > 0
+            or error is not ErrorCode.NONE
+            or high_watermark != self.told_high_watermark
+            or log_start_offset != self.told_log_start_offset
+        )
+        if error is not ErrorCode.NONE:
+            # After an error the next answer has to name the partition again, whatever it says.
+            self.told_high_watermark = -1
+        elif tell:
+            self.told_high_watermark = high_watermark
+            self.told_log_start_offset = log_start_offset
+        return tell
+
+
+class FetchSession:
+    """The partitions of one client, in the order in which they take their turn."""
+
+    __slots__ = ("epoch", "partitions", "privileged", "session_id", "used_ms", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+        self.used_ms = now_ms
+        self.partitions: OrderedDict[tuple[str | bytes, int], FetchPartition] = OrderedDict()
+
+    def update(self, changed: Iterable[FetchPartition], forgotten: Iterable[tuple[str | bytes, int]]) -> None:
+        """Take over what an incremental request says."""
+        partitions = self.partitions
+        for new in changed:
+            old = partitions.get(new.key)
+            if old is not None:
+                new.told_high_watermark = old.told_high_watermark
+                new.told_log_start_offset = old.told_log_start_offset
+            partitions[new.key] = new
+        for key in forgotten:
+            partitions.pop(key, None)
+
+    def served(self, keys: Iterable[tuple[str | bytes, int]]) -> None:
+        """These partitions had records; the others go first next time, so that none starves."""
+        for key in keys:
+            if key in self.partitions:
+                self.partitions.move_to_end(key)
+
+
+class FetchContext:
+    """How one request is to be answered: with all its partitions, or only with the differences of a session."""
+
+    __slots__ = ("incremental", "partitions", "session")
+
+    def __init__(
+        self, partitions: Iterable[FetchPartition], session: FetchSession | None = None, *, incremental: bool = False
+    ) -> None:
+        self.partitions = list(partitions)
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        """The session that the answer names; 0 for none."""
+        return self.session.session_id if self.session is not None else NO_SESSION
+
+
+class FetchSessions:
+    """All sessions of a broker."""
+
+    __slots__ = ("_new_id", "_sessions", "_slots", "evictions")
+
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        """`slots` is the largest number of sessions; `new_id()` draws a random int32 above 0."""
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._sessions.values())
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        partitions: list[FetchPartition],
+        forgotten: list[tuple[str | bytes, int]],
+        *,
+        privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """Place a request in its session.
+
+        Raises KafkaError with FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+        FETCH_SESSION_TOPIC_ID_ERROR (a session began with names and goes on with ids, or the other way).
+        """
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            session = None
+            if epoch == INITIAL_EPOCH and partitions:
+                session = self._admit(len(partitions), privileged=privileged, ids=uses_topic_ids, now_ms=now_ms)
+                if session is not None:
+                    session.update(partitions, ())
+            return FetchContext(partitions, session)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session_id} is not known here")
+        if epoch != session.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {session_id} is at epoch {session.epoch}, the request says {epoch}",
+            )
+        if uses_topic_ids != session.uses_topic_ids:
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+                f"fetch session {session_id} began with the other kind of topic key",
+            )
+        session.update(partitions, forgotten)
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        if not session.partitions:
+            del self._sessions[session_id]
+            return FetchContext(())
+        session.epoch = 1 if epoch == MAX_INT32 else epoch + 1
+        return FetchContext(session.partitions.values(), session, incremental=True)
+
+    def _admit(self, size: int, *, privileged: bool, ids: bool, now_ms: int) -> FetchSession | None:
+        if len(self._sessions) >= self._slots and not self._make_room(size, privileged=privileged, now_ms=now_ms):
+            return None
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = FetchSession(session_id, privileged=privileged, uses_topic_ids=ids, now_ms=now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, size: int, *, privileged: bool, now_ms: int) -> bool:
+        """Give up the session idle longest if it is stale, else a smaller or less privileged one (as Kafka does)."""
+        if not self._sessions:
+            return False
+        victim = next(iter(self._sessions.values()))
+        if now_ms - victim.used_ms <= EVICTION_MS:
+            candidates = [s for s in self._sessions.values() if privileged or not s.privileged]
+            if not candidates:
+                return False
+            victim = min(candidates, key=lambda s: (s.privileged, len(s.partitions)))
+            if victim.privileged == privileged and len(victim.partitions) >= size:
+                return False
+        del self._sessions[victim.session_id]
+        self.evictions += 1
+        return True

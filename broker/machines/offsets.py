@@ -1,0 +1,208 @@
+"""The committed offsets of one group: staged, durable, transactional, expired.
+
+An offset is staged when its record is appended and becomes visible when that record is durable. Two commits of one
+partition may be under way at once, and offsets that belong to a transaction become visible only with its marker, so
+each commit carries its place in the order of the log, and a later place wins whatever comes back first (Kafka's
+CommitRecordMetadataAndOffset). A partition with a commit under way, plain or transactional, is unstable (KIP-447) and
+does not expire (KAFKA-13636).
+
+Expiry follows KIP-211:
+
+| group                                  | an offset expires when its retention has passed since |
+|----------------------------------------|--------------------------------------------------------|
+| Empty, was once a group with members   | the group became empty (or the commit, where unknown)   |
+| Stable, consumers                      | the commit, and no member subscribes to the topic        |
+| never had members (simple consumer)    | the commit                                               |
+| anything else                          | never                                                    |
+
+A commit of versions 2 to 4 may bring its own retention, which is then written down as the time of its expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from odradek.protocol.errors import ErrorCode
+
+NO_EPOCH = -1
+NO_EXPIRY = -1
+NO_OFFSET = -1
+
+Partition = tuple[str, int]
+"""Topic name and partition index."""
+
+
+class Committed(NamedTuple):
+    """What a consumer committed. Times are milliseconds since 1970; `expire_ms` of -1 leaves expiry to the broker."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = NO_EXPIRY
+
+
+class CommitRequest(NamedTuple):
+    """An OffsetCommit request; a generation of -1 and no member id is a consumer that manages itself."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    entries: list[tuple[Partition, Committed]]
+
+
+class FetchedOffset(NamedTuple):
+    """The answer for one partition; `committed` is None when there is nothing, or nothing that may be said."""
+
+    partition: Partition
+    committed: Committed | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class Stage(NamedTuple):
+    """Commits whose records have been appended and are not yet durable; `producer_id` is None outside transactions."""
+
+    order: int
+    entries: list[tuple[Partition, Committed]]
+    producer_id: int | None = None
+
+
+class Offsets:
+    """The offsets of one group."""
+
+    __slots__ = ("_by_producer", "_committed", "_order", "_staged")
+
+    def __init__(self) -> None:
+        self._order = 0
+        self._committed: dict[Partition, tuple[int, Committed]] = {}
+        self._staged: dict[Partition, int] = {}
+        # producer id -> partition -> (order, commit, whether its record is durable)
+        self._by_producer: dict[int, dict[Partition, tuple[int, Committed, bool]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything is committed or about to be."""
+        return bool(self._committed or self._staged or self._by_producer)
+
+    def get(self, partition: Partition) -> Committed | None:
+        """The durable commit of a partition."""
+        found = self._committed.get(partition)
+        return found[1] if found is not None else None
+
+    def items(self) -> list[tuple[Partition, Committed]]:
+        """Every durable commit."""
+        return [(partition, committed) for partition, (_, committed) in self._committed.items()]
+
+    def stage(self, entries: list[tuple[Partition, Committed]], producer_id: int | None = None) -> Stage:
+        """These commits are being appended; hand the stage to `finish` when the outcome is known."""
+        self._order += 1
+        if producer_id is None:
+            for partition, _ in entries:
+                self._staged[partition] = self._order
+        else:
+            transaction = self._by_producer.setdefault(producer_id, {})
+            for partition, committed in entries:
+                transaction[partition] = (self._order, committed, False)
+        return Stage(self._order, entries, producer_id)
+
+    def finish(self, stage: Stage, durable: bool) -> None:
+        """The records of a stage are durable, or were refused."""
+        if stage.producer_id is not None:
+            self._finish_transactional(stage, durable)
+            return
+        for partition, committed in stage.entries:
+            staged = self._staged.get(partition)
+            if staged is None:
+                continue  # removed meanwhile, with its topic
+            if durable:
+                self._apply(partition, committed, stage.order)
+            if staged == stage.order:
+                del self._staged[partition]
+
+    def replay(self, partition: Partition, committed: Committed | None, producer_id: int | None = None) -> None:
+        """Apply one record of the log; None is a tombstone. The same code as for a commit that has become durable."""
+        if committed is not None:
+            self.finish(self.stage([(partition, committed)], producer_id), durable=True)
+        elif producer_id is None:
+            self._committed.pop(partition, None)
+        else:
+            self._by_producer.get(producer_id, {}).pop(partition, None)
+
+    def complete(self, producer_id: int, commit: bool) -> None:
+        """The marker that ends a producer's transaction is in the log."""
+        for partition, (order, committed, durable) in self._by_producer.pop(producer_id, {}).items():
+            if commit and durable:
+                self._apply(partition, committed, order)
+
+    def fetch(self, partitions: Iterable[Partition] | None, require_stable: bool) -> list[FetchedOffset]:
+        """The commits of these partitions, None for all that have one."""
+        wanted = list(self._committed) if partitions is None else partitions
+        return [
+            FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if require_stable and self.is_unstable(partition)
+            else FetchedOffset(partition, self.get(partition))
+            for partition in wanted
+        ]
+
+    def is_unstable(self, partition: Partition) -> bool:
+        """Whether a commit of this partition is under way, so that the durable one may soon be out of date."""
+        return partition in self._staged or any(partition in each for each in self._by_producer.values())
+
+    def remove(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
+        """Forget these partitions (None: all), with what is under way.
+
+        Returns those of which a record is or may come to be in the log, which need a tombstone.
+        """
+        removed = []
+        for partition in [*self._committed, *self._staged] if partitions is None else partitions:
+            staged = self._staged.pop(partition, None)
+            for transaction in self._by_producer.values():
+                transaction.pop(partition, None)
+            if self._committed.pop(partition, None) is not None or staged is not None:
+                removed.append(partition)
+        return removed
+
+    def expire(
+        self, now_ms: int, retention_ms: int, base_ms: int | None, keep: Callable[[str], bool] | None = None
+    ) -> list[Partition]:
+        """Forget what has outlived its retention, counted from `base_ms` (None: from each commit). Returns what went.
+
+        Topics for which `keep` holds are spared.
+        """
+        expired = [
+            partition
+            for partition, (_, committed) in self._committed.items()
+            if not self.is_unstable(partition)
+            and (keep is None or not keep(partition[0]))
+            and (
+                now_ms >= committed.expire_ms
+                if committed.expire_ms != NO_EXPIRY
+                else now_ms - (committed.commit_ms if base_ms is None else base_ms) >= retention_ms
+            )
+        ]
+        return self.remove(expired)
+
+    def _apply(self, partition: Partition, committed: Committed, order: int) -> None:
+        current = self._committed.get(partition)
+        if current is None or current[0] < order:
+            self._committed[partition] = (order, committed)
+
+    def _finish_transactional(self, stage: Stage, durable: bool) -> None:
+        assert stage.producer_id is not None
+        transaction = self._by_producer.get(stage.producer_id)
+        if transaction is None:
+            return
+        for partition, committed in stage.entries:
+            pending = transaction.get(partition)
+            if pending is None or pending[0] != stage.order:
+                continue
+            if durable:
+                transaction[partition] = (stage.order, committed, True)
+            else:
+                del transaction[partition]
+        if not transaction:
+            del self._by_producer[stage.producer_id]

@@ -1,0 +1,105 @@
+"""The rules for making a topic: names, counts and where replicas go.
+
+Kafka's classes are `Topic` (names), `AdminZkClient` (checks) and `AdminUtils` (placement). All functions are pure;
+what is random in placement comes in as an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+GROUP_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
+MAX_NAME_LENGTH = 249
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+Assignment = dict[int, tuple[int, ...]]
+"""Partition index to the ids of its brokers, the preferred leader first."""
+
+
+def is_internal(name: str) -> bool:
+    """Whether Kafka keeps its own state in the topic of this name."""
+    return name in INTERNAL_TOPICS
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with a topic name, None when nothing is."""
+    if not name:
+        return "the topic name is empty"
+    if name in (".", ".."):
+        return f"the topic name cannot be {name!r}"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"the topic name has {len(name)} characters, {MAX_NAME_LENGTH} are possible: {name[:40]}…"
+    if LEGAL_NAME.fullmatch(name) is None:
+        return f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def collision(name: str, existing: Iterable[str]) -> str | None:
+    """A topic whose name differs only by '.' against '_', which metrics cannot tell apart."""
+    flat = name.replace(".", "_")
+    return next((other for other in existing if other != name and other.replace(".", "_") == flat), None)
+
+
+def place(
+    partitions: int, replication_factor: int, brokers: Sequence[int], *, first: int = 0, shift: int = 0
+) -> Assignment:
+    """Spread replicas over brokers without racks, as Kafka's AdminUtils does.
+
+    `first` is where the first leader goes and `shift` how far the second replica starts from it; both are random in
+    use. Raises KafkaError with INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+    """
+    if partitions <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {partitions}; it must be larger than 0"
+        )
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the replication factor is {replication_factor}; it must be larger than 0",
+        )
+    count = len(brokers)
+    if replication_factor > count:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {replication_factor} larger than available brokers: {count}.",
+        )
+    assignment: Assignment = {}
+    for partition in range(partitions):
+        if partition > 0 and partition % count == 0:
+            shift += 1
+        leader = (partition + first) % count
+        replicas = [brokers[leader]]
+        for replica in range(replication_factor - 1):
+            distance = 1 + (shift + replica) % (count - 1)
+            replicas.append(brokers[(leader + distance) % count])
+        assignment[partition] = tuple(replicas)
+    return assignment
+
+
+def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Iterable[int]) -> None:
+    """Check an assignment that a client made by hand; raises KafkaError with INVALID_REPLICA_ASSIGNMENT."""
+
+    def refuse(text: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+    known = frozenset(brokers)
+    if sorted(assignment) != list(range(len(assignment))):
+        raise refuse(f"partitions must be numbered 0 to {len(assignment) - 1} without a gap, not {sorted(assignment)}")
+    factors = {len(replicas) for replicas in assignment.values()}
+    if factors == {0} or 0 in factors:
+        raise refuse("every partition needs at least one replica")
+    if len(factors) > 1:
+        raise refuse(f"all partitions need the same number of replicas, not {sorted(factors)}")
+    for partition, replicas in assignment.items():
+        if len(set(replicas)) != len(replicas):
+            raise refuse(f"partition {partition} names a broker twice: {list(replicas)}")
+        unknown = sorted(set(replicas) - known)
+        if unknown:
+            raise refuse(
+                f"partition {partition} names brokers that are not there: {unknown}; there are {sorted(known)}"
+            )

@@ -1,0 +1,324 @@
+"""The registry in the broker's own process: the tree and its journal. The default; one broker, nothing else to start.
+
+A write changes the tree at once and is answered when the journal has it on disk. Reads see the tree as it is and are
+answered when everything they may have seen is on disk, so nobody ever learns of a write that a crash could take back.
+Writes that arrive while the disk is busy go there together in the next write and sync.
+
+The tree lives and dies with the process, and so do the sessions: those that a stopped process left in the journal are
+ended at the next start. If the journal cannot be written, every call from then on raises ConnectionLossError, for the
+tree in memory is ahead of the disk; the listeners hear SUSPENDED, and nothing but a restart helps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+
+from odradek.broker.registry.interface import (
+    ANY_VERSION,
+    ConnectionLossError,
+    Create,
+    Created,
+    Delete,
+    Event,
+    Operation,
+    OperationResult,
+    SessionExpiredError,
+    SessionState,
+    Set,
+    Stat,
+    Watcher,
+)
+from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Disk, Journal
+from odradek.broker.registry.transactions import encode_snapshot
+from odradek.broker.registry.tree import Committed, Transaction, Tree, Watches
+
+DEFAULT_SESSION_TIMEOUT_MS = 18_000
+"""Kafka's zookeeper.session.timeout.ms."""
+
+Background = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a call that blocks on the disk; returns when it has returned."""
+
+
+class _Batch:
+    """What goes to disk in one write, and what is told when it is there: watches that fired and sessions that ended."""
+
+    __slots__ = ("durable", "ended", "fired", "transactions")
+
+    def __init__(self) -> None:
+        self.transactions: list[Transaction] = []
+        self.fired: list[tuple[int, Watcher, Event]] = []
+        self.ended: list[Callable[[], None]] = []
+        self.durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class EmbeddedEnsemble:
+    """The tree, its journal and its sessions: what a ZooKeeper ensemble is to its clients."""
+
+    __slots__ = (
+        "_background",
+        "_batch",
+        "_failure",
+        "_flusher",
+        "_journal",
+        "_last_session_id",
+        "_listeners",
+        "_now_ms",
+        "_tree",
+        "_watches",
+        "_writing",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        *,
+        now_ms: Callable[[], int],
+        background: Background = asyncio.to_thread,
+        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+    ) -> None:
+        """Load the tree from `folder`, which is created where it is missing. `now_ms` is the wall clock.
+
+        Blocks on the disk for as long as the journal is large, a few milliseconds for one broker's.
+        Raises JournalInUseError, DamagedJournalError, OSError.
+        """
+        self._now_ms = now_ms
+        self._background = background
+        self._journal = Journal(disk, folder, snapshot_bytes=snapshot_bytes)
+        self._tree = self._load()
+        self._watches: Watches[Watcher] = Watches()
+        self._listeners: dict[int, Callable[[SessionState], None]] = {}
+        self._last_session_id = 0
+        self._batch: _Batch | None = None
+        self._writing: _Batch | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._failure: str | None = None
+
+    def _load(self) -> Tree:
+        try:
+            tree = self._journal.load()
+            now_ms = self._now_ms()
+            orphans = [tree.close_session(session_id, now_ms).transaction for session_id in tree.sessions]
+            if orphans:
+                self._journal.write(orphans)
+        except BaseException:
+            self._journal.close()
+            raise
+        return tree
+
+    async def connect(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedRegistry:
+        """Begin a session. It ends by `close` or `expire`; nothing in this process times it out."""
+        session_id = self._new_session_id()
+        registry = EmbeddedRegistry(self, session_id)
+        self.commit(lambda tree, now_ms: tree.open_session(session_id, timeout_ms, now_ms))
+        self._listeners[session_id] = registry.change_state
+        await self.settle()
+        return registry
+
+    async def expire(self, session_id: int) -> None:
+        """End a session as if its owner had been silent for too long. One that is over is left alone."""
+        if session_id in self._listeners:
+            await self.end_session(session_id, SessionState.EXPIRED)
+
+    async def close(self) -> None:
+        """Wait for the disk and give the files back. Sessions that are still open end at the next start."""
+        with contextlib.suppress(ConnectionLossError):
+            await self.settle()
+        if self._flusher is not None:
+            await self._flusher
+        self._failure = self._failure or "the registry is closed"
+        self._journal.close()
+
+    # What a session calls
+
+    def commit(self, write: Callable[[Tree, int], Committed]) -> Committed:
+        """Change the tree. Raises what `write` raises, and ConnectionLossError; `settle` waits until it is durable."""
+        self.check()
+        committed = write(self._tree, self._now_ms())
+        batch = self._open_batch()
+        batch.transactions.append(committed.transaction)
+        batch.fired += self._watches.fire(committed.events)
+        return committed
+
+    def look(self) -> tuple[Tree, Watches[Watcher]]:
+        """The tree to read and the watches to set; `settle` before answering. Raises ConnectionLossError."""
+        self.check()
+        return self._tree, self._watches
+
+    def check(self) -> None:
+        """Raise ConnectionLossError once the journal has failed or is closed."""
+        if self._failure is not None:
+            raise ConnectionLossError(detail=self._failure)
+
+    async def settle(self) -> None:
+        """Return when everything the tree shows now is durable. Raises ConnectionLossError if it never will be."""
+        batch = self._batch or self._writing
+        if batch is not None:
+            await asyncio.shield(batch.durable)
+
+    async def end_session(self, session_id: int, state: SessionState) -> None:
+        """Close a session in the tree; its listener hears of `state`."""
+        self.commit(lambda tree, now_ms: tree.close_session(session_id, now_ms))
+        self._watches.forget(session_id)
+        listener = self._listeners.pop(session_id)
+        self._open_batch().ended.append(functools.partial(listener, state))
+        await self.settle()
+
+    # The way to the disk
+
+    def _open_batch(self) -> _Batch:
+        if self._batch is None:
+            self._batch = _Batch()
+            if self._flusher is None:
+                self._flusher = asyncio.get_running_loop().create_task(self._flush(), name="registry journal")
+        return self._batch
+
+    async def _flush(self) -> None:
+        try:
+            while (batch := self._batch) is not None:
+                self._batch, self._writing = None, batch
+                await self._background(functools.partial(self._journal.write, batch.transactions))
+                self._writing = None
+                self._tell(batch)
+                if self._journal.is_snapshot_due():
+                    content, zxid = encode_snapshot(self._tree), self._tree.zxid
+                    await self._background(functools.partial(self._journal.snapshot, content, zxid))
+        except OSError as error:
+            self._fail(f"the journal of the registry cannot be written: {error}")
+        except BaseException:
+            self._fail("the registry was stopped amid a write")
+            raise
+        finally:
+            self._flusher = None
+
+    def _tell(self, batch: _Batch) -> None:
+        # The loop runs these in order, and the tasks that wait for the batch after them: a watch comes before the
+        # answer.
+        loop = asyncio.get_running_loop()
+        for session_id, watcher, event in batch.fired:
+            if session_id in self._listeners:
+                loop.call_soon(watcher, event)
+        for ended in batch.ended:
+            loop.call_soon(ended)
+        batch.durable.set_result(None)
+
+    def _fail(self, failure: str) -> None:
+        self._failure = failure
+        for batch in (self._writing, self._batch):
+            if batch is not None:
+                batch.durable.set_exception(ConnectionLossError(detail=failure))
+                batch.durable.exception()  # a batch that nobody waits for is no reason for a warning
+        self._writing = self._batch = None
+        for listener in list(self._listeners.values()):
+            listener(SessionState.SUSPENDED)
+
+    def _new_session_id(self) -> int:
+        # As ZooKeeper makes them: the server's number in the high byte, then the time, then a count.
+        by_time = (1 << 56) | ((self._now_ms() << 24 & 0xFFFFFFFFFFFFFFFF) >> 8)
+        self._last_session_id = max(self._last_session_id + 1, by_time)
+        return self._last_session_id
+
+
+class EmbeddedRegistry:
+    """One session with an embedded tree; implements `Registry`."""
+
+    __slots__ = ("_ensemble", "_listeners", "_session_id", "_state")
+
+    def __init__(self, ensemble: EmbeddedEnsemble, session_id: int) -> None:
+        self._ensemble = ensemble
+        self._session_id = session_id
+        self._state = SessionState.CONNECTED
+        self._listeners: list[Callable[[SessionState], None]] = []
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    def add_listener(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+
+    def change_state(self, state: SessionState) -> None:
+        """The ensemble's word on this session."""
+        self._state = state
+        for listener in self._listeners:
+            listener(state)
+
+    async def get(self, path: str, watch: Watcher | None = None) -> tuple[bytes | None, Stat]:
+        tree, watches = self._look()
+        found = tree.get(path)
+        if watch is not None:
+            watches.watch_data(path, self._session_id, watch)
+        await self._ensemble.settle()
+        return found
+
+    async def exists(self, path: str, watch: Watcher | None = None) -> Stat | None:
+        tree, watches = self._look()
+        found = tree.exists(path)
+        if watch is not None:
+            watches.watch_data(path, self._session_id, watch)
+        await self._ensemble.settle()
+        return found
+
+    async def children(self, path: str, watch: Watcher | None = None) -> tuple[list[str], Stat]:
+        tree, watches = self._look()
+        found = tree.children(path)
+        if watch is not None:
+            watches.watch_children(path, self._session_id, watch)
+        await self._ensemble.settle()
+        return found
+
+    async def create(
+        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> Created:
+        operation = Create(path, data, ephemeral, sequential)
+        self._check_open()
+        made: list[Created] = []
+
+        def write(tree: Tree, now_ms: int) -> Committed:
+            created, committed = tree.create(self._session_id, operation, now_ms)
+            made.append(created)
+            return committed
+
+        self._ensemble.commit(write)
+        await self._ensemble.settle()
+        return made[0]
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        (stat,) = await self._submit([Set(path, data, version)], multi=False)
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._submit([Delete(path, version)], multi=False)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        return await self._submit(operations, multi=True)
+
+    async def close(self) -> None:
+        if self._state in (SessionState.EXPIRED, SessionState.CLOSED):
+            return
+        self._state = SessionState.CLOSED
+        await self._ensemble.end_session(self._session_id, SessionState.CLOSED)
+
+    async def _submit(self, operations: Sequence[Operation], *, multi: bool) -> list[OperationResult]:
+        self._check_open()
+        committed = self._ensemble.commit(
+            lambda tree, now_ms: tree.submit(self._session_id, operations, now_ms, multi=multi)
+        )
+        await self._ensemble.settle()
+        return committed.results
+
+    def _look(self) -> tuple[Tree, Watches[Watcher]]:
+        self._check_open()
+        return self._ensemble.look()
+
+    def _check_open(self) -> None:
+        if self._state in (SessionState.EXPIRED, SessionState.CLOSED):
+            raise SessionExpiredError(detail=f"session {self._session_id:#x} is {self._state.value}")

@@ -1,0 +1,90 @@
+"""The order in which Java and Scala walk the maps that Kafka turns into JSON.
+
+Kafka hands hash maps to Jackson, so the keys of its znodes stand in the order of a hash table. Readers do not care, but
+a cluster of mixed brokers compares and rewrites these nodes, and a node that is the same byte for byte shows at a
+glance that it is the same. The orders follow from String.hashCode and three tables: scala.collection.mutable.HashMap,
+scala.collection.immutable.HashMap (a CHAMP tree; small maps keep the order of insertion), and java.util.Properties (a
+ConcurrentHashMap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+_WORD: Final = 0xFFFFFFFF
+_SMALL_MAP: Final = 4
+_BITS_PER_LEVEL: Final = 5
+
+
+def string_hash(text: str) -> int:
+    """Java's String.hashCode as an unsigned number; it counts UTF-16 units."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & _WORD
+    return value
+
+
+def scala_mutable_order(keys: Iterable[str]) -> list[str]:
+    """The order of a scala.collection.mutable.HashMap into which the keys were put one by one."""
+    keys = list(keys)
+    size = 16
+    # The table doubles before the key that would fill three quarters of it.
+    while len(keys) >= size * 3 // 4:
+        size *= 2
+    # A bucket is sorted by hash, as a signed number.
+    return _by_bucket(keys, _spread, size, _signed)
+
+
+def properties_order(keys: Iterable[str]) -> list[str]:
+    """The order of a java.util.Properties into which the keys were put one by one."""
+    keys = list(keys)
+    size = 16
+    # The table doubles after the key that fills three quarters of it.
+    while len(keys) >= size * 3 // 4:
+        size *= 2
+    return _by_bucket(keys, lambda value: _spread(value) & 0x7FFFFFFF, size, lambda _: 0)
+
+
+def scala_immutable_order(keys: Iterable[str]) -> list[str]:
+    """The order of a scala.collection.immutable.Map."""
+    keys = list(keys)
+    if len(keys) <= _SMALL_MAP:
+        return keys
+    return _walk([(_improve(string_hash(key)), key) for key in keys], 0)
+
+
+def _by_bucket(keys: Sequence[str], mix: Callable[[int], int], size: int, within: Callable[[int], int]) -> list[str]:
+    mixed = [(mix(string_hash(key)), key) for key in keys]
+    mixed.sort(key=lambda pair: (pair[0] & (size - 1), within(pair[0])))
+    return [key for _, key in mixed]
+
+
+def _spread(value: int) -> int:
+    return value ^ value >> 16
+
+
+def _signed(value: int) -> int:
+    return value - (value >> 31 << 32)
+
+
+def _improve(value: int) -> int:
+    value = (value + ~(value << 9)) & _WORD
+    value ^= value >> 14
+    value = (value + (value << 4)) & _WORD
+    return value ^ value >> 10
+
+
+def _walk(pairs: list[tuple[int, str]], shift: int) -> list[str]:
+    # A node of the tree holds its lone keys first and its subtrees behind them, both by the next five bits of the hash.
+    if shift > 30:
+        return [key for _, key in pairs]
+    slots: dict[int, list[tuple[int, str]]] = {}
+    for pair in pairs:
+        slots.setdefault(pair[0] >> shift & 31, []).append(pair)
+    lone = [slots[slot][0][1] for slot in sorted(slots) if len(slots[slot]) == 1]
+    for slot in sorted(slots):
+        if len(slots[slot]) > 1:
+            lone += _walk(slots[slot], shift + _BITS_PER_LEVEL)
+    return lone

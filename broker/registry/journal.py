@@ -1,0 +1,273 @@
+"""The journal of the embedded registry: a log of transactions and, from time to time, a snapshot of the tree.
+
+The folder is laid out as ZooKeeper's: version-2/ holds `log.X` (X is the zxid of its first record, in hexadecimal) and
+`snapshot.X` (the tree as it was after zxid X). A write is one append and one sync; the caller answers when it has
+returned.
+
+After a crash the last write may be torn: its records are cut off, whole ones behind a hole too, for none of them was
+answered. Damage anywhere else is not a torn tail. Cutting there would lose what was acknowledged, so `Journal.load`
+refuses (Alagappan and others, "Correlated crash vulnerabilities", and "Redundancy does not imply fault tolerance",
+FAST 2017).
+
+A snapshot is due when the log behind the last one is larger than the snapshot itself and than `snapshot_bytes`, so that
+writing snapshots costs no more than writing the log. The one before stays, with the logs since, for the case that
+the newest cannot be read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Protocol
+
+from odradek.broker.registry.interface import RegistryError
+from odradek.broker.registry.jute import JuteError
+from odradek.broker.registry.transactions import (
+    LOG_HEADER,
+    decode_snapshot,
+    encode_snapshot,
+    frame,
+    read_record,
+)
+from odradek.broker.registry.tree import Transaction, Tree
+
+DEFAULT_SNAPSHOT_BYTES = 1024 * 1024
+_VERSION_FOLDER = "version-2"
+_LOG = "log."
+_SNAPSHOT = "snapshot."
+_LOCK = ".lock"
+
+
+class File(Protocol):
+    """An open file, as far as the journal needs one. Everything raises OSError."""
+
+    def write(self, data: bytes, position: int) -> None:
+        """Write all of `data` at a position."""
+
+    def truncate(self, size: int) -> None:
+        """Cut to `size` bytes."""
+
+    def sync(self) -> None:
+        """Return once everything written is durable."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class Name(Protocol):
+    """An entry of a directory."""
+
+    @property
+    def name(self) -> str:
+        """Its name within the directory."""
+
+
+class Lock(Protocol):
+    """A lock that is held."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class Disk(Protocol):
+    """A file system, as far as the journal needs one; the disk of the logs is one. Everything raises OSError."""
+
+    def open(self, path: str) -> File:
+        """Open for writing, created empty where it is missing."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+
+    def replace(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Put a file in place whole, durably with `sync`."""
+
+    def list(self, path: str) -> Sequence[Name]:
+        """What is in a directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents where they are missing."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+
+    def lock(self, path: str) -> Lock | None:
+        """Take the exclusive lock on a file; None where somebody holds it."""
+
+
+class DamagedJournalError(Exception):
+    """The journal lost something that was acknowledged, or holds what this program does not understand."""
+
+
+class JournalInUseError(Exception):
+    """Another process has the journal open."""
+
+
+class Journal:
+    """The files of one tree. Its methods block; none may run beside another."""
+
+    __slots__ = ("_disk", "_file", "_folder", "_lock", "_log_bytes", "_position", "_snapshot_bytes", "_snapshot_size")
+
+    def __init__(self, disk: Disk, folder: str, *, snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES) -> None:
+        self._disk = disk
+        self._folder = f"{folder}/{_VERSION_FOLDER}"
+        self._snapshot_bytes = snapshot_bytes
+        self._lock: Lock | None = None
+        self._file: File | None = None
+        self._position = 0
+        self._log_bytes = 0
+        self._snapshot_size = 0
+
+    def load(self) -> Tree:
+        """Lock the folder and read the tree, an empty one where there is none yet; a torn end is cut off.
+
+        Raises JournalInUseError, DamagedJournalError and OSError.
+        """
+        self._disk.make_directory(self._folder)
+        self._lock = self._disk.lock(f"{self._folder}/{_LOCK}")
+        if self._lock is None:
+            raise JournalInUseError(f"the registry in {self._folder} is in use by another process")
+        tree = self._load_snapshot()
+        logs = self._numbers(_LOG)
+        for index, number in enumerate(logs):
+            if index + 1 < len(logs) and logs[index + 1] <= tree.zxid + 1:
+                continue
+            self._load_log(tree, number, is_last=index + 1 == len(logs))
+        return tree
+
+    def write(self, transactions: Sequence[Transaction]) -> None:
+        """Append transactions in one write and make them durable. After an OSError the journal must not be used
+        again.
+        """
+        data = b"".join(frame(transaction, index) for index, transaction in enumerate(transactions))
+        if self._file is None:
+            self._file = self._disk.open(self._path(_LOG, transactions[0].zxid))
+            self._disk.sync_directory(self._folder)
+            self._position = 0
+            data = LOG_HEADER + data
+        self._file.write(data, self._position)
+        self._file.sync()
+        self._position += len(data)
+        self._log_bytes += len(data)
+
+    def is_snapshot_due(self) -> bool:
+        """Whether the log has outgrown the last snapshot."""
+        return self._log_bytes > max(self._snapshot_bytes, self._snapshot_size)
+
+    def snapshot(self, content: bytes, zxid: int) -> None:
+        """Keep `encode_snapshot` of the tree as it was after `zxid`, begin a new log, and drop what is no longer
+        needed.
+
+        Transactions up to `zxid` may still wait to be written: they go to the new log, and loading passes over them.
+        """
+        self._disk.replace(self._path(_SNAPSHOT, zxid), content, sync=True)
+        self._snapshot_size = len(content)
+        self._log_bytes = 0
+        self._close_file()
+        snapshots = self._numbers(_SNAPSHOT)
+        for number in snapshots[:-2]:
+            self._disk.remove(self._path(_SNAPSHOT, number))
+        logs = self._numbers(_LOG)
+        for number, following in itertools.pairwise(logs):
+            if following <= snapshots[-2:][0] + 1:
+                self._disk.remove(self._path(_LOG, number))
+
+    def close(self) -> None:
+        """Close the file and give the lock back."""
+        self._close_file()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _path(self, kind: str, zxid: int) -> str:
+        return f"{self._folder}/{kind}{zxid:x}"
+
+    def _numbers(self, kind: str) -> list[int]:
+        numbers: list[int] = []
+        for entry in self._disk.list(self._folder):
+            name = entry.name
+            if name.startswith(kind):
+                try:
+                    numbers.append(int(name.removeprefix(kind), 16))
+                except ValueError:
+                    continue  # what is left of a snapshot that was being written
+        return sorted(numbers)
+
+    def _load_snapshot(self) -> Tree:
+        numbers = self._numbers(_SNAPSHOT)
+        failure: JuteError | None = None
+        for number in reversed(numbers):
+            content = self._disk.read(self._path(_SNAPSHOT, number))
+            try:
+                tree = decode_snapshot(content, number)
+            except JuteError as error:
+                failure = error
+                continue
+            self._snapshot_size = len(content)
+            return tree
+        if failure is not None:
+            raise DamagedJournalError(f"no snapshot in {self._folder} can be read: {failure}") from failure
+        if self._numbers(_LOG):
+            raise DamagedJournalError(f"{self._folder} has a log and no snapshot")
+        # An empty snapshot comes first, as in ZooKeeper: a log without one means that the snapshot was lost.
+        tree = Tree()
+        self._disk.replace(self._path(_SNAPSHOT, 0), encode_snapshot(tree), sync=True)
+        return tree
+
+    def _load_log(self, tree: Tree, number: int, *, is_last: bool) -> None:
+        path = self._path(_LOG, number)
+        content = self._disk.read(path)
+        end = _replay(tree, memoryview(content), path)
+        damaged = content[end:].strip(b"\0")  # ZooKeeper fills its logs up with zeros ahead of the writing
+        if damaged and (not is_last or _was_synced(memoryview(content), end + 1)):
+            raise DamagedJournalError(f"{path} is damaged at {end}, and what follows was once complete")
+        self._log_bytes += end
+        if is_last:
+            self._continue(path, end, len(content))
+
+    def _continue(self, path: str, end: int, size: int) -> None:
+        file = self._disk.open(path)
+        if end < size:
+            file.truncate(end)
+            file.sync()
+        if end == 0:
+            # The crash came before the header: leave the name, and write the whole file anew under it.
+            file.write(LOG_HEADER, 0)
+            file.sync()
+            end = len(LOG_HEADER)
+        self._file, self._position = file, end
+
+
+def _replay(tree: Tree, content: memoryview, path: str) -> int:
+    """Bring the tree up to the end of a log; returns the position behind the last good record."""
+    if bytes(content[:8]) != LOG_HEADER[:8]:
+        return 0
+    position = len(LOG_HEADER)
+    try:
+        while (record := read_record(content, position)) is not None:
+            transaction = record.transaction
+            if transaction is not None and transaction.zxid > tree.zxid:
+                tree.replay(transaction)
+            position = record.end
+    except (JuteError, RegistryError) as error:
+        raise DamagedJournalError(f"{path} at {position}: {error}") from error
+    return position
+
+
+def _was_synced(content: memoryview, start: int) -> bool:
+    """Whether a whole record from `start` on was the first of its write: then all before it was durable."""
+    for position in range(start, len(content)):
+        try:
+            record = read_record(content, position)
+        except JuteError:
+            return True
+        if record is not None and record.batch_position == 0:
+            return True
+    return False

@@ -1,0 +1,261 @@
+"""Transactions and snapshots of the tree as bytes, in the formats of ZooKeeper 3.8's data directory.
+
+A record of the log is an Adler-32, a length, the transaction and the letter B; a snapshot is sessions, access lists
+and nodes between a header and a seal (ZooKeeper: FileTxnLog, FileSnap, SerializeUtils). So the folder of an embedded
+registry is a ZooKeeper data directory: who outgrows one broker starts Apache ZooKeeper on it.
+
+What ZooKeeper may write and this tree does not have (access lists, containers, nodes that time out, reconfiguration)
+is refused with JuteError, never dropped.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from odradek.broker.registry.interface import RegistryError
+from odradek.broker.registry.jute import JuteError, JuteReader, JuteWriter
+from odradek.broker.registry.tree import (
+    SYSTEM_PATHS,
+    CheckStep,
+    CloseSessionStep,
+    CreateStep,
+    DeleteStep,
+    Node,
+    OpenSessionStep,
+    SetStep,
+    Step,
+    Transaction,
+    Tree,
+)
+
+LOG_HEADER: Final = struct.pack(">4siq", b"ZKLG", 2, 0)
+SNAPSHOT_HEADER: Final = struct.pack(">4siq", b"ZKSN", 2, -1)
+
+_FRAME: Final = struct.Struct(">qi")
+_HEADER: Final = struct.Struct(">qiqqi")
+_STAT: Final = struct.Struct(">qqqqiiiqq")
+_RECORD_END: Final = b"B"
+_MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
+
+_CREATE, _DELETE, _SET, _CHECK, _MULTI, _CREATE2 = 1, 2, 5, 13, 14, 15
+_OPEN_SESSION, _CLOSE_SESSION, _ERROR = -10, -11, -1
+
+_OPEN_ACL_ID: Final = -1
+_ALL_PERMISSIONS: Final = 31
+_WORLD: Final = (_ALL_PERMISSIONS, "world", "anyone")
+
+
+class Record(NamedTuple):
+    """One record of a log. `transaction` is None where it says that a write failed. `end` is the position behind it.
+
+    `batch_position` counts the records of one write to the file; see `frame`.
+    """
+
+    transaction: Transaction | None
+    batch_position: int
+    end: int
+
+
+def frame(transaction: Transaction, batch_position: int) -> bytes:
+    """The record of a transaction.
+
+    ZooKeeper keeps a client's request number (cxid) in the header and never reads it back. The position of the record
+    among those that go to disk in one write stands there: only the last write can be torn, so a good record that was
+    first of its write proves that everything before it was once on disk.
+    """
+    out = JuteWriter()
+    kind, body = _encode_body(transaction)
+    out.put_struct(_HEADER, transaction.session_id, batch_position, transaction.zxid, transaction.time_ms, kind)
+    payload = out.to_bytes() + body
+    return _FRAME.pack(zlib.adler32(payload), len(payload)) + payload + _RECORD_END
+
+
+def read_record(buffer: memoryview, position: int) -> Record | None:
+    """The record at a position, or None where there is none: the end, zeros, or bytes that are torn or damaged.
+
+    Raises JuteError for a whole record whose meaning is unknown.
+    """
+    body = position + _FRAME.size
+    if body > len(buffer):
+        return None
+    checksum, size = _FRAME.unpack_from(buffer, position)
+    end = body + size + 1
+    if not _HEADER.size <= size <= _MAX_RECORD_BYTES or end > len(buffer) or buffer[end - 1] != _RECORD_END[0]:
+        return None
+    payload = buffer[body : end - 1]
+    if zlib.adler32(payload) != checksum:
+        return None
+    transaction, batch_position = _decode(payload)
+    return Record(transaction, batch_position, end)
+
+
+def _encode_body(transaction: Transaction) -> tuple[int, bytes]:
+    if not transaction.multi:
+        (step,) = transaction.steps
+        return _encode_step(step)
+    out = JuteWriter()
+    out.put_int(len(transaction.steps))
+    for step in transaction.steps:
+        kind, body = _encode_step(step)
+        out.put_int(kind)
+        out.put_buffer(body)
+    return _MULTI, out.to_bytes()
+
+
+def _encode_step(step: Step) -> tuple[int, bytes]:
+    out = JuteWriter()
+    match step:
+        case CreateStep(path, data, ephemeral, parent_creations):
+            kind = _CREATE
+            out.put_string(path)
+            out.put_buffer(data)
+            out.put_int(1)
+            _put_world(out)
+            out.put_bool(ephemeral)
+            out.put_int(parent_creations)
+        case SetStep(path, data, version):
+            kind = _SET
+            out.put_string(path)
+            out.put_buffer(data)
+            out.put_int(version)
+        case DeleteStep(path):
+            kind = _DELETE
+            out.put_string(path)
+        case CheckStep(path, version):
+            kind = _CHECK
+            out.put_string(path)
+            out.put_int(version)
+        case OpenSessionStep(timeout_ms):
+            kind = _OPEN_SESSION
+            out.put_int(timeout_ms)
+        case CloseSessionStep(paths):
+            kind = _CLOSE_SESSION
+            out.put_int(len(paths))
+            for path in paths:
+                out.put_string(path)
+    return kind, out.to_bytes()
+
+
+def _decode(payload: memoryview) -> tuple[Transaction | None, int]:
+    source = JuteReader(payload)
+    session_id, batch_position, zxid, time_ms, kind = source.take_struct(_HEADER)
+    if kind == _ERROR:
+        return None, batch_position
+    steps = _decode_multi(source) if kind == _MULTI else [_decode_step(kind, source)]
+    if steps is None:
+        return None, batch_position
+    return Transaction(session_id, zxid, time_ms, tuple(steps), kind == _MULTI), batch_position
+
+
+def _decode_multi(source: JuteReader) -> list[Step] | None:
+    # ZooKeeper logs a failed transaction as one whose operations are all errors.
+    steps: list[Step] = []
+    failed = False
+    for _ in range(source.take_count(8)):
+        kind = source.take_int()
+        body = source.take_buffer()
+        if kind == _ERROR:
+            failed = True
+        elif not failed:
+            steps.append(_decode_step(kind, JuteReader(body or b"")))
+    return None if failed else steps
+
+
+def _decode_step(kind: int, source: JuteReader) -> Step:
+    if kind in (_CREATE, _CREATE2):
+        path, data = source.take_string(), source.take_buffer()
+        _take_world(source, path)
+        return CreateStep(path, data, source.take_bool(), source.take_int())
+    if kind == _SET:
+        return SetStep(source.take_string(), source.take_buffer(), source.take_int())
+    if kind == _DELETE:
+        return DeleteStep(source.take_string())
+    if kind == _CHECK:
+        return CheckStep(source.take_string(), source.take_int())
+    if kind == _OPEN_SESSION:
+        return OpenSessionStep(source.take_int())
+    if kind == _CLOSE_SESSION:
+        return CloseSessionStep(tuple(source.take_string() for _ in range(source.take_count(4))))
+    raise JuteError(f"a transaction of kind {kind}, which the embedded registry does not know")
+
+
+def _put_world(out: JuteWriter) -> None:
+    permissions, scheme, name = _WORLD
+    out.put_int(permissions)
+    out.put_string(scheme)
+    out.put_string(name)
+
+
+def _take_acl(source: JuteReader) -> list[tuple[int, str, str]]:
+    return [(source.take_int(), source.take_string(), source.take_string()) for _ in range(source.take_count(12))]
+
+
+def _take_world(source: JuteReader, path: str) -> None:
+    if _take_acl(source) != [_WORLD]:
+        raise JuteError(f"{path} has an access list; the embedded registry keeps none")
+
+
+def encode_snapshot(tree: Tree) -> bytes:
+    """The whole tree."""
+    out = JuteWriter()
+    out.put_int(len(tree.sessions))
+    for session_id, timeout_ms in tree.sessions.items():
+        out.put_long(session_id)
+        out.put_int(timeout_ms)
+    out.put_int(0)  # access lists: the open one is known by its number and not listed
+    for path, node in tree.nodes():
+        out.put_string("" if path == "/" else path)
+        out.put_buffer(node.data)
+        out.put_long(_OPEN_ACL_ID)
+        out.put_struct(
+            _STAT,
+            node.czxid,
+            node.mzxid,
+            node.ctime_ms,
+            node.mtime_ms,
+            node.version,
+            node.creations,
+            0,
+            node.ephemeral_owner,
+            node.pzxid,
+        )
+    out.put_string("/")
+    content = SNAPSHOT_HEADER + out.to_bytes()
+    seal = JuteWriter()
+    seal.put_long(zlib.adler32(content))
+    seal.put_string("/")
+    return content + seal.to_bytes()
+
+
+def decode_snapshot(buffer: bytes, zxid: int) -> Tree:
+    """The tree that a snapshot taken at `zxid` holds. Raises JuteError if it is not whole."""
+    source = JuteReader(buffer)
+    magic = bytes(source.take(len(SNAPSHOT_HEADER)))[:8]
+    if magic != SNAPSHOT_HEADER[:8]:
+        raise JuteError(f"not a snapshot: it begins with {magic.hex()}")
+    sessions = {source.take_long(): source.take_int() for _ in range(source.take_count(12))}
+    access_lists = {source.take_long(): _take_acl(source) for _ in range(source.take_count(12))}
+    access_lists[_OPEN_ACL_ID] = [_WORLD]
+    nodes = list(_decode_nodes(source, access_lists))
+    checksum = zlib.adler32(buffer[: source.position])
+    if source.take_long() != checksum or source.take_string() != "/":
+        raise JuteError("the seal of the snapshot does not fit its content")
+    try:
+        return Tree.restore(zxid, sessions, nodes)
+    except RegistryError as error:
+        raise JuteError(f"the snapshot has a node at a place where none can be: {error}") from error
+
+
+def _decode_nodes(
+    source: JuteReader, access_lists: dict[int, list[tuple[int, str, str]]]
+) -> Iterator[tuple[str, Node]]:
+    while (path := source.take_string()) != "/":
+        path = path or "/"
+        data, acl_id = source.take_buffer(), source.take_long()
+        if access_lists.get(acl_id) != [_WORLD] and path not in SYSTEM_PATHS:
+            raise JuteError(f"{path} has an access list; the embedded registry keeps none")
+        czxid, mzxid, ctime_ms, mtime_ms, version, creations, _, owner, pzxid = source.take_struct(_STAT)
+        yield path, Node(data, czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, creations, owner)

@@ -1,0 +1,282 @@
+"""One partition on this broker: its machine, its log, and the requests that wait for either.
+
+The way of one batch is here: `Replica.produce` asks the machine for leave, appends, tells the machine and wakes who
+waits, with no `await` in between, so nothing can happen between the decision and the write. Where the topic asks for
+a flush (`flush.messages`), the machine is told only when the fsync has finished: until then the batch is neither
+acknowledged nor shown to a reader. One fsync serves all appends that came while the one before it ran.
+
+A write that the disk refuses takes the partition offline (KAFKA_STORAGE_ERROR); the broker lives on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from odradek.broker.machines.partition import PartitionMachine, Role
+from odradek.broker.waiting import Clock
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.config import Origin
+from odradek.storage.flush import Flush
+from odradek.storage.log import Appended, Log
+
+log = logging.getLogger(__name__)
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class LogWaiter(Protocol):
+    """A request that waits for a partition to move. It decides by itself whether it has enough."""
+
+    def wake(self, replica: Replica) -> None:
+        """The replica's log or high watermark has moved, or the replica is no longer to be waited for."""
+        ...
+
+
+class Worker(Protocol):
+    """Where a blocking call runs off the event loop."""
+
+    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Run `work` in a thread, then call `done` on the loop with what it raised, or None."""
+        ...
+
+
+class Replica:
+    """One partition of one topic on this broker."""
+
+    __slots__ = (
+        "_clock",
+        "_flushing",
+        "_on_failure",
+        "_waiters",
+        "_worker",
+        "log",
+        "machine",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        machine: PartitionMachine,
+        clock: Clock,
+        worker: Worker,
+        on_failure: Callable[[Replica], None],
+    ) -> None:
+        """`on_failure` hears when the log has gone offline; `log.failure` says why."""
+        self.log = log
+        self.machine = machine
+        self.topic = log.topic
+        self.partition = log.partition
+        self.topic_id = log.topic_id
+        self._clock = clock
+        self._worker = worker
+        self._on_failure = on_failure
+        self._waiters: dict[LogWaiter, None] = {}  # in the order of their arrival
+        self._flushing = False
+
+    # ---- leading
+
+    def lead(self, epoch: int, *, replicas: tuple[int, ...], isr: frozenset[int]) -> None:
+        """The controller made this broker the leader in `epoch`; the log begins the epoch at its end."""
+        with self._disk():
+            if epoch > self.machine.leader_epoch:
+                self.log.begin_epoch(epoch)
+        self.machine.become_leader(epoch, replicas=replicas, isr=isr)
+        self.wake()
+
+    # ---- writing
+
+    def produce(self, records: memoryview, acks: int, now_ms: int) -> Appended:
+        """Append one batch of a client.
+
+        Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
+        """
+        machine = self.machine
+        machine.check_may_append(acks)
+        try:
+            appended = self.log.append(records, leader_epoch=machine.leader_epoch, now_ms=now_ms)
+        except KafkaError:
+            self._check_disk()
+            raise
+        if not appended.duplicate:
+            self._grown(now_ms)
+        return appended
+
+    def write(self, records: bytearray, now_ms: int) -> int:
+        """Append a batch that this broker made itself (group and offset records). Returns its end offset.
+
+        Raises KafkaError as `produce` does with acks=all.
+        """
+        self.machine.check_may_append(-1)
+        with self._disk():
+            appended = self.log.append(
+                records, leader_epoch=self.machine.leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR
+            )
+        self._grown(now_ms)
+        return appended.last_offset + 1
+
+    def _grown(self, now_ms: int) -> None:
+        if self._flushing:
+            return  # the flush that follows the one under way takes this along
+        if self.log.flush_due(now_ms):
+            self._start_flush()
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        """The log is as durable as the topic asks; let the machine and the readers know."""
+        self.machine.appended(self.log.end_offset)
+        if self._waiters:
+            self.wake()
+
+    def settled(self, end_offset: int, acks: int) -> ErrorCode | None:
+        """Whether a write that ended at `end_offset` may be acknowledged: NONE, an error, or None for not yet."""
+        machine = self.machine
+        if machine.role is not Role.LEADER:
+            return ErrorCode.KAFKA_STORAGE_ERROR if self.log.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if machine.local_end < end_offset:
+            return None  # an fsync is on its way
+        return machine.acknowledged(end_offset) if acks == -1 else ErrorCode.NONE
+
+    # ---- flushing
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flush in the background what `flush.ms` says is old enough; nobody waits for this one."""
+        if not self._flushing and self.machine.role is not Role.OFFLINE and self.log.flush_due(now_ms):
+            self._start_flush()
+
+    def _start_flush(self) -> None:
+        try:
+            flush = self.log.start_flush()
+        except KafkaError:
+            self._check_disk()
+            return
+        self._flushing = True
+        self._worker.run(flush.run, lambda error: self._flushed(flush, error))
+
+    def _flushed(self, flush: Flush, error: BaseException | None) -> None:
+        self._flushing = False
+        now_ms = self._clock.now_ms()
+        if error is not None and not isinstance(error, OSError):
+            error = OSError(f"the flush failed: {error!r}")
+        try:
+            self.log.finish_flush(flush, error, now_ms=now_ms)
+        except KafkaError:
+            self._check_disk()
+            return
+        if self.machine.role is Role.OFFLINE:
+            return
+        if self.log.flush_due(now_ms):
+            # Batches came while the disk was busy: what was flushed counts now, the rest after the next fsync.
+            self.machine.appended(max(self.machine.local_end, min(flush.end_offset, self.log.end_offset)))
+            self.wake()
+            self._start_flush()
+        else:
+            self._settle()
+
+    # ---- reading
+
+    def read(self, offset: int, max_bytes: int, *, upper: int, at_least_one: bool) -> LogSlice:
+        """Whole batches from `offset` up to `upper` (exclusive).
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        try:
+            return self.log.read(offset, max_bytes, end_offset=upper, at_least_one=at_least_one)
+        except KafkaError:
+            self._check_disk()
+            raise
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where a read_committed consumer reads: the high watermark, or the first open transaction before it."""
+        unstable = self.log.first_unstable_offset
+        high_watermark = self.machine.high_watermark
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def readable_end(self, isolation_level: int) -> int:
+        """The offset that a consumer of this isolation level may not reach."""
+        return self.last_stable_offset if isolation_level == READ_COMMITTED else self.machine.high_watermark
+
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Apply retention: what is too old or too much goes, up to the high watermark."""
+        with self._disk():
+            self.log.delete_old_segments(high_watermark=self.machine.high_watermark, now_ms=now_ms)
+
+    # ---- waiting
+
+    def watch(self, waiter: LogWaiter) -> None:
+        """Wake this waiter at every move until `unwatch`."""
+        self._waiters[waiter] = None
+
+    def unwatch(self, waiter: LogWaiter) -> None:
+        """The waiter has its answer."""
+        self._waiters.pop(waiter, None)
+
+    def wake(self) -> None:
+        """Tell every waiter that something has moved."""
+        for waiter in list(self._waiters):
+            waiter.wake(self)
+
+    # ---- failing and ending
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError:
+            self._check_disk()
+            raise
+
+    def _check_disk(self) -> None:
+        """If the log has given up its disk, the partition goes offline and whoever waits is told."""
+        if self.log.failure is not None and self.machine.role is not Role.OFFLINE:
+            log.error("%s-%d is offline: %s", self.topic, self.partition, self.log.failure)
+            self.machine.go_offline()
+            self._on_failure(self)
+            self.wake()
+
+    def retire(self) -> None:
+        """The partition leaves this broker (it is deleted, or the broker stops)."""
+        self.machine.go_offline()
+        self.wake()
+
+
+class Replicas:
+    """The partitions on this broker, by topic and index."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[int, Replica]] = {}
+
+    def __iter__(self) -> Iterator[Replica]:
+        for partitions in list(self._topics.values()):
+            yield from list(partitions.values())
+
+    def get(self, topic: str, partition: int) -> Replica | None:
+        """The replica, None where this broker has none."""
+        partitions = self._topics.get(topic)
+        return partitions.get(partition) if partitions is not None else None
+
+    def of_topic(self, topic: str) -> list[Replica]:
+        """The replicas of one topic, by index."""
+        return [replica for _, replica in sorted(self._topics.get(topic, {}).items())]
+
+    def add(self, replica: Replica) -> None:
+        """A partition has come to this broker."""
+        self._topics.setdefault(replica.topic, {})[replica.partition] = replica
+
+    def remove(self, replica: Replica) -> None:
+        """A partition has left this broker."""
+        partitions = self._topics.get(replica.topic, {})
+        if partitions.get(replica.partition) is replica:
+            del partitions[replica.partition]
+            if not partitions:
+                del self._topics[replica.topic]

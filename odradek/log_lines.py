@@ -1,0 +1,69 @@
+"""How the log looks on stderr: one line for each entry, as text or as JSON.
+
+An entry's own fields (`extra={"topic": …}`) follow the message as name=value, or stand in the JSON object. Times are
+UTC with milliseconds, so that the logs of several brokers can be laid side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Final
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("text", "json")
+
+_OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
+
+
+def log_to_stderr(level: str, layout: str) -> None:
+    """Send what the package logs to stderr: `level` is one of LEVELS, `layout` one of FORMATS."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if layout == "json" else TextLines())
+    logger = logging.getLogger("odradek")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+class TextLines(logging.Formatter):
+    """2026-01-31T10:00:00.123Z INFO odradek.broker: message name=value"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={_quoted(str(value))}" for name, value in _fields(record).items())
+        # A line is an entry: what a client sent must not be able to begin a new one.
+        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        line = f"{_timestamp(record)} {record.levelname} {record.name}: {message}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object: time, level, logger, message, the entry's own fields, and the traceback as `error`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": _timestamp(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        entry.update(_fields(record))
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in record.__dict__.items() if name not in _OWN_FIELDS}
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{second}.{int(record.msecs):03d}Z"
+
+
+def _quoted(text: str) -> str:
+    plain = bool(text) and text.isprintable() and not any(sign in text for sign in ' "=')
+    return text if plain else json.dumps(text)

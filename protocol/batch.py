@@ -1,0 +1,518 @@
+"""Record batches of magic 2 (KIP-98): the bytes that a producer sends, a log keeps and a consumer reads.
+
+One batch is a header of 61 bytes and a payload of records, which may be compressed:
+
+    position  size  field                 position  size  field
+           0     8  base offset                 27     8  base timestamp, ms
+           8     4  batch length                35     8  max timestamp, ms
+          12     4  leader epoch                43     8  producer id
+          16     1  magic                       51     2  producer epoch
+          17     4  CRC-32C of byte 21 on       53     4  base sequence
+          21     2  attributes                  57     4  record count
+          23     4  last offset delta           61     …  records
+
+The batch length counts what follows it, so a batch takes `LOG_OVERHEAD` bytes more. Base offset and leader epoch lie
+outside the checksum: a leader stamps them into the received bytes, and the same bytes serve the log, the followers and
+the consumers.
+
+What a leader demands of a produced batch stands here too: `check_produce_shape` (ProduceRequest.validateRecords) and
+`check_records` (UnifiedLog.analyzeAndValidateRecords and LogValidator). Where Kafka is laxer than what its own readers
+can read, or would quietly write a batch anew, Odradek refuses, in four cases, none of which a known client meets:
+
+- offset deltas that do not count 0, 1, 2 …: Kafka keeps an uncompressed batch so and rewrites a compressed one;
+- fields of a compressed record that do not fill its length: Kafka skips along them and stores what no consumer reads;
+- bytes behind the one batch of a produce request: Kafka drops them where they are not a whole batch;
+- records that decompress to more than a limit: Kafka has none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, NoReturn
+
+from crc32c import crc32c
+from odradek.protocol import chain
+from odradek.protocol.chain import Buffer
+from odradek.protocol.compression import Codec, compress, decompress
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.records import Chain, Record, read_records, write_records
+
+__all__ = [
+    "HEADER_SIZE",
+    "LOG_OVERHEAD",
+    "MAGIC",
+    "MAX_DECOMPRESSED",
+    "Buffer",
+    "Codec",
+    "Header",
+    "InvalidRecords",
+    "Record",
+    "build",
+    "check_produce_shape",
+    "check_records",
+    "control_batch",
+    "crc_ok",
+    "headers",
+    "read_header",
+    "records",
+    "stamp",
+    "stamp_log_append_time",
+    "stamp_max_timestamp",
+]
+
+HEADER_SIZE: Final = 61
+LOG_OVERHEAD: Final = 12
+MAGIC: Final = 2
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21
+LEADER_EPOCH_POSITION: Final = 12
+MAX_TIMESTAMP_POSITION: Final = 35
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+
+MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
+"""Bytes that the records of one batch may take when decompressed, unless the caller says otherwise."""
+
+# A batch of magic 0 or 1 is no shorter than this behind its length; Kafka calls what is shorter corrupt.
+_SHORTEST_MESSAGE: Final = 14
+_ZSTD_SINCE: Final = 7  # the first Produce version that may carry zstd (KIP-110)
+_MAGIC_2_SINCE: Final = 3  # the first Produce version that carries exactly one batch of magic 2 (KIP-98)
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_unpack_header = _HEADER.unpack_from
+_new_tuple = tuple.__new__
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_UINT32: Final = struct.Struct(">I")
+
+
+class Header(NamedTuple):
+    """The 61 bytes before the records, as they stand; nothing here is checked."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """The highest offset that the batch covers; compaction may have removed the record itself."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that follows the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """The number of the compression codec, 0 to 7; only 0 to 4 are defined (`compression.Codec`)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether every record carries the broker's clock, which stands in `max_timestamp` (KIP-32)."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are markers that consumers never see."""
+        return self.attributes & CONTROL != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop tombstones and markers; it then stands in place of the base timestamp (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, wrapping from 2^31-1 to 0; -1 where there is none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> Header:
+    """The header at `position`, whatever it says.
+
+    Raises ProtocolError where fewer than 61 bytes are left.
+    """
+    try:
+        return _new_tuple(Header, _unpack_header(buffer, position))  # Header._make, twice as fast
+    except struct.error:
+        raise ProtocolError("RecordBatch", position, f"{len(buffer) - position} bytes left of a header of 61") from None
+
+
+def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
+    """Whether the checksum of the batch at `position` holds; False, too, for one that reaches past the buffer."""
+    length = header.batch_length
+    end = position + LOG_OVERHEAD + length
+    if length < HEADER_SIZE - LOG_OVERHEAD or end > len(buffer):
+        return False
+    with memoryview(buffer)[position + ATTRIBUTES_POSITION : end] as covered:
+        return crc32c(covered) == header.crc
+
+
+def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
+    """Each batch from `position` to the end of the buffer, as (position, header); checksums are not looked at.
+
+    Raises ProtocolError at a batch that is cut off, has another magic or says it is shorter than its header.
+    """
+    end = len(buffer)
+    while position < end:
+        header = read_header(buffer, position)
+        if header.magic != MAGIC:
+            raise ProtocolError("RecordBatch.magic", position + MAGIC_POSITION, f"{header.magic} where 2 is read")
+        size = LOG_OVERHEAD + header.batch_length
+        if not HEADER_SIZE <= size <= end - position:
+            raise ProtocolError(
+                "RecordBatch.batchLength",
+                position + 8,
+                f"{header.batch_length}, so {size} bytes in all, where {HEADER_SIZE} to {end - position} are possible",
+            )
+        yield position, header
+        position += size
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into the batch at `position`; the checksum does not cover them."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: Header, now_ms: int) -> None:
+    """Give every record of the batch the broker's clock: attribute bit, max timestamp and a new checksum (KIP-32)."""
+    _stamp_max_timestamp(buffer, position, header, header.attributes | LOG_APPEND_TIME, now_ms)
+
+
+def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, header: Header, max_timestamp: int) -> None:
+    """Put the highest timestamp of the records into a header that says another one, with a new checksum.
+
+    Kafka does not refuse a producer whose header is wrong here; it puts the header right.
+    """
+    _stamp_max_timestamp(buffer, position, header, header.attributes & ~LOG_APPEND_TIME, max_timestamp)
+
+
+def _stamp_max_timestamp(
+    buffer: bytearray | memoryview, position: int, header: Header, attributes: int, max_timestamp: int
+) -> None:
+    if header.attributes == attributes and header.max_timestamp == max_timestamp:
+        return
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
+    crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size])
+    _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
+
+
+def records(buffer: Buffer, position: int = 0, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
+    """The records of the one batch at `position`, parsed as they are asked for; walk several batches with `headers`.
+
+    Raises ProtocolError where anything is malformed or more than `max_decompressed` bytes would come out.
+    """
+    _, header = next(headers(buffer, position), (position, None))
+    if header is None:
+        raise ProtocolError("RecordBatch", position, "no batch starts at the end of the buffer")
+    payload, start, end = buffer, position + HEADER_SIZE, position + header.size
+    if header.codec:
+        try:
+            payload = decompress(header.codec, memoryview(buffer)[start:end], max_decompressed)
+        except KafkaError as problem:
+            raise ProtocolError("RecordBatch.records", start, problem.message) from None
+        start, end = 0, len(payload)
+    append_time_ms = header.max_timestamp if header.is_log_append_time else None
+    return read_records(
+        Chain(payload, start, end, header.record_count, header.base_offset, header.base_timestamp, append_time_ms)
+    )
+
+
+def build(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """A whole batch around `records`, whose offsets are absolute and ascend, with gaps where compaction made them.
+
+    `last_offset` is what the batch covers when its last records are gone; without records, too, it is needed (the
+    cleaner keeps such a batch for its sequence). Times are ms; `log_append_time_ms` stands for every record's own.
+
+    Raises ValueError for offsets that do not ascend within int32 of `base_offset`.
+    """
+    items = records if isinstance(records, list) else list(records)
+    last_offset = _covered(items, base_offset, last_offset)
+    attributes = int(codec)
+    if log_append_time_ms is not None:
+        attributes |= LOG_APPEND_TIME
+    if transactional:
+        attributes |= TRANSACTIONAL
+    if control:
+        attributes |= CONTROL
+    base_timestamp = items[0].timestamp_ms if items else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+    max_timestamp = log_append_time_ms
+    if max_timestamp is None:
+        max_timestamp = max((item.timestamp_ms for item in items), default=NO_TIMESTAMP)
+    payload: Buffer = write_records(items, base_offset, base_timestamp)
+    if items:
+        payload = compress(codec, payload, level)
+    batch = bytearray(HEADER_SIZE + len(payload))
+    batch[HEADER_SIZE:] = payload
+    header = Header(
+        base_offset=base_offset,
+        batch_length=len(batch) - LOG_OVERHEAD,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(items),
+    )
+    _HEADER.pack_into(batch, 0, *header)
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
+    return batch
+
+
+def _covered(items: list[Record], base_offset: int, last_offset: int | None) -> int:
+    previous = base_offset - 1
+    for item in items:
+        if item.offset <= previous:
+            raise ValueError(f"record offset {item.offset} after {previous}; offsets ascend from the base offset")
+        previous = item.offset
+    if last_offset is None:
+        if not items:
+            raise ValueError("a batch without records needs its last offset")
+        last_offset = previous
+    if not max(previous, base_offset) <= last_offset <= base_offset + MAX_SEQUENCE:
+        raise ValueError(f"last offset {last_offset} of a batch that starts at {base_offset} and holds {previous}")
+    return last_offset
+
+
+def control_batch(
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The marker that ends a producer's transaction in a partition (KIP-98; Kafka's EndTransactionMarker)."""
+    marker = Record(
+        offset=base_offset,
+        timestamp_ms=timestamp_ms,
+        key=struct.pack(">hh", 0, 1 if commit else 0),  # version, type
+        value=struct.pack(">hi", 0, coordinator_epoch),  # version, epoch of the coordinator that decided
+    )
+    return build(
+        [marker],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+class InvalidRecords(KafkaError):  # noqa: N818 - named as the answer is
+    """A refused batch: `record_errors` are (index in the batch, message) for BatchIndexAndErrorMessage (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors or []
+
+
+def check_produce_shape(buffer: Buffer | None, api_version: int) -> Header:
+    """The header of the one batch that a partition of a Produce request of `api_version` must hold, and nothing else.
+
+    Raises KafkaError: INVALID_RECORD for none, more than one, or the wrong magic; UNSUPPORTED_COMPRESSION_TYPE for zstd
+    before version 7; UNSUPPORTED_FOR_MESSAGE_FORMAT for magic 0 and 1, which versions 0 to 2 carry; CORRUPT_MESSAGE for
+    what is not a batch at all. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
+    """
+    size = 0 if buffer is None else len(buffer)
+    if buffer is None or size <= MAGIC_POSITION:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{size} bytes of records where one whole batch is wanted")
+    length = _INT32.unpack_from(buffer, 8)[0]
+    magic = buffer[MAGIC_POSITION]
+    if length < _SHORTEST_MESSAGE or magic > MAGIC or (magic == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch has the length {length} and the magic {magic}")
+    if LOG_OVERHEAD + length > size:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"the batch says {LOG_OVERHEAD + length} bytes, {size} came")
+    if magic != MAGIC:
+        if api_version < _MAGIC_2_SINCE:
+            raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic}; only 2 is stored")
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD, f"magic {magic} in a Produce request of version {api_version}, which carries 2"
+        )
+    header = read_header(buffer)
+    if header.codec == Codec.ZSTD and api_version < _ZSTD_SINCE:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd in a Produce request of version {api_version}; it needs {_ZSTD_SINCE}",
+        )
+    if header.size != size:
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD, f"{size - header.size} bytes after the batch; a partition takes exactly one batch"
+        )
+    return header
+
+
+def check_records(
+    buffer: Buffer,
+    position: int,
+    header: Header,
+    *,
+    require_keys: bool,
+    timestamps: tuple[int, int, int] | None,
+    max_decompressed: int = MAX_DECOMPRESSED,
+) -> int:
+    """Refuse a client's batch that breaks a rule; its checksum, size and sequence are checked elsewhere.
+
+    `require_keys` is for compacted topics. `timestamps` is (now, before max, after max), all ms, as in
+    message.timestamp.before.max.ms and .after.max.ms (KIP-937), or None where the broker's clock replaces them.
+
+    Returns the highest timestamp of the records (ms, -1 if none has one), which belongs into the header: give it to
+    `stamp_max_timestamp` unless the header is stamped with the broker's clock. Raises InvalidRecords or KafkaError.
+    """
+    (base_offset, length, _, magic, _, attributes, last_offset_delta,
+     base_timestamp, max_timestamp, producer_id, _, base_sequence, count) = header  # fmt: skip
+    end = position + LOG_OVERHEAD + length
+    if (
+        base_offset
+        or magic != MAGIC
+        or not 0 < count == last_offset_delta + 1
+        or attributes & CONTROL
+        or (producer_id > NO_PRODUCER_ID and base_sequence < 0)
+        or not position + HEADER_SIZE <= end <= len(buffer)
+    ):
+        _refuse_header(buffer, position, header)
+
+    flags, earliest, latest = 0, 0, 0
+    if timestamps is not None:
+        now_ms, before_max_ms, after_max_ms = timestamps
+        flags, earliest, latest = chain.CHECK_TIMESTAMPS, now_ms - before_max_ms, now_ms + after_max_ms
+    if require_keys:
+        flags |= chain.REQUIRE_KEYS
+    if attributes & LOG_APPEND_TIME:
+        flags |= chain.ONE_TIMESTAMP
+        base_timestamp = max_timestamp
+
+    payload, start = buffer, position + HEADER_SIZE
+    if attributes & CODEC_MASK:
+        payload = _decompressed(buffer, start, end, attributes & CODEC_MASK, max_decompressed)
+        start, end = 0, len(payload)
+    fault, index, where, max_timestamp, _, violations = chain.scan(
+        payload, start, end, count, base_timestamp, flags, earliest, latest
+    )
+    if fault:
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD,
+            f"record {index} of {count}, at byte {where - start} of the records: {chain.FAULTS[fault]}",
+        )
+    if violations:
+        _refuse_records(violations, count, (earliest, latest) if timestamps else None)
+    return max_timestamp
+
+
+def _decompressed(buffer: Buffer, start: int, end: int, codec: int, limit: int) -> Buffer:
+    try:
+        return decompress(codec, memoryview(buffer)[start:end], limit)
+    except KafkaError as problem:
+        if problem.code is not ErrorCode.CORRUPT_MESSAGE:
+            raise
+        # The checksum held, so these are the bytes that the client meant; the code that says "try again" would loop.
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, problem.message) from None
+
+
+def _refuse_header(buffer: Buffer, position: int, header: Header) -> NoReturn:
+    """Say which rule the header breaks, in Kafka's order."""
+    if header.magic != MAGIC or header.size < HEADER_SIZE or position + header.size > len(buffer):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a batch of magic {header.magic} and {header.size} bytes where {len(buffer) - position} are left",
+        )
+    if header.base_offset:
+        reason = f"base offset {header.base_offset}; a client's batch starts at 0"
+    elif header.last_offset_delta < 0:
+        reason = f"last offset delta {header.last_offset_delta}; it cannot be negative"
+    elif header.record_count <= 0:
+        reason = f"{header.record_count} records; a batch holds at least one"
+    elif header.record_count != header.last_offset_delta + 1:
+        reason = f"{header.record_count} records but {header.last_offset_delta + 1} offsets"
+    elif header.is_control:
+        reason = "control records; clients may not write them"
+    else:
+        reason = f"sequence {header.base_sequence} with producer id {header.producer_id}; it starts at 0"
+    raise InvalidRecords(ErrorCode.INVALID_RECORD, reason)
+
+
+def _refuse_records(
+    violations: tuple[tuple[int, int, int], ...], count: int, allowed: tuple[int, int] | None
+) -> NoReturn:
+    """Name each bad record. One bad timestamp makes the whole answer INVALID_TIMESTAMP, as in Kafka."""
+    code = ErrorCode.INVALID_RECORD
+    record_errors = []
+    for index, kind, timestamp in violations:
+        if kind == chain.Violation.NULL_KEY:
+            reason = "no key; a compacted topic takes only records with keys"
+        else:
+            code = ErrorCode.INVALID_TIMESTAMP
+            if allowed and timestamp != NO_TIMESTAMP:
+                reason = f"timestamp {timestamp} is not within [{allowed[0]}, {allowed[1]}]"
+            else:
+                reason = "the batch says LogAppendTime, which only a broker may say"
+        record_errors.append((index, reason))
+    message = f"{len(violations)} of {count} records were refused, the first: {record_errors[0][1]}"
+    raise InvalidRecords(code, message, record_errors)

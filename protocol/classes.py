@@ -1,0 +1,175 @@
+"""Message classes: one slotted class for a message in all its versions, and one for each structure inside it.
+
+A class is built from its definition when it is first asked for. Constructors are compiled for the first object that is
+made, `encode` and `decode` for the first use of each version.
+
+Defaults are Kafka's, but for one kind of field: a tagged structure that cannot be null is None while it is absent,
+where Kafka has a structure full of defaults. Both are written alike, as nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+
+from odradek.protocol.compile import compile_function, literal
+from odradek.protocol.decoding import Decoder, decoder
+from odradek.protocol.encoding import Encoder, encoder
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.grammar import NEVER, Field
+from odradek.protocol.grammar import Message as Definition
+from odradek.protocol.grammar import Struct as StructDefinition
+from odradek.protocol.primitives import Bytes
+
+C = TypeVar("C")
+
+NEW: Final = object()
+"""Stands in the signature of a constructor for a list or structure made anew for each object."""
+
+
+class Struct:
+    """A group of fields; also the base of every message. Equal when of one class and equal in all fields.
+
+    `unknown_tagged_fields` holds (tag, bytes) of tagged fields that the definition does not know; None for none.
+    """
+
+    __slots__ = ("unknown_tagged_fields",)
+
+    ATTRIBUTES: ClassVar[tuple[str, ...]] = ()
+    """The names of the fields, in the order of the definition."""
+
+    unknown_tagged_fields: list[tuple[int, bytes]] | None
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = (*self.ATTRIBUTES, "unknown_tagged_fields")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]  # fields change
+
+    def __repr__(self) -> str:
+        fields = [f"{name}={_shown(getattr(self, name))}" for name in self.ATTRIBUTES]
+        if self.unknown_tagged_fields:
+            fields.append(f"unknown_tagged_fields={self.unknown_tagged_fields!r}")
+        return f"{type(self).__qualname__}({', '.join(fields)})"
+
+
+class Codecs(dict[int, C], Generic[C]):
+    """The compiled codecs of a message by version; a version is compiled when it is first asked for."""
+
+    def __init__(self, definition: Definition, compiled: Callable[[int], C], refuse: Callable[[str, str], Exception]):
+        super().__init__()
+        self._definition = definition
+        self._compiled = compiled
+        self._refuse = refuse
+
+    def __missing__(self, version: int) -> C:
+        if version not in self._definition.versions:
+            reason = f"there is no version {version}, only {self._definition.versions}"
+            raise self._refuse(self._definition.name, reason)
+        codec = self[version] = self._compiled(version)
+        return codec
+
+
+class BaseMessage(Struct):
+    """What all messages can do. `version` is that of the message, not of its header."""
+
+    __slots__ = ()
+
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FIRST_FLEXIBLE: ClassVar[int]
+    """The first version in the flexible encoding (KIP-482), NEVER where there is none."""
+
+    DECODERS: ClassVar[Codecs[Decoder]]
+    ENCODERS: ClassVar[Codecs[Encoder]]
+
+    @classmethod
+    def decode(cls, buffer: Bytes, version: int, offset: int = 0) -> Self:
+        """Read a message that begins at byte `offset`; what follows it is ignored. Raises ProtocolError.
+
+        Fields of type records are views into `buffer`; everything else is copied.
+        """
+        message: Self = cls.DECODERS[version](buffer, offset)[0]
+        return message
+
+    @classmethod
+    def decode_prefix(cls, buffer: Bytes, version: int, offset: int = 0) -> tuple[Self, int]:
+        """As `decode`; also returns the position after the message."""
+        return cls.DECODERS[version](buffer, offset)
+
+    def encode(self, version: int) -> bytes:
+        """The bytes of the message. Raises ValueError that names the field which the version cannot carry."""
+        return b"".join(self.ENCODERS[version](self, bytearray()))  # type: ignore[arg-type]
+
+    def encode_parts(self, version: int, prefix: Bytes = b"") -> list[Sized]:
+        """`prefix` and the bytes of the message, as a list of parts in which records stand as they were given.
+
+        Records may be any object whose length is its size in bytes. Raises ValueError as `encode` does.
+        """
+        return self.ENCODERS[version](self, bytearray(prefix))
+
+
+def build(definition: Definition, module: str) -> type[BaseMessage]:
+    """The class of a message, with its structures as attributes; `module` is where it says that it lives."""
+    classes: dict[str, type] = {}
+    attributes: dict[str, Any] = {
+        "MIN_VERSION": definition.versions.first,
+        "MAX_VERSION": definition.versions.last,
+        "FIRST_FLEXIBLE": definition.flexible.first if definition.flexible else NEVER,
+        "DECODERS": Codecs(definition, lambda version: decoder(definition, version, classes), _unreadable),
+        "ENCODERS": Codecs(definition, lambda version: encoder(definition, version, classes), _unwritable),
+    }
+    if definition.key is not None:
+        attributes["API_KEY"] = definition.key
+    attributes["__module__"] = module
+    for struct in definition.structs.values():
+        place = {"__module__": module, "__qualname__": f"{definition.name}.{struct.name}"}
+        attributes[struct.name] = classes[struct.name] = _class(struct, Struct, place, classes)
+    message = classes[definition.name] = _class(definition.root, BaseMessage, attributes, classes)
+    return message
+
+
+def _unreadable(name: str, reason: str) -> ProtocolError:
+    return ProtocolError(name, 0, reason)
+
+
+def _unwritable(name: str, reason: str) -> ValueError:
+    return ValueError(f"{name}: {reason}")
+
+
+def _class(struct: StructDefinition, base: type, attributes: dict[str, Any], classes: dict[str, type]) -> type[Any]:
+    names = tuple(field.attribute for field in struct.fields)
+    cls = type(struct.name, (base,), {"__slots__": names, "ATTRIBUTES": names, **attributes})
+
+    def compile_and_construct(self: Any, **fields: Any) -> None:
+        """Give way to the real constructor, which is compiled when the first object is made."""
+        constructor = _constructor(struct, cls.__qualname__, classes)
+        cls.__init__ = constructor  # type: ignore[misc]
+        constructor(self, **fields)
+
+    cls.__init__ = compile_and_construct  # type: ignore[misc]
+    return cls
+
+
+def _constructor(struct: StructDefinition, qualified: str, classes: dict[str, type]) -> Callable[..., None]:
+    """Compile the constructor: keyword arguments only, each with its default."""
+    parameters = [f"{field.attribute}={_parameter(field)}" for field in struct.fields]
+    lines = [f"def __init__(self, *, {', '.join([*parameters, 'unknown_tagged_fields=None'])}):"]
+    for field in struct.fields:
+        name, made = field.attribute, literal(field)
+        value = f"{made} if {name} is NEW else {name}" if _parameter(field) == "NEW" else name
+        lines.append(f"    self.{name} = {value}")
+    lines.append("    self.unknown_tagged_fields = unknown_tagged_fields")
+    filename = f"<odradek constructor of {qualified}>"
+    return compile_function("\n".join(lines) + "\n", "__init__", filename, {**classes, "NEW": NEW})
+
+
+def _parameter(field: Field) -> str:
+    made = literal(field)
+    return "NEW" if made == "[]" or made.endswith("()") else made
+
+
+def _shown(value: object) -> str:
+    return f"<{len(value)} bytes>" if isinstance(value, memoryview) else repr(value)

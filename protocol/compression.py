@@ -1,0 +1,341 @@
+"""The four codecs of record batches, as Kafka's own clients write and read them.
+
+- gzip: plain members (RFC 1952).
+- snappy: written in the framing of snappy-java, blocks of 32 KiB behind lengths; read in that framing and as one bare
+  block, which other clients send (Java reads both too).
+- lz4: the frame format with independent blocks of 64 KiB and neither sizes nor content checksum: what
+  KafkaLZ4BlockOutputStream writes. Java refuses linked blocks, so they are never written; they are read.
+- zstd: frames (KIP-110).
+
+Whatever the bytes say, `decompress` allocates no more than a small multiple of what it was given until it has really
+produced more, and stops at the caller's limit. Lengths that frames claim are checked against what the format could
+yield from so many bytes before they are believed.
+
+The libraries are imported when a codec is first used, for a fast start.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NoReturn
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Codec(IntEnum):
+    """The codec number in the lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """`data` compressed so that Kafka's Java readers take it; `level` is that of compression.<codec>.level (KIP-390).
+
+    Raises ValueError for a codec that does not exist; NONE hands back `data` itself.
+    """
+    match codec:
+        case Codec.NONE:
+            return data
+        case Codec.GZIP:
+            return _write_gzip(data, level)
+        case Codec.SNAPPY:
+            return _write_snappy(data)
+        case Codec.LZ4:
+            return _write_lz4(data, level)
+        case Codec.ZSTD:
+            return _write_zstd(data, level)
+    raise ValueError(f"codec {codec} where 0 to 4 are defined")
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
+    """What `compress`, or any Kafka client, compressed into `data`; NONE hands back `data` itself.
+
+    Raises KafkaError: CORRUPT_MESSAGE for malformed data, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec, and
+    MESSAGE_TOO_LARGE where more than `limit` bytes would come out. Kafka, which streams, has no such limit and so no
+    code for it; this one is final for the batch, and makes the Java producer split the batch and send it in parts.
+    """
+    match codec:
+        case Codec.NONE:
+            return data if len(data) <= limit else _too_large(limit)
+        case Codec.GZIP:
+            return _read_gzip(data, limit)
+        case Codec.SNAPPY:
+            return _read_snappy(memoryview(data), limit)
+        case Codec.LZ4:
+            return _read_lz4(memoryview(data), limit)
+        case Codec.ZSTD:
+            return _read_zstd(memoryview(data), limit)
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {codec}; 0 to 4 are known")
+
+
+def _too_large(limit: int) -> NoReturn:
+    raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the records take more than {limit} bytes when decompressed")
+
+
+def _malformed(codec: Codec, reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"malformed {codec.name.lower()} data: {reason}")
+
+
+# --- gzip ---------------------------------------------------------------------------------------------------------
+
+_GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header around the largest window
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+# The tail behind a member is copied each time a member ends, so a payload of many tiny members is fed in pieces.
+_GZIP_PIECE: Final = 16_384
+
+
+def _write_gzip(data: Buffer, level: int | None) -> bytes:
+    import zlib
+
+    deflater = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW)
+    return deflater.compress(data) + deflater.flush()
+
+
+def _read_gzip(data: Buffer, limit: int) -> bytes:
+    import zlib
+
+    view = memoryview(data)
+    parts: list[bytes] = []
+    room = limit
+    position = 0
+    while position == 0 or bytes(view[position : position + 2]) == _GZIP_MAGIC:  # Java, too, ignores what else follows
+        inflater = zlib.decompressobj(_GZIP_WINDOW)
+        while not inflater.eof:
+            piece = view[position : position + _GZIP_PIECE]
+            if not piece:
+                raise _malformed(Codec.GZIP, "it ends inside a member")
+            try:
+                part = inflater.decompress(piece, room + 1)
+            except zlib.error as problem:
+                raise _malformed(Codec.GZIP, str(problem)) from None
+            position += len(piece) - len(inflater.unused_data)
+            room -= len(part)
+            if room < 0:
+                _too_large(limit)
+            if part:
+                parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# --- snappy -------------------------------------------------------------------------------------------------------
+
+_SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
+_SNAPPY_HEADER: Final = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible version
+_SNAPPY_BLOCK: Final = 32_768
+# The densest element of the format copies 64 bytes with 3.
+_SNAPPY_EXPANSION: Final = 22
+_LENGTH: Final = struct.Struct(">I")
+
+
+def _write_snappy(data: Buffer) -> bytes:
+    from cramjam import snappy
+
+    view = memoryview(data)
+    parts = [_SNAPPY_HEADER]
+    for start in range(0, len(view), _SNAPPY_BLOCK):
+        block = bytes(snappy.compress_raw(view[start : start + _SNAPPY_BLOCK]))
+        parts += (_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _read_snappy(data: memoryview, limit: int) -> bytearray:
+    from cramjam import DecompressionError, snappy
+
+    blocks = _snappy_blocks(data) if _snappy_stream_at(data, 0) else [data]
+    sizes = [_snappy_block_size(block) for block in blocks]
+    total = sum(sizes)
+    if total > limit:
+        _too_large(limit)
+    output = bytearray(total)
+    position = 0
+    with memoryview(output) as target:
+        for block, size in zip(blocks, sizes, strict=True):
+            try:
+                produced = snappy.decompress_raw_into(block, target[position : position + size]) if size else 0
+            except DecompressionError as problem:
+                raise _malformed(Codec.SNAPPY, str(problem)) from None
+            if produced != size:
+                raise _malformed(Codec.SNAPPY, f"a block gave {produced} bytes where it promised {size}")
+            position += size
+    return output
+
+
+def _snappy_stream_at(data: memoryview, position: int) -> bool:
+    return bytes(data[position : position + len(_SNAPPY_MAGIC)]) == _SNAPPY_MAGIC
+
+
+def _snappy_blocks(data: memoryview) -> list[memoryview]:
+    """The blocks of a stream in snappy-java's framing; streams may follow one another, each with its own header."""
+    blocks = []
+    position = 0
+    end = len(data)
+    while position < end:
+        if _snappy_stream_at(data, position):
+            position += len(_SNAPPY_HEADER)
+            if position > end:
+                raise _malformed(Codec.SNAPPY, "it ends inside a stream header")
+            continue
+        if end - position < _LENGTH.size:
+            raise _malformed(Codec.SNAPPY, "it ends inside a block length")
+        size: int = _LENGTH.unpack_from(data, position)[0]
+        position += _LENGTH.size
+        if size > end - position:
+            raise _malformed(Codec.SNAPPY, f"a block of {size} bytes where {end - position} are left")
+        blocks.append(data[position : position + size])
+        position += size
+    return blocks
+
+
+def _snappy_block_size(block: memoryview) -> int:
+    """The size that the block promises, which leads it as a varint, if so many bytes can come out of it."""
+    size = 0
+    for index, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if size > _SNAPPY_EXPANSION * len(block):
+                raise _malformed(Codec.SNAPPY, f"a block of {len(block)} bytes promises {size}")
+            return size
+    raise _malformed(Codec.SNAPPY, "a block does not say its size")
+
+
+# --- lz4 ----------------------------------------------------------------------------------------------------------
+
+_LZ4_KAFKA_DEFAULT_LEVEL: Final = 9  # means the fast compressor in Kafka, unlike every other level
+_FIRST_CHUNK: Final = 65_536
+
+
+def _write_lz4(data: Buffer, level: int | None) -> bytes:
+    from lz4 import frame
+
+    fast = level is None or level == _LZ4_KAFKA_DEFAULT_LEVEL
+    written: bytes = frame.compress(
+        data,
+        compression_level=0 if fast else level,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return written
+
+
+def _read_lz4(data: memoryview, limit: int) -> bytes:
+    from lz4 import frame
+
+    context = frame.create_decompression_context()
+    parts: list[bytes] = []
+    room = limit
+    position = 0
+    # The library allocates what it may produce, so the leave grows with what has really come out.
+    chunk = max(_FIRST_CHUNK, 4 * len(data))
+    while True:
+        allowed = min(chunk, room + 1)
+        try:
+            part, consumed, ended = frame.decompress_chunk(context, data[position:], max_length=allowed)
+        except RuntimeError as problem:
+            raise _malformed(Codec.LZ4, str(problem)) from None
+        position += consumed
+        room -= len(part)
+        parts.append(part)
+        if room < 0:
+            _too_large(limit)
+        if ended:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(part) < allowed and position == len(data):
+            raise _malformed(Codec.LZ4, "it ends inside the frame")
+        chunk *= 2
+
+
+# --- zstd ---------------------------------------------------------------------------------------------------------
+
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50  # and the fifteen numbers after it
+_ZSTD_BLOCK: Final = 131_072  # no block gives more
+_ZSTD_MAX_WINDOW: Final = 1 << 27  # what Java's reader allows
+_ZSTD_RAW, _ZSTD_RLE, _ZSTD_RESERVED = 0, 1, 3
+_LITTLE_UINT32: Final = struct.Struct("<I")
+
+
+def _write_zstd(data: Buffer, level: int | None) -> bytes:
+    from zstandard import ZstdCompressor
+
+    return ZstdCompressor(level=3 if level is None else level).compress(data)
+
+
+def _read_zstd(data: memoryview, limit: int) -> bytes:
+    from zstandard import ZstdDecompressor, ZstdError, frame_content_size
+
+    decompressor = ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
+    parts: list[bytes] = []
+    room = limit
+    position = 0
+    while position < len(data):
+        after, bound = _zstd_frame(data, position)
+        frame = data[position:after]
+        position = after
+        if bound is None:
+            continue
+        try:
+            claimed = frame_content_size(frame)
+            if claimed > bound:
+                raise _malformed(Codec.ZSTD, f"a frame promises {claimed} bytes where its blocks hold {bound} at most")
+            if claimed > room:
+                _too_large(limit)
+            part = decompressor.decompress(frame, max_output_size=max(min(bound, room + 1), 1))
+        except ZstdError as problem:
+            # Only a frame that could hold more than there is room for can fail for want of room.
+            if bound > room and "too small" in str(problem):
+                _too_large(limit)
+            raise _malformed(Codec.ZSTD, str(problem)) from None
+        room -= len(part)
+        if room < 0:
+            _too_large(limit)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _zstd_frame(data: memoryview, start: int) -> tuple[int, int | None]:
+    """Where the frame at `start` ends and the most bytes its blocks can give; None for a skippable frame (RFC 8878).
+
+    The library decompresses a whole frame in one call into a buffer that it allocates first; this walk from block to
+    block is how the call knows that the frame is complete and how large the buffer need be.
+    """
+    try:
+        magic: int = _LITTLE_UINT32.unpack_from(data, start)[0]
+        if magic & ~0xF == _ZSTD_SKIPPABLE:
+            after = start + 8 + int(_LITTLE_UINT32.unpack_from(data, start + 4)[0])
+            if after > len(data):
+                raise _malformed(Codec.ZSTD, "it ends inside a skippable frame")
+            return after, None
+        if magic != _ZSTD_MAGIC:
+            raise _malformed(Codec.ZSTD, f"no frame starts at byte {start}")
+        descriptor = data[start + 4]
+        position = start + 5 + _zstd_header_size(descriptor)
+        bound = 0
+        last = False
+        while not last:
+            block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+            last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+            if kind == _ZSTD_RESERVED or size > _ZSTD_BLOCK:
+                raise _malformed(Codec.ZSTD, f"an impossible block at byte {position}")
+            bound += size if kind in (_ZSTD_RAW, _ZSTD_RLE) else _ZSTD_BLOCK
+            position += 3 + (1 if kind == _ZSTD_RLE else size)
+    except (IndexError, struct.error):
+        raise _malformed(Codec.ZSTD, "it ends inside a frame") from None
+    after = position + (4 if descriptor & 0x04 else 0)  # the checksum
+    if after > len(data):
+        raise _malformed(Codec.ZSTD, "it ends inside a frame")
+    return after, bound
+
+
+def _zstd_header_size(descriptor: int) -> int:
+    """Bytes between the descriptor and the first block: window, dictionary id, content size."""
+    single_segment = descriptor >> 5 & 1
+    content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
+    return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size

@@ -1,0 +1,309 @@
+"""Writes the decoder of one message in one version. See `compile` for the why.
+
+What a decoder promises: it returns the object and the position after it, or raises ProtocolError; it allocates nothing
+on the word of a length before that many bytes are known to be there. Each length is compared with what is left of the
+buffer; each count with what the smallest elements would take.
+
+A run of fixed-size fields takes the length of the next variable one with it (`unpack_hiB` reads an int16, an int32 and
+the first byte of a varint), so that a typical structure costs one `struct` call for each of its variable fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from odradek.protocol.compile import Namespace, Shape, Source, Spot, literal, struct_of
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.grammar import NUMBERS, Field, Message, Struct
+from odradek.protocol.primitives import (
+    MAX_STRING,
+    Bytes,
+    MalformedError,
+    bad_count,
+    bad_length,
+    read_long_uvarint,
+    read_uvarint,
+)
+
+Decoder = Callable[[Bytes, int], tuple[Any, int]]
+"""Reads one object at a position; returns it and the position after it. Raises ProtocolError."""
+
+
+def decoder(message: Message, version: int, classes: Mapping[str, type]) -> Decoder:
+    """Compile the decoder of `message` in `version`; `classes` are those of the message and its structures."""
+    return _Writer(Shape(message, version), classes).compile()
+
+
+def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ProtocolError:
+    """The ProtocolError for what went wrong inside a compiled decoder, found from the line where it went wrong."""
+    traceback = error.__traceback__
+    assert isinstance(traceback, TracebackType)
+    local = traceback.tb_frame.f_locals
+    pos: int = local["pos"]
+    left = local["size"] - pos
+    on_line = spots[traceback.tb_lineno]
+    spot = on_line[0]
+    if isinstance(error, MalformedError):
+        reason = str(error)
+    elif isinstance(error, UnicodeDecodeError):
+        reason = f"not UTF-8: {error.reason} at byte {error.start} of the string"
+    else:
+        for candidate in on_line:
+            spot = candidate
+            width = struct.calcsize(">" + spot.format)
+            if width > left:
+                break
+            pos, left = pos + width, left - width
+        reason = f"the bytes end here: {max(left, 0)} left"
+    return ProtocolError(spot.path.format_map(local), pos, reason)
+
+
+class _Writer:
+    """Writes the source. `depth` tells the local variables of nested structures apart: o0, o1, ..."""
+
+    def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
+        self._shape = shape
+        self._source = Source()
+        self._run: list[tuple[str, str, Spot]] = []  # fixed-size reads that wait to become one call
+        self._views = shape.holds_records()
+        self._namespace: Namespace = {
+            **classes,
+            "new": object.__new__,
+            "unpack_from": struct.unpack_from,
+            "misread": misread,
+            "bad_length": bad_length,
+            "bad_count": bad_count,
+            "MalformedError": MalformedError,
+            "read_uvarint": read_uvarint,
+            "read_long_uvarint": read_long_uvarint,
+            "ERRORS": (MalformedError, struct.error, IndexError, UnicodeDecodeError),
+        }
+
+    def compile(self) -> Decoder:
+        message, source = self._shape.message, self._source
+        source.line("def decode(buffer, pos):")
+        source.indent()
+        if self._views:  # records stay views into the caller's buffer
+            source.line("if type(buffer) is not memoryview:")
+            source.line("    buffer = memoryview(buffer)")
+        else:  # reading bytes is faster than reading a view, by more than this copy costs
+            source.line("if type(buffer) is not bytes:")
+            source.line("    buffer = bytes(buffer)")
+        source.line("size = len(buffer)")
+        source.line("try:")
+        source.indent()
+        source.line(f"o0 = new({message.name})")
+        self._struct(message.root, 0, message.name)
+        self._flush()
+        source.line("return o0, pos")
+        source.dedent()
+        source.line("except ERRORS as error:")
+        source.line("    raise misread(error, SPOTS) from None")
+        filename = f"<odradek decoder of {message.name} v{self._shape.version}>"
+        return source.compile("decode", filename, self._namespace)
+
+    # -- structures
+
+    def _struct(self, struct_: Struct, depth: int, path: str) -> None:
+        """Read the fields of a structure into the object o<depth>."""
+        shape = self._shape
+        for field in (*shape.absent(struct_), *shape.tagged(struct_)):
+            self._source.line(f"o{depth}.{field.attribute} = {literal(field)}")
+        self._source.line(f"o{depth}.unknown_tagged_fields = None")
+        for field in shape.present(struct_):
+            self._field(field, depth, f"{path}.{field.attribute}")
+        if shape.flexible:
+            self._tags(struct_, depth, path)
+
+    def _tags(self, struct_: Struct, depth: int, path: str) -> None:
+        """Read the tagged fields of a structure, of which there are most often none."""
+        source, d = self._source, depth
+        spot = Spot(f"{path}.tags", "B")
+        self._read("B", f"tags{d}", spot)
+        self._flush()
+        source.line(f"if tags{d}:")
+        source.indent()
+        self._long_varint(f"tags{d}", spot)
+        source.line(f"if tags{d} * 2 > size - pos:")
+        source.line(f"    raise bad_count(tags{d}, 2, size - pos)", spot)
+        source.line(f"for _ in range(tags{d}):")
+        source.indent()
+        source.line(f"tag{d}, pos = read_uvarint(buffer, pos)", spot)
+        source.line("n, pos = read_uvarint(buffer, pos)", spot)
+        source.line(f"stop{d} = pos + n")
+        source.line(f"if stop{d} > size:")
+        source.line("    raise bad_length(n, size - pos)", spot)
+        word = "if"
+        for field in self._shape.tagged(struct_):
+            source.line(f"{word} tag{d} == {field.tag}:")
+            source.indent()
+            self._field(field, depth, f"{path}.{field.attribute}")
+            self._flush()
+            source.line(f"if pos != stop{d}:")
+            text = f'f"its value ends {{pos - stop{d}:+}} bytes from where the size of the tagged field says"'
+            source.line(f"    raise MalformedError({text})", Spot(f"{path}.{field.attribute}"))
+            source.dedent()
+            word = "elif"
+        if word == "elif":
+            source.line("else:")
+            source.indent()
+        source.line(f"if o{d}.unknown_tagged_fields is None:")
+        source.line(f"    o{d}.unknown_tagged_fields = []")
+        source.line(f"o{d}.unknown_tagged_fields.append((tag{d}, bytes(buffer[pos:stop{d}])))")
+        source.line(f"pos = stop{d}")
+        source.dedent(3 if word == "elif" else 2)
+
+    # -- fields
+
+    def _field(self, field: Field, depth: int, path: str) -> None:
+        target = f"o{depth}.{field.attribute}"
+        if field.is_array:
+            self._array(field, target, depth, path)
+        elif field.is_struct:
+            self._inner(field, target, depth, path)
+        elif field.type in NUMBERS:
+            self._read(NUMBERS[field.type], target, Spot(path, NUMBERS[field.type]))
+        else:
+            self._sized(field, target, path)
+
+    def _inner(self, field: Field, target: str, depth: int, path: str) -> None:
+        """Read a structure that is a field; where it may be null, a marker before it says so.
+
+        The marker is an int8, -1 for null, but among the tagged fields a varint, 0 for null (KIP-893).
+        """
+        source = self._source
+        nullable = self._shape.is_nullable(field)
+        if nullable and self._shape.is_tagged(field):
+            source.line("n, pos = read_uvarint(buffer, pos)", Spot(path))
+            source.line("if n == 0:")
+        elif nullable:
+            self._read("b", "n", Spot(path, "b"))
+            self._flush()
+            source.line("if n < 0:")
+        if nullable:
+            source.line(f"    {target} = None")
+            source.line("else:")
+            source.indent()
+        source.line(f"{target} = o{depth + 1} = new({field.type})")
+        self._struct(self._shape.message.structs[field.type], depth + 1, path)
+        if nullable:
+            self._flush()
+            source.dedent()
+
+    def _sized(self, field: Field, target: str, path: str, add: bool = False) -> None:
+        """Read a string, bytes or records: a length, then as many bytes. `add` appends to the array `target`."""
+        source = self._source
+        spot = self._length(field, path)
+        compact, nullable = self._shape.is_compact(field), self._shape.is_nullable(field)
+        if compact and field.type == "string":
+            self._long_varint("n", spot, limit=MAX_STRING + 1)
+        elif compact:
+            self._long_varint("n", spot)
+        if compact:
+            source.line("n -= 1")
+        store = f"{target}.append(%s)" if add else f"{target} = %s"
+        if nullable:
+            source.line("if n == -1:")
+            source.line("    " + store % "None")
+            source.line("else:")
+            source.indent()
+        source.line("end = pos + n")
+        source.line("if not pos <= end <= size:")
+        source.line("    raise bad_length(n, size - pos)", spot)
+        value = "buffer[pos:end]"
+        if field.type == "string":
+            value = f'str({value}, "utf-8")' if self._views else f"{value}.decode()"
+        elif field.type == "bytes" and self._views:
+            value = f"bytes({value})"
+        source.line(store % value, spot)
+        source.line("pos = end")
+        if nullable:
+            source.dedent()
+
+    def _array(self, field: Field, target: str, depth: int, path: str) -> None:
+        source, shape = self._source, self._shape
+        spot = self._length(field, path, array=True)
+        if shape.is_compact(field):
+            self._long_varint("n", spot)
+            source.line("n -= 1")
+        nullable = shape.is_nullable(field)
+        if nullable:
+            source.line("if n == -1:")
+            source.line(f"    {target} = None")
+            source.line("else:")
+            source.indent()
+        smallest = shape.smallest(field)
+        times = f"n * {smallest}" if smallest > 1 else "n"
+        source.line(f"if not 0 <= {times} <= size - pos:")
+        source.line(f"    raise bad_count(n, {smallest}, size - pos)", spot)
+        if field.type in NUMBERS and field.type != "uuid":
+            source.line(f'{target} = list(unpack_from(f">{{n}}{NUMBERS[field.type]}", buffer, pos))', spot)
+            source.line(f"pos += {times}")
+        else:
+            self._elements(field, target, depth + 1, path)
+        if nullable:
+            source.dedent()
+
+    def _elements(self, field: Field, target: str, depth: int, path: str) -> None:
+        source = self._source
+        source.line(f"a{depth} = {target} = []")
+        source.line(f"for i{depth} in range(n):")
+        source.indent()
+        path = f"{path}[{{i{depth}}}]"
+        if field.is_struct:
+            source.line(f"o{depth} = new({field.type})")
+            source.line(f"a{depth}.append(o{depth})")
+            self._struct(self._shape.message.structs[field.type], depth, path)
+            self._flush()
+        elif field.type == "uuid":
+            source.line(f"a{depth}.append(bytes(buffer[pos : pos + 16]))", Spot(path))
+            source.line("pos += 16")
+        else:
+            self._sized(field, f"a{depth}", path, add=True)
+        source.dedent()
+
+    # -- runs of fixed-size reads
+
+    def _length(self, field: Field, path: str, array: bool = False) -> Spot:
+        """Read the length or count of a field into n; of a varint, its first byte."""
+        if self._shape.is_compact(field):
+            format_ = "B"
+        else:
+            format_ = "h" if field.type == "string" and not array else "i"
+        spot = Spot(path, format_)
+        self._read(format_, "n", spot)
+        self._flush()
+        return spot
+
+    def _long_varint(self, name: str, spot: Spot, limit: int | None = None) -> None:
+        """Read the rest of a varint whose first byte is in the variable `name`."""
+        source = self._source
+        source.line(f"if {name} > 127:")
+        source.line(f"    {name}, pos = read_long_uvarint(buffer, pos, {name})", spot)
+        if limit is not None:
+            source.line(f"    if {name} > {limit}:")
+            text = f'f"a string of {{{name} - 1}} bytes; {limit - 1} is the most"'
+            source.line(f"        raise MalformedError({text})", spot)
+
+    def _read(self, format_: str, target: str, spot: Spot) -> None:
+        self._run.append((format_, target, spot))
+
+    def _flush(self) -> None:
+        """Write the waiting reads as one line."""
+        run, self._run = self._run, []
+        if not run:
+            return
+        formats = "".join(format_ for format_, _, _ in run)
+        targets = ", ".join(target for _, target, _ in run)
+        spots = tuple(spot for _, _, spot in run)
+        if formats == "B":
+            self._source.line(f"{targets} = buffer[pos]", *spots)
+        else:
+            packed = struct_of(formats)
+            name = "unpack_" + formats.replace("?", "o")
+            self._namespace[name] = packed.unpack_from
+            self._source.line(f"{targets}{',' if len(run) == 1 else ''} = {name}(buffer, pos)", *spots)
+        self._source.line(f"pos += {struct_of(formats).size}")

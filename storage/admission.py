@@ -1,0 +1,164 @@
+"""What a leader demands of a batch before it writes it, and what it changes in it (Kafka's UnifiedLog and LogValidator).
+
+The rules about the records themselves stand in `odradek.protocol.batch`; here are the ones that depend on the topic: size,
+codec, timestamps, keys. The bytes stay as they came unless the topic wants another codec or the broker's clock in them;
+offset and leader epoch are stamped by the log, outside of the checksum.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.protocol.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    Buffer,
+    Header,
+    build,
+    check_produce_shape,
+    check_records,
+    crc_ok,
+    read_header,
+    records,
+    stamp_log_append_time,
+    stamp_max_timestamp,
+)
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.storage.config import MAX_INT64, LogConfig, Origin
+
+_CODECS: Final = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def admit(batch: Buffer, config: LogConfig, origin: Origin, api_version: int, now_ms: int) -> tuple[memoryview, Header]:
+    """The bytes to write and their header, once nothing speaks against the batch.
+
+    `batch` is changed in place where the topic stamps times and it can be written to; else the result is a copy.
+    Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, and
+    InvalidRecords of `check_records`.
+    """
+    if origin is Origin.CLIENT:
+        header = check_produce_shape(batch, api_version)
+    else:
+        header = _read_own(batch)
+    view = batch if type(batch) is memoryview else memoryview(batch)
+    size = LOG_OVERHEAD + header.batch_length
+    if size > config.max_message_bytes:
+        raise _too_large(size, config)
+    if not crc_ok(view, 0, header):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the checksum of a batch of {size} bytes is not {header.crc:#010x}"
+        )
+    max_timestamp = header.max_timestamp
+    if origin is Origin.CLIENT:
+        max_timestamp = check_records(
+            view, 0, header, require_keys=config.compacts, timestamps=_allowed_timestamps(config, now_ms)
+        )
+    codec = _CODECS[config.compression_type]
+    if codec is not None and codec != header.codec and not header.is_control:
+        view, header = _recompress(view, header, codec, config)
+    if config.stamps_append_time:
+        view = _writable(view)
+        stamp_log_append_time(view, 0, header, now_ms)
+        header = read_header(view)
+    elif max_timestamp != header.max_timestamp:
+        view = _writable(view)
+        stamp_max_timestamp(view, 0, header, max_timestamp)
+        header = read_header(view)
+    if len(view) > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {len(view)} bytes does not fit a segment, which holds {config.segment_bytes} (segment.bytes)",
+        )
+    return view, header
+
+
+def _too_large(size: int, config: LogConfig) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"a batch of {size} bytes, where the topic takes {config.max_message_bytes} at most (max.message.bytes)",
+    )
+
+
+def _read_own(batch: Buffer) -> Header:
+    """The header of a batch that a coordinator of this broker has made."""
+    try:
+        header = read_header(batch)
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if header.size != len(batch):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes, where a batch of {header.size} is announced")
+    return header
+
+
+def _allowed_timestamps(config: LogConfig, now_ms: int) -> tuple[int, int, int] | None:
+    """The argument for `check_records`; None where the broker's clock replaces whatever the records say."""
+    if config.message_timestamp_type == "LogAppendTime":
+        return None
+    after_max_ms = config.message_timestamp_after_max_ms
+    if after_max_ms > MAX_INT64 - now_ms:
+        after_max_ms = MAX_INT64 - now_ms
+    return now_ms, config.message_timestamp_before_max_ms, after_max_ms
+
+
+def _writable(view: memoryview) -> memoryview:
+    return memoryview(bytearray(view)) if view.readonly else view
+
+
+def _recompress(view: memoryview, header: Header, codec: Codec, config: LogConfig) -> tuple[memoryview, Header]:
+    level = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }.get(codec)
+    batch = build(
+        records(view),
+        codec=codec,
+        level=level,
+        last_offset=header.last_offset,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+    if len(batch) > config.max_message_bytes:
+        raise _too_large(len(batch), config)
+    return memoryview(batch), read_header(batch)
+
+
+def split_batches(data: Buffer, max_epoch: int) -> list[tuple[int, Header]]:
+    """Position and header of the whole batches that a leader sent, checked; a torn last one is left out.
+
+    A batch from a later epoch than `max_epoch` was written after this fetch was decided and ends the list (KAFKA-18723).
+    Raises KafkaError CORRUPT_MESSAGE where a batch is damaged, OFFSET_OUT_OF_RANGE where offsets do not grow.
+    """
+    batches: list[tuple[int, Header]] = []
+    position, end, previous = 0, len(data), -1
+    while end - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        size = LOG_OVERHEAD + header.batch_length
+        if position + size > end and size >= HEADER_SIZE:
+            break
+        if header.magic != 2 or header.producer_id < NO_PRODUCER_ID or not crc_ok(data, position, header):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at byte {position} of {end} is damaged")
+        if header.leader_epoch > max_epoch:
+            break
+        if header.base_offset <= previous or header.last_offset_delta < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the batch at byte {position} starts at offset {header.base_offset}, where {previous} came before",
+            )
+        previous = header.base_offset + header.last_offset_delta
+        batches.append((position, header))
+        position += size
+    return batches

@@ -1,0 +1,75 @@
+"""The settings of one log: the topic-level properties of Kafka that storage looks at.
+
+Names are Kafka's property names with underscores for dots (`segment.bytes` is `segment_bytes`) and the defaults are those
+of Kafka 3.9 (LogConfig). A LogConfig never changes; a changed topic configuration is a new LogConfig given to the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+MAX_INT64: Final = 2**63 - 1
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class Origin(IntEnum):
+    """Who wrote a batch, which decides how much of it is checked (Kafka's AppendOrigin)."""
+
+    CLIENT = 0
+    COORDINATOR = 1
+    REPLICATION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Topic properties; times in milliseconds, sizes in bytes, -1 in `retention_*` means no limit."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * _DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    preallocate: bool = False
+
+    max_message_bytes: int = 1048588
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = MAX_INT64
+    message_timestamp_after_max_ms: int = MAX_INT64
+
+    flush_messages: int = MAX_INT64
+    flush_ms: int = MAX_INT64
+
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64
+    min_cleanable_dirty_ratio: float = 0.5
+
+    @property
+    def compacts(self) -> bool:
+        """Whether old values of a key are cleaned away, so that every record needs a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go by age and by size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def stamps_append_time(self) -> bool:
+        """Whether records carry the broker's clock instead of the producer's (KIP-32)."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which the active segment is rolled; a compacted log rolls earlier so that the cleaner gets at it."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms

@@ -1,0 +1,116 @@
+"""The leader epochs of a log: at which offset each leader began to write (KIP-101, KIP-279; LeaderEpochFileCache).
+
+A follower asks a leader where an epoch ended and cuts its own log there, so these few pairs decide what survives a change
+of leaders. Every new epoch is on stable storage before its first batch is written; entries that fall away with the log's
+head or tail are written with the next change, because loading a log removes them anyhow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from odradek.storage.checkpoints import LEADER_EPOCHS, decode_epochs, encode_epochs
+from odradek.storage.disk import Folder
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+
+
+class LeaderEpochs:
+    """Epochs and their start offsets, both growing strictly; `latest` is the last epoch, -1 where there is none."""
+
+    __slots__ = ("_epochs", "_folder", "_starts", "latest")
+
+    def __init__(self, folder: Folder) -> None:
+        """Raises CorruptFile where the checkpoint in the folder cannot be read."""
+        self._folder = folder
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = UNDEFINED_EPOCH
+        data = folder.read(LEADER_EPOCHS)
+        for epoch, start in decode_epochs(data) if data else ():
+            self._add(epoch, start)
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` starts at `start_offset` and write it to disk; what contradicts it gives way.
+
+        An epoch that is the latest already keeps its start, unless the new one is lower. Raises OSError.
+        """
+        if self._add(epoch, start_offset):
+            self.save()
+
+    def note(self, epoch: int, start_offset: int) -> None:
+        """As `assign`, for a rebuild from the log: only a higher epoch counts, and the caller saves once at the end."""
+        if epoch > self.latest:
+            self._add(epoch, start_offset)
+
+    def _add(self, epoch: int, start_offset: int) -> bool:
+        if epoch < 0 or start_offset < 0:
+            return False
+        epochs, starts = self._epochs, self._starts
+        if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
+            return False
+        while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
+            epochs.pop()
+            starts.pop()
+        epochs.append(epoch)
+        starts.append(start_offset)
+        self.latest = epoch
+        return True
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the highest epoch not above `epoch`: where its successor starts, or the log's end.
+
+        (-1, -1) where the log knows nothing that high, or `epoch` is -1. An epoch below the first known one answers
+        with the first known start, since what came before is gone from the log.
+        """
+        if epoch == UNDEFINED_EPOCH:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        above = bisect_right(self._epochs, epoch)
+        if above == len(self._epochs):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        return (self._epochs[above - 1] if above else epoch), self._starts[above]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote `offset`, -1 where the log does not know."""
+        found = bisect_right(self._starts, offset) - 1
+        return self._epochs[found] if found >= 0 else UNDEFINED_EPOCH
+
+    def previous(self, epoch: int) -> int:
+        """The highest known epoch below `epoch`, -1 where there is none."""
+        found = bisect_left(self._epochs, epoch) - 1
+        return self._epochs[found] if found >= 0 else UNDEFINED_EPOCH
+
+    def truncate_end(self, end_offset: int) -> bool:
+        """Forget epochs that start at or above `end_offset`; returns whether there were any."""
+        kept = bisect_left(self._starts, end_offset)
+        if kept == len(self._starts):
+            return False
+        del self._epochs[kept:], self._starts[kept:]
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        return True
+
+    def truncate_start(self, start_offset: int) -> bool:
+        """Forget epochs that ended below `start_offset`, and let the one that holds it start there; True on a change."""
+        holds = bisect_right(self._starts, start_offset) - 1
+        if holds < 0 or (holds == 0 and self._starts[0] == start_offset):
+            return False
+        del self._epochs[:holds], self._starts[:holds]
+        self._starts[0] = start_offset
+        return True
+
+    def clear(self) -> None:
+        """Forget everything and write that to disk. Raises OSError."""
+        self.truncate_end(0)
+        self.save()
+
+    def save(self, *, sync: bool = True) -> None:
+        """Write the checkpoint. Raises OSError."""
+        self._folder.replace(LEADER_EPOCHS, encode_epochs(zip(self._epochs, self._starts, strict=True)), sync=sync)

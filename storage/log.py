@@ -1,0 +1,566 @@
+"""One partition's log on one disk: append, read, truncate, roll, flush (Kafka's UnifiedLog and LocalLog).
+
+A log is a row of segments, of which the last one takes the writes. It knows nothing of leaders, high watermarks or clients:
+the partition machine decides, the log obeys and says what it has. Nothing here waits. What takes long is handed out:
+`start_flush` gives a task for a thread, whose end is told to `finish_flush`, and files are deleted by `purge` once their
+delay is over.
+
+A write that fails leaves the log as it was: the bytes are cut off again. Where that is not possible, or where the disk
+itself is in doubt (an I/O error, a failed fsync), the log goes offline, and everything answers KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, NoReturn
+
+from odradek.protocol.batch import CONTROL, HEADER_SIZE, Buffer, Header, stamp
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.admission import admit, split_batches
+from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.config import LogConfig, Origin
+from odradek.storage.disk import Folder
+from odradek.storage.flush import Flush
+from odradek.storage.producers import Marker, read_marker
+from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
+from odradek.storage.retention import count_deletable
+from odradek.storage.segment import DELETED_SUFFIX, Segment
+from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
+
+NO_TIMESTAMP: Final = -1
+NO_LIMIT: Final = 2**63 - 1
+_OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Appended(NamedTuple):
+    """What an append did; for a duplicate, where the batch stands since its first try.
+
+    `log_append_time_ms` is -1 where records keep their producer's time.
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+    start_offset: int
+    duplicate: bool
+
+
+class Log:
+    """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
+
+    `start_offset` is the first offset that is served, `end_offset` the next one to be written, and everything below
+    `recovery_point` is on stable storage. `epochs` and `producers` are for reading; only the log changes them.
+    Methods raise KafkaError; KAFKA_STORAGE_ERROR means that `failure` says why the log is offline, or that a write had no room.
+    """
+
+    __slots__ = (
+        "_deleted",
+        "_folder",
+        "_jitter_ms",
+        "_segments",
+        "_touched",
+        "_truncations",
+        "config",
+        "damaged_at",
+        "end_offset",
+        "epochs",
+        "failure",
+        "last_flush_ms",
+        "partition",
+        "producers",
+        "recovery_point",
+        "start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self, folder: Folder, name: tuple[str, int], topic_id: bytes, request: LoadRequest, loaded: LoadedLog
+    ) -> None:
+        """Made by `Log.open`."""
+        self.topic, self.partition = name
+        self.topic_id = topic_id
+        self.config = request.config
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self.damaged_at = loaded.damaged_at
+        self.last_flush_ms = request.now_ms
+        self.failure: str | None = None
+        self._folder = folder
+        self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
+        self._segments = Segments(loaded.segments)
+        self._deleted: list[tuple[int, str]] = []
+        self._truncations = 0
+        self._touched = not request.clean
+
+    @classmethod
+    def open(cls, folder: Folder, name: tuple[str, int], topic_id: bytes, request: LoadRequest) -> Log:
+        """Load the log of (topic, partition) in `folder`, or begin one there. Raises OSError, KafkaError."""
+        loaded = load(folder, request)
+        return cls(folder, name, topic_id, request, loaded)
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        """The path of the log's folder."""
+        return self._folder.path
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments, without their indexes."""
+        return self._segments.size
+
+    @property
+    def starts_within_segment(self) -> bool:
+        """Whether the first segment begins below `start_offset`, so that only a checkpoint can say where the log starts."""
+        return self.start_offset > self._segments.first_offset
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first, as a list of its own."""
+        return list(self._segments)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset that a read-committed consumer must not see yet, None where there is none."""
+        offset = self.producers.first_unstable_offset
+        return None if offset is None else max(offset, self.start_offset)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batch: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        api_version: int = 9,
+    ) -> Appended:
+        """Write one batch as the leader of `leader_epoch`: check it, give it its offsets, and write it with one call.
+
+        Offset, epoch and, where the topic wants it, time are stamped into `batch` itself if it can be written to.
+        `api_version` is that of the client's Produce request. Raises KafkaError, InvalidRecords.
+        """
+        if self.failure is not None:
+            self._refuse()
+        config = self.config
+        view, header = admit(batch, config, origin, api_version, now_ms)
+        first_offset = self.end_offset
+        last_offset = first_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        marker = None
+        if header.producer_id >= 0:
+            if header.attributes & CONTROL:
+                marker = read_marker(view, 0, header)
+            known = self.producers.check(header, origin, first_offset, marker)
+            if known is not None:
+                return Appended(
+                    known.first_offset, known.last_offset, known.timestamp, known.timestamp, self.start_offset, True
+                )
+        if leader_epoch != self.epochs.latest:
+            self._begin_epoch(leader_epoch, first_offset)
+        segment = self._segments.active
+        if segment.should_roll(config, len(view), last_offset, max_timestamp, now_ms):
+            segment = self._roll(first_offset, now_ms)
+        head = None
+        if view.readonly:
+            head = bytearray(view[:HEADER_SIZE])
+            stamp(head, 0, first_offset, leader_epoch)
+        else:
+            stamp(view, 0, first_offset, leader_epoch)
+        size = segment.size
+        try:
+            segment.append(view, last_offset, max_timestamp, head)
+        except OSError as error:
+            self._undo(segment, size, error)
+        self._touched = True
+        self.end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self._apply(segment, header, first_offset, marker)
+        self.producers.end_offset = last_offset + 1
+        stamped_ms = max_timestamp if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
+        return Appended(first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False)
+
+    def append_replicated(self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1) -> Appended | None:
+        """Write what a leader sent, offsets and epochs as they are; a torn last batch is left out. None where nothing is left.
+
+        Batches of later epochs than `leader_epoch`, the one that the data was fetched under, are left out too
+        (KAFKA-18723). An empty log may begin below its end, where the leader's first batch covers it. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE where the batches do not follow the log, CORRUPT_MESSAGE.
+        """
+        if self.failure is not None:
+            self._refuse()
+        batches = split_batches(data, leader_epoch)
+        if not batches:
+            return None
+        first_offset = batches[0][1].base_offset
+        last_offset = batches[-1][1].last_offset
+        if first_offset < self.end_offset:
+            if self.start_offset != self.end_offset or last_offset < self.end_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"the leader sent offsets {first_offset} to {last_offset}, where {self.end_offset} comes next",
+                )
+            self.truncate_fully(first_offset, now_ms=now_ms, start_offset=self.start_offset)
+        view = memoryview(data)
+        begin = 0
+        for number, (position, header) in enumerate(batches):
+            size = position + header.size - batches[begin][0]
+            if self._segments.active.should_roll(self.config, size, header.last_offset, header.max_timestamp, now_ms):
+                self._write_run(view, batches[begin:number])
+                begin = number
+                if self._segments.active.size:
+                    self._roll(header.base_offset, now_ms)
+        self._write_run(view, batches[begin:])
+        max_timestamp = max(header.max_timestamp for _, header in batches)
+        return Appended(first_offset, last_offset, max_timestamp, NO_TIMESTAMP, self.start_offset, False)
+
+    def _write_run(self, view: memoryview, batches: list[tuple[int, Header]]) -> None:
+        """Write batches that stand side by side in `view` into the active segment."""
+        if not batches:
+            return
+        begin = batches[0][0]
+        for _, header in batches:
+            if header.leader_epoch > self.epochs.latest:
+                self._begin_epoch(header.leader_epoch, header.base_offset)
+        segment, end = self._segments.active, batches[-1][0] + batches[-1][1].size
+        size = segment.size
+        try:
+            segment.write(view[begin:end])
+        except OSError as error:
+            self._undo(segment, size, error)
+        self._touched = True
+        self.end_offset = batches[-1][1].next_offset
+        for position, header in batches:
+            segment.note(size + position - begin, header.size, header.last_offset, header.max_timestamp)
+            if header.producer_id >= 0:
+                marker = read_marker(view, position, header) if header.attributes & CONTROL else None
+                self._apply(segment, header, header.base_offset, marker)
+        self.producers.end_offset = self.end_offset
+
+    def _apply(self, segment: Segment, header: Header, offset: int, marker: Marker | None) -> None:
+        """Tell the producers of a batch that has been written, and the index of a transaction that it aborted."""
+        if not header.attributes & CONTROL:
+            self.producers.apply(header, offset, header.max_timestamp)
+        elif marker is not None:
+            aborted = self.producers.apply_marker(header, offset, marker)
+            if aborted is not None:
+                with self._disk("writing the transaction index"):
+                    segment.aborted.append(aborted)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Note that a new leader's writes start at the end of the log, on stable storage (KIP-101)."""
+        if self.failure is not None:
+            self._refuse()
+        if leader_epoch != self.epochs.latest:
+            self._begin_epoch(leader_epoch, self.end_offset)
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        with self._disk("writing the leader epochs"):
+            self.epochs.assign(leader_epoch, start_offset)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Take note that everything below is replicated, which settles the transactions whose markers stand there."""
+        self.producers.on_high_watermark(high_watermark)
+
+    def expire_producers(self, expiration_ms: int, *, now_ms: int) -> None:
+        """Forget producers that have been silent for `expiration_ms` (producer.id.expiration.ms)."""
+        self.producers.expire(now_ms, expiration_ms)
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the end of the log; an empty active one stays."""
+        if self._segments.active.size:
+            self._roll(self.end_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """A new active segment, with a snapshot of the producers for it."""
+        base_offset = max(base_offset, self.end_offset)
+        with self._disk("rolling a segment"):
+            if self._segments.active.size:
+                self._segments.active.seal()
+            elif self._segments.active.base_offset == base_offset:
+                return self._segments.active
+            segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
+            self.producers.end_offset = base_offset
+            self.producers.snapshot()
+        self._segments.add(segment)
+        return segment
+
+    def delete_old_segments(self, *, high_watermark: int, now_ms: int) -> int:
+        """Give up what retention no longer keeps (`retention.count_deletable`); returns how many segments went."""
+        if self.failure is not None:
+            self._refuse()
+        with self._disk("looking for old segments"):
+            count = count_deletable(
+                list(self._segments),
+                self.config,
+                start_offset=self.start_offset,
+                end_offset=self.end_offset,
+                high_watermark=high_watermark,
+                now_ms=now_ms,
+            )
+        if count == len(self._segments):
+            self._roll(self.end_offset, now_ms)
+        if count:
+            gone = self._segments.oldest(count)
+            self._advance_start(self._segments.drop_oldest(count))
+            self._remove(gone, now_ms)
+            with self._disk("writing the leader epochs"):
+                self.epochs.save(sync=False)
+        return count
+
+    def _remove(self, gone: list[Segment], now_ms: int) -> None:
+        """Rename the files of segments that the log has given up; `purge` deletes them later."""
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        with self._disk("renaming deleted segments"):
+            for segment in gone:
+                names = segment.mark_deleted()
+                snapshot = self.producers.detach_snapshot(segment.base_offset)
+                if snapshot is not None and self._folder.rename(snapshot, snapshot + DELETED_SUFFIX):
+                    names.append(snapshot + DELETED_SUFFIX)
+                self._deleted.extend((due_ms, name) for name in names)
+                segment.drop()
+
+    def purge(self, now_ms: int) -> int | None:
+        """Delete the files whose delay is over; returns when the next ones are due, None where none wait."""
+        waiting = []
+        with self._disk("deleting old files"):
+            for due_ms, name in self._deleted:
+                if due_ms <= now_ms:
+                    self._folder.remove(name)
+                else:
+                    waiting.append((due_ms, name))
+        self._deleted = waiting
+        return min(waiting)[0] if waiting else None
+
+    def advance_start_offset(self, offset: int, *, high_watermark: int) -> bool:
+        """Serve nothing below `offset` any more (DeleteRecords, or the leader's start offset); True where that is new.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE where that is beyond the high watermark.
+        """
+        if offset > high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the log cannot start at {offset}, beyond its high watermark {high_watermark}",
+            )
+        return self._advance_start(offset)
+
+    def _advance_start(self, offset: int) -> bool:
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        self.epochs.truncate_start(offset)
+        self.producers.on_start_offset(offset)
+        return True
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int = NO_LIMIT, at_least_one: bool = True) -> LogSlice:
+        """Batches from the one that holds `offset`, below `end_offset` (the end of the log without it).
+
+        At most `max_bytes`, but `at_least_one` gives the first batch whole however large it is. Raises KafkaError
+        OFFSET_OUT_OF_RANGE where the log does not reach to `offset`.
+        """
+        if self.failure is not None:
+            self._refuse()
+        log_end = self.end_offset
+        if not self.start_offset <= offset <= log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic}-{self.partition}, which has {self.start_offset} to {log_end}",
+            )
+        limit = min(end_offset, log_end)
+        if offset >= limit:
+            return self._segments.nothing_at(offset)
+        try:
+            return self._segments.read(offset, limit, log_end, max_bytes, at_least_one=at_least_one)
+        except (OSError, CorruptFile) as error:
+            self._fail("reading", error)
+
+    def upper_bound(self, part: LogSlice) -> int:
+        """An offset behind everything that a slice can hold, for `aborted_transactions`."""
+        with self._disk("reading an index"):
+            return self._segments.upper_bound(part, self.end_offset)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that reach into [offset, end_offset)."""
+        with self._disk("reading the transaction index"):
+            return self._segments.aborted_transactions(offset, end_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, end_offset: int = NO_LIMIT) -> TimestampedOffset | None:
+        """The first record at or after a time, below `end_offset`; None where there is none."""
+        with self._disk("searching for a timestamp"):
+            found = self._segments.offset_for_timestamp(timestamp_ms, self.start_offset)
+        return found if found is not None and found.offset < end_offset else None
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """The first record that has the highest timestamp of the log (KIP-734); None where no record has one."""
+        with self._disk("searching for the highest timestamp"):
+            return self._segments.max_timestamp()
+
+    # -- truncating ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Cut everything at or above `offset`, as a follower does before it follows; False where there was nothing.
+
+        A batch that reaches across `offset` goes whole. Epochs that start at the end or above go in any case.
+        """
+        if self.failure is not None:
+            self._refuse()
+        if offset >= self.end_offset:
+            with self._disk("writing the leader epochs"):
+                if self.epochs.truncate_end(self.end_offset):
+                    self.epochs.save(sync=False)
+            return False
+        if offset < self._segments.first_offset:
+            self.truncate_fully(offset, now_ms=now_ms)
+            return True
+        self._truncations += 1
+        self._touched = True
+        self._remove(self._segments.drop_above(offset), now_ms)
+        active = self._segments.active
+        with self._disk("truncating"):
+            active.truncate(offset, now_ms)
+            if self.epochs.truncate_end(offset):
+                self.epochs.save(sync=False)
+            active.activate(offset)
+            self.end_offset = offset
+            self.start_offset = min(self.start_offset, offset)
+            self.recovery_point = min(self.recovery_point, offset)
+            rebuild_producers(self.producers, list(self._segments), self.start_offset, offset)
+        return True
+
+    def truncate_fully(self, offset: int, *, now_ms: int, start_offset: int | None = None) -> None:
+        """Drop all records and go on at `offset`; `start_offset` is `offset` where not given."""
+        if self.failure is not None:
+            self._refuse()
+        self._truncations += 1
+        self._touched = True
+        self._remove(list(self._segments), now_ms)
+        with self._disk("starting anew"):
+            segment = Segment.create(self._folder, offset, self.config, now_ms, self._jitter_ms(self.config))
+            self._segments.reset([segment])
+            self.epochs.clear()
+            self.producers.clear(offset)
+        self.end_offset = offset
+        self.start_offset = offset if start_offset is None else start_offset
+        self.recovery_point = min(self.recovery_point, offset)
+
+    # -- flushing ------------------------------------------------------------------------------------------------------
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` asks for a flush now."""
+        unflushed = self.end_offset - self.recovery_point
+        if unflushed <= 0:
+            return False
+        config = self.config
+        return unflushed >= config.flush_messages or now_ms - self.last_flush_ms >= config.flush_ms
+
+    def start_flush(self, *, rolled_only: bool = False) -> Flush:
+        """A flush of all that is written now; `rolled_only` leaves the active segment out, as after a roll.
+
+        Call `run` of it, in a thread if need be, and then `finish_flush`; one flush serves every append before it.
+        """
+        if self.failure is not None:
+            self._refuse()
+        end_offset = self._segments.active.base_offset if rolled_only else self.end_offset
+        flush = Flush(self._folder, end_offset, self._truncations)
+        with self._disk("flushing"):
+            for segment in self._segments.holding(self.recovery_point):
+                if segment is not self._segments.active:
+                    flush.add(segment, *segment.file_names()[1:])
+                elif not rolled_only:
+                    flush.add(segment)
+        flush.add_snapshots(
+            offset for offset in self.producers.snapshots if self.recovery_point <= offset <= end_offset
+        )
+        return flush
+
+    def finish_flush(self, flush: Flush, error: OSError | None, *, now_ms: int) -> None:
+        """Take note of a flush that has run. An error takes the log offline: nobody knows what the disk dropped.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR on `error`.
+        """
+        if error is not None:
+            self._fail("flushing", error)
+        self.last_flush_ms = now_ms
+        if flush.still_counts(self._truncations):
+            self.recovery_point = max(self.recovery_point, flush.end_offset)
+
+    def flush(self, *, now_ms: int) -> None:
+        """Flush here and now; blocks until the disk has everything."""
+        flush = self.start_flush()
+        try:
+            flush.run()
+        except OSError as error:
+            self.finish_flush(flush, error, now_ms=now_ms)
+        self.finish_flush(flush, None, now_ms=now_ms)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self, *, now_ms: int) -> None:
+        """Flush, write indexes and producers, and give the files back, so that the next load need not recover."""
+        if self.failure is None and self._touched:
+            with self._disk("closing"):
+                self._segments.active.seal()
+                self.flush(now_ms=now_ms)
+                self._segments.active.sync_indexes()
+                self.producers.snapshot(sync=True)
+            self._touched = False
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Give the descriptors back and write nothing, as after a failure."""
+        for segment in self._segments:
+            segment.close()
+
+    def move(self, path: str) -> None:
+        """Rename the log's directory; the log goes on under its new name."""
+        with self._disk("renaming the directory"):
+            self._folder.disk.rename(self._folder.path, path)
+            self._folder.path = path
+
+    def delete(self) -> None:
+        """Remove the log from disk, at once."""
+        for segment in self._segments:
+            segment.drop()
+        with self._disk("deleting the directory"):
+            self._folder.disk.remove_directory(self._folder.path)
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> NoReturn:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition} is offline: {self.failure}")
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        if self.failure is None:
+            self.failure = f"{what} in {self._folder.path}: {error}"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure) from error
+
+    @contextmanager
+    def _disk(self, what: str) -> Iterator[None]:
+        """Take the log offline where the disk fails within."""
+        try:
+            yield
+        except (OSError, CorruptFile) as error:
+            self._fail(what, error)
+
+    def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
+        """Cut what a failed write left behind. Without room the log can go on later; with any other error it cannot."""
+        try:
+            segment.undo_write(size)
+        except OSError as second:
+            self._fail("cutting off a failed write", second)
+        if error.errno not in _OUT_OF_SPACE:
+            self._fail("writing", error)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room to write to {self._folder.path}: {error}") from error

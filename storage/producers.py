@@ -1,0 +1,407 @@
+"""What a log knows of its producers: sequences, epochs and open transactions (KIP-98; ProducerStateManager).
+
+A producer numbers its records. The log takes a batch only where its first number follows the last one it has, answers a
+batch that it wrote among the last five of that producer with the offsets it gave then, and refuses a producer whose epoch
+is no longer the latest. A transaction is open from its first batch to its marker, and unstable until the high watermark
+has passed the marker as well; nothing at or above the first unstable offset is given to a read-committed consumer.
+
+The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the way: one is written
+whenever a segment is rolled and on closing, and a log is loaded from the newest one and the batches behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+from odradek.protocol.batch import (
+    CONTROL,
+    LOG_OVERHEAD,
+    MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    Buffer,
+    Header,
+    records,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.config import Origin
+from odradek.storage.disk import Folder
+from odradek.storage.index import AbortedTransaction
+
+BATCHES_REMEMBERED: Final = 5
+NO_OFFSET: Final = -1
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+
+_ABORT: Final = 0
+_COMMIT: Final = 1
+_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
+_SNAPSHOT_CHECKED_FROM: Final = 6
+_SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_MARKER_KEY: Final = struct.Struct(">hh")
+_MARKER_VALUE: Final = struct.Struct(">hi")
+
+
+class WrittenBatch(NamedTuple):
+    """A batch that the log has, as far as a retry of it is concerned."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of the first record; numbers wrap from 2^31-1 to 0."""
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+
+class Marker(NamedTuple):
+    """The record that ends a transaction."""
+
+    commits: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
+    """The marker in a control batch; None where compaction has taken it, or where it is a control record of another kind.
+
+    Raises ProtocolError where the batch does not hold what a marker holds.
+    """
+    for record in records(memoryview(buffer)[position : position + LOG_OVERHEAD + header.batch_length]):
+        try:
+            _, kind = _MARKER_KEY.unpack_from(record.key or b"")
+            if kind not in (_ABORT, _COMMIT):
+                return None
+            _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+        except struct.error:
+            raise ProtocolError("ControlRecord", position, "key or value too short for a transaction marker") from None
+        return Marker(kind == _COMMIT, coordinator_epoch, record.timestamp_ms)
+    return None
+
+
+class Producer:
+    """One producer id: its epoch, its last batches and its open transaction."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_start")
+
+    def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.transaction_start = NO_OFFSET
+        self.batches: deque[WrittenBatch] = deque(maxlen=BATCHES_REMEMBERED)
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence written at this epoch, -1 where there is none."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def duplicate_of(self, header: Header) -> WrittenBatch | None:
+        """The remembered batch with the very sequences of `header`, or None."""
+        if header.producer_epoch == self.epoch:
+            last_sequence = header.last_sequence
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                    return batch
+        return None
+
+    def advance(self, epoch: int) -> None:
+        """Take over an epoch; the sequences of another one say nothing any more."""
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
+
+class ProducerState:
+    """All producers of one log up to `end_offset`.
+
+    A leader asks `check` before it writes a batch; whatever has been written is told to `apply`.
+    """
+
+    __slots__ = ("_completed", "_folder", "_open", "_producers", "end_offset", "last_snapshot", "snapshots")
+
+    def __init__(self, folder: Folder, snapshots: Iterable[int] = ()) -> None:
+        """`snapshots` are the offsets of the snapshot files that stand in the folder."""
+        self._folder = folder
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}  # first offset -> producer id, ascending
+        self._completed: dict[int, int] = {}  # first offset -> offset of the marker, not yet below the high watermark
+        self.end_offset = 0
+        self.last_snapshot = 0
+        self.snapshots = sorted(snapshots)
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        """The producer, or None where the log knows nothing of it."""
+        return self._producers.get(producer_id)
+
+    def active(self) -> list[Producer]:
+        """Every producer known, for DescribeProducers."""
+        return list(self._producers.values())
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest transaction starts that is open, or whose marker the high watermark has not passed."""
+        if not self._open and not self._completed:
+            return None
+        return min(offset for offsets in (self._open, self._completed) for offset in list(offsets)[:1])
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the earliest open transaction starts, or None."""
+        return next(iter(self._open), None)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Count the transactions whose markers are replicated as stable."""
+        if self._completed:
+            self._completed = {first: last for first, last in sorted(self._completed.items()) if last >= high_watermark}
+
+    # -- before a write ------------------------------------------------------------------------------------------------
+
+    def check(self, header: Header, origin: Origin, offset: int, marker: Marker | None) -> WrittenBatch | None:
+        """Whether a leader may write this batch at `offset`: None says yes, a batch says it stands there already.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
+        TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        if origin is Origin.CLIENT:
+            duplicate = producer.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        if header.producer_epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} writes at offset {offset} with epoch {header.producer_epoch}, "
+                f"where epoch {producer.epoch} has been seen",
+            )
+        if marker is not None:
+            if marker.coordinator_epoch < producer.coordinator_epoch:
+                raise KafkaError(
+                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                    f"the marker of producer {header.producer_id} at offset {offset} is from coordinator epoch "
+                    f"{marker.coordinator_epoch}, where {producer.coordinator_epoch} has been seen",
+                )
+            return None
+        if origin is Origin.CLIENT:
+            _check_sequence(producer, header, offset)
+        if producer.transaction_start >= 0 and not header.attributes & TRANSACTIONAL:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} writes outside of a transaction at offset {offset}, "
+                f"while its transaction from offset {producer.transaction_start} is open",
+            )
+        return None
+
+    # -- after a write -------------------------------------------------------------------------------------------------
+
+    def apply(self, header: Header, first_offset: int, max_timestamp: int) -> None:
+        """Take in a data batch of a producer that now stands in the log from `first_offset` on."""
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id)
+        if header.producer_epoch != producer.epoch:
+            producer.advance(header.producer_epoch)
+        delta = header.last_offset_delta
+        producer.batches.append(WrittenBatch(header.last_sequence, first_offset + delta, delta, max_timestamp))
+        producer.last_timestamp = max_timestamp
+        if header.attributes & TRANSACTIONAL and producer.transaction_start < 0:
+            producer.transaction_start = first_offset
+            self._open[first_offset] = producer_id
+
+    def apply_marker(self, header: Header, offset: int, marker: Marker) -> AbortedTransaction | None:
+        """Take in a marker that now stands at `offset`; returns the transaction where it aborts one."""
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id)
+        first_offset = producer.transaction_start
+        producer.advance(header.producer_epoch)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp = marker.timestamp
+        producer.transaction_start = NO_OFFSET
+        if first_offset < 0:
+            return None
+        self._open.pop(first_offset, None)
+        last_stable = next(iter(self._open), offset + 1)
+        self._completed[first_offset] = offset
+        self._completed = dict(sorted(self._completed.items()))
+        if marker.commits:
+            return None
+        return AbortedTransaction(producer_id, first_offset, offset, last_stable)
+
+    def replay(self, buffer: Buffer, position: int, header: Header) -> AbortedTransaction | None:
+        """Take in a batch that is in the log already; one without a producer only moves the end."""
+        aborted = None
+        if header.producer_id >= 0:
+            if not header.attributes & CONTROL:
+                self.apply(header, header.base_offset, header.max_timestamp)
+            else:
+                marker = read_marker(buffer, position, header)
+                if marker is not None:
+                    aborted = self.apply_marker(header, header.base_offset, marker)
+        self.end_offset = header.base_offset + header.last_offset_delta + 1
+        return aborted
+
+    # -- forgetting ----------------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that wrote nothing for `expiration_ms` and have no transaction open."""
+        for producer in self.active():
+            if producer.transaction_start < 0 and now_ms - producer.last_timestamp >= expiration_ms:
+                del self._producers[producer.producer_id]
+
+    def on_start_offset(self, start_offset: int) -> None:
+        """The log now begins at `start_offset`."""
+        self.on_high_watermark(start_offset)
+        self.end_offset = max(self.end_offset, start_offset)
+        self.last_snapshot = self.snapshots[-1] if self.snapshots else start_offset
+
+    def clear(self, end_offset: int) -> None:
+        """Forget everything, snapshots included; the log is empty from `end_offset` on. Raises OSError."""
+        self.keep_snapshots(())
+        self._forget()
+        self.last_snapshot = 0
+        self.end_offset = end_offset
+
+    def _forget(self) -> None:
+        self._producers.clear()
+        self._open.clear()
+        self._completed.clear()
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def load(self, start_offset: int, end_offset: int) -> None:
+        """Begin anew from the newest readable snapshot in (start_offset, end_offset]; all others there are removed.
+
+        Afterwards `end_offset` says up to where the state reaches; the caller replays the batches behind. Raises OSError.
+        """
+        self.keep_snapshots([offset for offset in self.snapshots if start_offset < offset <= end_offset])
+        self._forget()
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            data = self._folder.read(snapshot_name(offset)) or b""
+            try:
+                producers = decode_snapshot(data)
+            except CorruptFile:
+                self.keep_snapshots(self.snapshots[:-1])
+                continue
+            self._producers = {producer.producer_id: producer for producer in producers}
+            started = [(each.transaction_start, each.producer_id) for each in producers if each.transaction_start >= 0]
+            self._open = dict(sorted(started))
+            self.end_offset = self.last_snapshot = offset
+            return
+        self.end_offset = self.last_snapshot = start_offset
+
+    def snapshot(self, *, sync: bool = False) -> None:
+        """Write the state at `end_offset` unless it has been written. Raises OSError."""
+        if self.end_offset > self.last_snapshot:
+            data = encode_snapshot(self._producers.values())
+            self._folder.replace(snapshot_name(self.end_offset), data, sync=sync)
+            self.last_snapshot = self.end_offset
+            if self.end_offset not in self.snapshots:
+                insort(self.snapshots, self.end_offset)
+
+    def keep_snapshots(self, offsets: Iterable[int]) -> None:
+        """Remove every snapshot but these. Raises OSError."""
+        kept = sorted(offsets)
+        for offset in set(self.snapshots).difference(kept):
+            self._folder.remove(snapshot_name(offset))
+        self.snapshots = kept
+
+    def detach_snapshot(self, offset: int) -> str | None:
+        """Drop one snapshot from the books and return its file name, for its segment's deletion; None where it is unknown."""
+        if offset not in self.snapshots:
+            return None
+        self.snapshots.remove(offset)
+        return snapshot_name(offset)
+
+
+def _check_sequence(producer: Producer, header: Header, offset: int) -> None:
+    first, last = header.base_sequence, producer.last_sequence
+    if header.producer_epoch != producer.epoch:
+        if first == 0 or producer.epoch == NO_PRODUCER_EPOCH:
+            return
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} begins epoch {header.producer_epoch} at offset {offset} with sequence {first}, "
+            f"where 0 is right (epoch {producer.epoch} was the last)",
+        )
+    if first == last + 1 or (first == 0 and last == MAX_SEQUENCE) or producer.epoch == NO_PRODUCER_EPOCH:
+        return
+    raise KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} sends sequence {first} for offset {offset}, where {last} was the last",
+    )
+
+
+def snapshot_name(offset: int) -> str:
+    """The file of the state before `offset`."""
+    return f"{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+def encode_snapshot(producers: Iterable[Producer]) -> bytes:
+    """Producers as a snapshot file."""
+    entries = [
+        _SNAPSHOT_ENTRY.pack(
+            producer.producer_id,
+            producer.epoch,
+            producer.last_sequence,
+            producer.batches[-1].last_offset if producer.batches else NO_OFFSET,
+            producer.batches[-1].offset_delta if producer.batches else 0,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
+            producer.transaction_start,
+        )
+        for producer in producers
+    ]
+    data = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(entries)) + b"".join(entries))
+    crc = crc32c(memoryview(data)[_SNAPSHOT_CHECKED_FROM:])
+    _SNAPSHOT_HEAD.pack_into(data, 0, _SNAPSHOT_VERSION, crc, len(entries))
+    return bytes(data)
+
+
+def decode_snapshot(data: bytes) -> list[Producer]:
+    """The producers of a snapshot file; each remembers its last batch only. Raises CorruptFile."""
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise CorruptFile(f"a snapshot of {len(data)} bytes, where the head takes {_SNAPSHOT_HEAD.size}")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptFile(f"a snapshot of version {version}, where {_SNAPSHOT_VERSION} is read")
+    if crc != crc32c(memoryview(data)[_SNAPSHOT_CHECKED_FROM:]):
+        raise CorruptFile("the checksum of a snapshot does not hold")
+    entries = memoryview(data)[_SNAPSHOT_HEAD.size :]
+    if count < 0 or len(entries) != count * _SNAPSHOT_ENTRY.size:
+        raise CorruptFile(f"a snapshot with {len(entries)} bytes of entries says it has {count}")
+    producers = []
+    for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start in _SNAPSHOT_ENTRY.iter_unpack(
+        entries
+    ):
+        producer = Producer(producer_id, epoch)
+        producer.coordinator_epoch = coordinator
+        producer.last_timestamp = timestamp
+        producer.transaction_start = start
+        if offset >= 0:
+            producer.batches.append(WrittenBatch(sequence, offset, delta, timestamp))
+        producers.append(producer)
+    return producers

@@ -1,0 +1,347 @@
+"""From a folder to the parts of a log (Kafka's LogLoader), after a clean stop and after any other.
+
+After a clean stop only sizes, the small files and the tail of the last segment are read. Otherwise every segment from the
+recovery point on is read batch by batch: at the first batch whose length, checksum or order does not hold the log ends,
+and what stood behind is cut. Those segments' indexes, snapshots and leader epochs are made anew from the batches, so that
+what is on disk afterwards is what a log that had been written in one go would have left.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.protocol.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, read_header
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
+from odradek.storage.config import LogConfig
+from odradek.storage.disk import Entry, Folder
+from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.index import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY_SIZE,
+    TIME_ENTRY_SIZE,
+    TRANSACTION_ENTRY_SIZE,
+)
+from odradek.storage.producers import SNAPSHOT_SUFFIX, ProducerState
+from odradek.storage.segment import LOG_SUFFIX, Segment
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+_ENTRY_SIZES: Final = {".index": OFFSET_ENTRY_SIZE, ".timeindex": TIME_ENTRY_SIZE, ".txnindex": TRANSACTION_ENTRY_SIZE}
+_CLEANED_SUFFIX: Final = ".cleaned"
+_SWAP_SUFFIX: Final = ".swap"
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The parts of a log as they stand on disk after loading, and what loading had to do about them."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerState
+    start_offset: int
+    end_offset: int
+    recovery_point: int
+    truncated_bytes: int = 0
+    damaged_at: str | None = None  # where batches that look whole stood behind a broken one: damage, not a torn tail
+
+
+@dataclass(slots=True)
+class LoadRequest:
+    """What loading needs to know; the two offsets are those of the checkpoint files, 0 where they name none."""
+
+    config: LogConfig
+    clean: bool = True
+    start_offset: int = 0
+    recovery_point: int = 0
+    now_ms: int = 0
+    jitter_ms: Callable[[LogConfig], int] = field(default=lambda config: 0)
+
+
+def load(folder: Folder, request: LoadRequest) -> LoadedLog:
+    """Load the log in `folder`, which may be empty.
+
+    Raises OSError, and KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT where the log holds messages of magic 0 or 1.
+    """
+    files = _sweep(folder)
+    segments, doubtful = _open_segments(folder, files, request)
+    producers = ProducerState(folder, [base for base, suffix in files if suffix == SNAPSHOT_SUFFIX])
+    epochs = _open_epochs(folder)
+    epochs_before = epochs.entries()
+    if not epochs_before:
+        for segment in segments:
+            _note_epochs(segment, epochs)
+    loaded = LoadedLog(segments, epochs, producers, request.start_offset, 0, request.recovery_point)
+    if not request.clean:
+        base = _floor(segments, request.recovery_point)
+        doubtful.update(segment.base_offset for segment in segments if segment.base_offset >= base)
+    _recover(folder, loaded, doubtful, request)
+    try:
+        _settle_ends(folder, loaded, request)
+    except KafkaError as error:
+        # The stop was called clean, yet the last segment breaks off.
+        _log.warning("%s", error)
+        doubtful = {segments[-1].base_offset}
+        _recover(folder, loaded, doubtful, request)
+        _settle_ends(folder, loaded, request)
+    epochs.truncate_end(loaded.end_offset)
+    epochs.truncate_start(loaded.start_offset)
+    if epochs.entries() != epochs_before:
+        epochs.save()
+    _settle_producers(loaded, rebuilt=bool(doubtful))
+    return loaded
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _sweep(folder: Folder) -> dict[tuple[int, str], Entry]:
+    """(base offset, suffix) -> file, after leftovers of deletion and of an interrupted compaction are dealt with."""
+    files: dict[tuple[int, str], Entry] = {}
+    swapped: dict[int, list[str]] = {}
+    cleaned: list[int] = []
+    for entry in folder.list():
+        match = None if entry.is_directory else _NAME.fullmatch(entry.name)
+        if match is None:
+            continue
+        base, suffix, state = int(match[1]), match[2], match[3]
+        if state is None:
+            files[base, suffix] = entry
+        elif state == _SWAP_SUFFIX:
+            swapped.setdefault(base, []).append(entry.name)
+        else:
+            if state == _CLEANED_SUFFIX:
+                cleaned.append(base)
+            folder.remove(entry.name)
+    if swapped:
+        _finish_swap(folder, files, swapped, min(cleaned, default=None))
+        return _sweep(folder)
+    for base, suffix in list(files):
+        if suffix in _ENTRY_SIZES and (base, LOG_SUFFIX) not in files:
+            folder.remove(files.pop((base, suffix)).name)
+    return files
+
+
+def _finish_swap(
+    folder: Folder, files: dict[tuple[int, str], Entry], swapped: dict[int, list[str]], first_cleaned: int | None
+) -> None:
+    """Put compacted segments in the place of those that they were made from; the latter may be gone already.
+
+    A segment beyond the first one that was still being written belongs to a swap that never began, and is dropped.
+    """
+    for base, names in swapped.items():
+        log_name = f"{base:020d}{LOG_SUFFIX}{_SWAP_SUFFIX}"
+        if log_name not in names or (first_cleaned is not None and base >= first_cleaned):
+            for name in names:
+                folder.remove(name)
+            continue
+        end = base + 1
+        file = folder.open(log_name)
+        position = 0
+        while len(head := file.read(HEADER_SIZE, position)) == HEADER_SIZE:
+            header = read_header(head)
+            if header.size < HEADER_SIZE:
+                break
+            end = header.next_offset
+            position += header.size
+        for (old, suffix), entry in files.items():
+            if base <= old < end and suffix != SNAPSHOT_SUFFIX:
+                folder.remove(entry.name)
+        for name in sorted(names, key=lambda name: name == log_name):
+            folder.rename(name, name.removesuffix(_SWAP_SUFFIX))
+
+
+def _open_segments(
+    folder: Folder, files: dict[tuple[int, str], Entry], request: LoadRequest
+) -> tuple[list[Segment], set[int]]:
+    """The segments, oldest first, and the bases of those whose index files are missing or cut off."""
+    segments: list[Segment] = []
+    doubtful: set[int] = set()
+    for base, suffix in sorted(files):
+        if suffix != LOG_SUFFIX:
+            continue
+        segment = Segment(folder, base, files[base, suffix].size, request.config)
+        segment.created_ms = request.now_ms
+        segment.jitter_ms = request.jitter_ms(request.config)
+        segments.append(segment)
+        for index, entry_size in _ENTRY_SIZES.items():
+            entry = files.get((base, index))
+            if (entry is None and index != ".txnindex") or (entry is not None and entry.size % entry_size):
+                if request.clean:
+                    _log.warning("%s: its %s is missing or cut off and is rebuilt", folder / segment.name, index)
+                doubtful.add(base)
+    return segments, doubtful
+
+
+def _open_epochs(folder: Folder) -> LeaderEpochs:
+    try:
+        return LeaderEpochs(folder)
+    except CorruptFile as error:
+        _log.warning("%s cannot be read (%s) and is rebuilt from the log", folder / LEADER_EPOCHS, error)
+        folder.remove(LEADER_EPOCHS)
+        return LeaderEpochs(folder)
+
+
+def _note_epochs(segment: Segment, epochs: LeaderEpochs) -> None:
+    try:
+        for _, header in segment.headers():
+            epochs.note(header.leader_epoch, header.base_offset)
+    except KafkaError:
+        return  # a torn tail, which is recovery's business
+
+
+def _floor(segments: Iterable[Segment], offset: int) -> int:
+    """The base of the segment that holds `offset`."""
+    return max((segment.base_offset for segment in segments if segment.base_offset <= offset), default=0)
+
+
+# -- recovery ----------------------------------------------------------------------------------------------------------
+
+
+def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: LoadRequest) -> None:
+    """Recover the doubtful segments, and cut the log where one of them breaks off."""
+    segments, producers = loaded.segments, loaded.producers
+    state_is_here = False
+    for number, segment in enumerate(segments):
+        if segment.base_offset not in doubtful:
+            state_is_here = False
+            continue
+        if not state_is_here:
+            rebuild_producers(producers, segments[:number], request.start_offset, segment.base_offset)
+        producers.end_offset = segment.base_offset
+        producers.snapshot()
+        size = segment.size
+        damaged = _recover_segment(segment, producers, loaded.epochs)
+        state_is_here = True
+        if segment.size < size:
+            behind = segments[number + 1 :]
+            loaded.truncated_bytes += size - segment.size + sum(later.size for later in behind)
+            where = f"{folder / segment.name} at byte {segment.size}"
+            if damaged or any(later.size for later in behind):
+                loaded.damaged_at = where
+                _log.error("%s: a broken batch with more behind it; %d bytes cut", where, loaded.truncated_bytes)
+            else:
+                _log.warning("%s: %d bytes of a torn write cut", where, loaded.truncated_bytes)
+            for name in (name for later in behind for name in later.file_names()):
+                folder.remove(name)
+            del segments[number + 1 :]
+            producers.keep_snapshots(offset for offset in producers.snapshots if offset <= producers.end_offset)
+            return
+
+
+def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs) -> bool:
+    """Read every batch, rebuild the indexes, and cut the file at the first batch that does not hold.
+
+    Returns whether a whole batch stood behind the one that does not.
+    """
+    segment.reset_indexes()
+    next_offset = segment.base_offset
+    valid_bytes = 0
+    for buffer, place, position, header in segment.checked_batches():
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.base_offset < next_offset or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            break
+        try:
+            aborted = producers.replay(buffer, place, header)
+        except ProtocolError as error:
+            _log.warning("%s at byte %d: %s", segment.name, position, error)
+            break
+        segment.note(position, LOG_OVERHEAD + header.batch_length, last_offset, header.max_timestamp)
+        if aborted is not None:
+            segment.aborted.append(aborted)
+        epochs.note(header.leader_epoch, header.base_offset)
+        valid_bytes = position + LOG_OVERHEAD + header.batch_length
+        next_offset = last_offset + 1
+    if not valid_bytes:
+        _refuse_old_format(segment)
+    damaged = _continues_behind(segment, valid_bytes)
+    if valid_bytes < segment.size:
+        segment.undo_write(valid_bytes)
+    segment.seal()
+    return damaged
+
+
+def _continues_behind(segment: Segment, position: int) -> bool:
+    """Whether a sound batch follows the broken one at `position`, if that one's length can be believed."""
+    head = segment.file.read(HEADER_SIZE, position)
+    if len(head) < HEADER_SIZE or (size := read_header(head).size) < HEADER_SIZE:
+        return False
+    return next(segment.checked_batches(position + size), None) is not None
+
+
+def _refuse_old_format(segment: Segment) -> None:
+    """Raise rather than cut where the segment holds whole messages of magic 0 or 1, which Odradek cannot read."""
+    head = segment.file.read(18, 0)
+    if len(head) < 18 or head[16] > 1:
+        return
+    size = int.from_bytes(head[8:12], "big")
+    if not 14 <= size <= segment.size - LOG_OVERHEAD:
+        return
+    message = segment.file.read(size, LOG_OVERHEAD)
+    if zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big"):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{segment.name} holds messages of magic {head[16]}, which Kafka wrote before 0.11; only magic 2 can be read",
+        )
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> None:
+    segments, producers = loaded.segments, loaded.producers
+    if segments:
+        active = segments[-1]
+        loaded.end_offset = max(active.next_offset(), active.base_offset)
+        if loaded.end_offset < request.start_offset:
+            _log.warning("%s ends below its start offset %d and starts anew", folder.path, request.start_offset)
+            for segment in segments:
+                segment.close()
+                for name in segment.file_names():
+                    folder.remove(name)
+            segments.clear()
+            loaded.epochs.clear()
+            producers.clear(request.start_offset)
+    if not segments:
+        jitter_ms = request.jitter_ms(request.config)
+        segments.append(Segment.create(folder, request.start_offset, request.config, request.now_ms, jitter_ms))
+        loaded.end_offset = request.start_offset
+    loaded.start_offset = max(request.start_offset, segments[0].base_offset)
+    segments[-1].activate(loaded.end_offset)
+    loaded.recovery_point = loaded.end_offset if request.clean else min(request.recovery_point, loaded.end_offset)
+
+
+def _settle_producers(loaded: LoadedLog, *, rebuilt: bool) -> None:
+    """Bring the producers to the log's end, and drop the snapshots of segments that are gone but for the newest one."""
+    producers, segments = loaded.producers, loaded.segments
+    bases = {segment.base_offset for segment in segments}
+    newest = producers.snapshots[-1:]
+    producers.keep_snapshots({*newest, *(offset for offset in producers.snapshots if offset in bases)})
+    rebuild_producers(producers, segments, loaded.start_offset, loaded.end_offset)
+    if rebuilt:
+        producers.snapshot()
+
+
+def rebuild_producers(producers: ProducerState, segments: list[Segment], start_offset: int, end_offset: int) -> None:
+    """The producers as the log has them before `end_offset`: from the newest snapshot that fits, and the batches behind it.
+
+    Raises OSError, KafkaError CORRUPT_MESSAGE.
+    """
+    producers.load(start_offset, end_offset)
+    for number, segment in enumerate(segments):
+        behind = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if behind <= producers.end_offset or segment.base_offset >= end_offset:
+            continue
+        for position, header in segment.headers(segment.offset_index.lookup(producers.end_offset)[1]):
+            if header.base_offset >= end_offset:
+                break
+            if header.base_offset >= producers.end_offset and header.producer_id >= 0:
+                batch = segment.read_batch(position, header) if header.attributes & CONTROL else b""
+                producers.replay(batch, 0, header)
+    producers.end_offset = end_offset

@@ -1,0 +1,420 @@
+"""One segment of a log: a file of record batches and its three indexes (Kafka's LogSegment).
+
+    BASE.log BASE.index BASE.timeindex BASE.txnindex     BASE is the first offset in 20 digits
+
+The file is only ever appended to and cut at its end. An append is one write call; the indexes take an entry in memory for
+every `index.interval.bytes`. Where a read starts is found without touching the disk for the latest batches, whose
+positions are remembered, and else through the offset index and the few headers behind its entry.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, Header, crc_ok, read_header
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.config import LogConfig
+from odradek.storage.disk import Buffer, File, Folder
+from odradek.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex, TransactionIndex
+
+LOG_SUFFIX: Final = ".log"
+DELETED_SUFFIX: Final = ".deleted"
+
+UNKNOWN: Final = -2  # the timestamp of the first batch has not been looked at yet
+_POSITIONS_REMEMBERED: Final = 128
+_HEADERS_AT_ONCE: Final = 8 << 10
+_SCAN_AT_ONCE: Final = 1 << 20
+_SMALLEST_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+
+EMPTY: Final = b""
+
+
+class FileRange:
+    """A piece of a segment's file: `len()`, `fileno()` and `position` serve os.sendfile, `read()` gives the bytes.
+
+    It holds the file open, so the segment may be deleted meanwhile. Where the log was truncated meanwhile, fewer bytes
+    are left than announced: `read` raises KafkaError, and a sender sees sendfile come back with 0.
+    """
+
+    __slots__ = ("_file", "_length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self._file = file
+        self.position = position
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fileno(self) -> int:
+        """The descriptor of the segment's file. Raises OSError where the disk is a simulated one."""
+        return self._file.fileno()
+
+    def read(self) -> bytes:
+        """The bytes of the range. Raises KafkaError KAFKA_STORAGE_ERROR where they are gone, OSError where they cannot be read."""
+        data = self._file.read(self._length, self.position)
+        if len(data) != self._length:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{len(data)} of {self._length} bytes left at position {self.position}: the log was truncated meanwhile",
+            )
+        return data
+
+
+class Segment:
+    """A segment. `size` is in bytes, `max_timestamp` and `max_timestamp_offset` are those of the latest record in time."""
+
+    __slots__ = (
+        "_file",
+        "_first_timestamp",
+        "_folder",
+        "_index_full",
+        "_index_interval",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offset_index",
+        "_ready",
+        "_recent_from",
+        "_recent_lasts",
+        "_recent_positions",
+        "_since_index",
+        "_time_index",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "jitter_ms",
+        "name",
+        "size",
+    )
+
+    def __init__(self, folder: Folder, base_offset: int, size: int, config: LogConfig, *, fresh: bool = False) -> None:
+        """A segment whose files stand in `folder`; `fresh` says that they are new and empty, so nothing need be read."""
+        self.name = f"{base_offset:020d}{LOG_SUFFIX}"
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = 0
+        self.jitter_ms = 0
+        self._folder = folder
+        self._file: File | None = None
+        self._offset_index = OffsetIndex(folder, base_offset, config.segment_index_bytes, fresh=fresh)
+        self._time_index = TimeIndex(folder, base_offset, config.segment_index_bytes, fresh=fresh)
+        self.aborted = TransactionIndex(folder, base_offset, fresh=fresh)
+        self._index_interval = config.index_interval_bytes
+        self._index_full = False
+        self._since_index = 0
+        self._ready = fresh  # the indexes are in memory and the two timestamps below hold
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self._first_timestamp = UNKNOWN
+        self._forget_positions(base_offset if fresh else -1)
+
+    @classmethod
+    def create(cls, folder: Folder, base_offset: int, config: LogConfig, now_ms: int, jitter_ms: int) -> Segment:
+        """A new segment with its files; leftovers of the same name go. Raises OSError."""
+        segment = cls(folder, base_offset, 0, config, fresh=True)
+        for name in segment.file_names():
+            folder.remove(name)
+        segment.created_ms = now_ms
+        segment.jitter_ms = jitter_ms
+        segment.reset_indexes()
+        if config.preallocate:
+            segment.file.truncate(config.segment_bytes)
+        segment.file  # noqa: B018  (opening creates it)
+        return segment
+
+    @property
+    def file(self) -> File:
+        """The log file, opened when first asked for. Raises OSError."""
+        file = self._file
+        if file is None:
+            file = self._file = self._folder.open(self.name)
+        return file
+
+    def file_names(self) -> list[str]:
+        """The names that this segment may have in its folder."""
+        return [self.name, self._offset_index.name, self._time_index.name, self.aborted.name]
+
+    # -- indexes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """Offsets to positions; read when first asked for, and rebuilt where it cannot be read. Raises OSError."""
+        if not self._ready:
+            self._prepare()
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """Timestamps to offsets; read when first asked for, and rebuilt where it cannot be read. Raises OSError."""
+        if not self._ready:
+            self._prepare()
+        return self._time_index
+
+    @property
+    def max_timestamp(self) -> int:
+        """The highest timestamp in the segment, -1 where there is none."""
+        if not self._ready:
+            self._prepare()
+        return self._max_timestamp
+
+    def _prepare(self) -> None:
+        if not self.load_indexes():
+            self._offset_index.reset()
+            self._time_index.reset()
+            self._restart_indexing()
+            for position, header in self.headers():
+                self.note(position, header.size, header.last_offset, header.max_timestamp)
+            self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
+            self.save_indexes()
+            self._forget_positions(-1)
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the batch that has the highest timestamp."""
+        return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
+
+    def largest_timestamp(self) -> int:
+        """The highest timestamp, or for a segment without any the time of its last write: what its age is counted from."""
+        timestamp = self.max_timestamp
+        return timestamp if timestamp >= 0 else self._folder.modified_ms(self.name)
+
+    def load_indexes(self) -> bool:
+        """Read both indexes now; returns whether they fit the log. Raises OSError."""
+        try:
+            full = self._offset_index.is_full or self._time_index.is_full
+        except CorruptFile:
+            return False
+        if self._offset_index.last()[1] >= self.size > 0:
+            return False
+        self._index_full = full
+        self._max_timestamp, self._max_timestamp_offset = self._time_index.last()
+        self._ready = True
+        return True
+
+    def reset_indexes(self) -> None:
+        """Empty the indexes before a rebuild. Raises OSError."""
+        self._offset_index.reset()
+        self._time_index.reset()
+        self.aborted.reset()
+        self._restart_indexing()
+
+    def _restart_indexing(self) -> None:
+        self._ready = True
+        self._index_full = False
+        self._since_index = 0
+        self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._first_timestamp = UNKNOWN
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def should_roll(self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a batch of `size` bytes must begin a new segment: by size, age, a full index, or an offset too far off."""
+        if self.size + size > config.segment_bytes or self._index_full:
+            return True
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if not self.size:
+            return False
+        first = self._first_timestamp
+        if first == UNKNOWN:
+            first = self._load_first_timestamp()
+        waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return waited > config.max_segment_ms - self.jitter_ms
+
+    def _load_first_timestamp(self) -> int:
+        for _, header in self.headers():
+            self._first_timestamp = header.max_timestamp
+            break
+        return self._first_timestamp
+
+    def append(self, data: Buffer, last_offset: int, max_timestamp: int, head: Buffer | None = None) -> None:
+        """Write one batch behind the others; `head` stands for its first bytes where `data` cannot be written to.
+
+        Raises OSError, and the segment then is as it was, but for its file's tail.
+        """
+        file = self._file
+        if file is None:
+            file = self.file
+        position = self.size
+        if head is None:
+            file.write(data, position)
+        else:
+            file.write_parts((head, memoryview(data)[len(head) :]), position)
+        size = len(data)
+        self.size = position + size
+        self.note(position, size, last_offset, max_timestamp)
+
+    def write(self, data: Buffer) -> None:
+        """Write several batches behind the others with one call; the caller then notes each. Raises OSError."""
+        self.file.write(data, self.size)
+        self.size += len(data)
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Let the indexes know of a batch that stands at `position`; batches come in order, without gaps between them."""
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._since_index > self._index_interval:
+            full = self._offset_index.append(last_offset, position)
+            full |= self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
+            self._index_full = full
+            self._since_index = 0
+        self._since_index += size
+        lasts = self._recent_lasts
+        lasts.append(last_offset)
+        self._recent_positions.append(position)
+        if len(lasts) > _POSITIONS_REMEMBERED:
+            half = _POSITIONS_REMEMBERED // 2
+            self._recent_from = lasts[half - 1] + 1
+            del lasts[:half], self._recent_positions[:half]
+
+    def _forget_positions(self, recent_from: int) -> None:
+        self._recent_lasts = array("q")
+        self._recent_positions = array("q")
+        self._recent_from = recent_from
+
+    def activate(self, next_offset: int) -> None:
+        """Get ready for writes from `next_offset` on, which follows the last batch in the file. Raises OSError."""
+        if not self._ready:
+            self._prepare()
+        self._forget_positions(next_offset)
+
+    def undo_write(self, size: int) -> None:
+        """Cut what a failed write may have left behind `size`. Raises OSError."""
+        self.file.truncate(size)
+        self.size = size
+
+    def seal(self) -> None:
+        """Write what the indexes have, with the last timestamp, and trim the file: on rolling and closing. Raises OSError."""
+        if self._ready:
+            self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
+            self.save_indexes()
+        if self._file is not None:
+            self._file.truncate(self.size)
+
+    def save_indexes(self) -> None:
+        """Write the index entries that are only in memory. Raises OSError."""
+        self._offset_index.save()
+        self._time_index.save()
+
+    def sync_indexes(self) -> None:
+        """Make the index files durable; safe in a thread. Raises OSError."""
+        for name in self.file_names()[1:]:
+            self._folder.sync_file(name)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def drop(self) -> None:
+        """Forget the file without closing it: a range that is being sent keeps it open until then."""
+        self._file = None
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files so that no load takes them for a segment; returns the new names. Raises OSError."""
+        return [name + DELETED_SUFFIX for name in self.file_names() if self._folder.rename(name, name + DELETED_SUFFIX)]
+
+    def truncate(self, offset: int, now_ms: int) -> None:
+        """Cut every batch that reaches to `offset` or beyond. Raises OSError."""
+        found = self.locate(offset)
+        self.offset_index.truncate(offset)
+        self.time_index.truncate(offset)
+        self.aborted.truncate(offset)
+        if found is not None:
+            self.file.truncate(found[0])
+            self.size = found[0]
+        if not self.size:
+            self.created_ms = now_ms
+            self._first_timestamp = UNKNOWN
+        self._index_full = False
+        self._since_index = 0
+        self._forget_positions(offset if not self.size else -1)
+        self._reload_max_timestamp()
+
+    def _reload_max_timestamp(self) -> None:
+        timestamp, offset = self._time_index.last()
+        for _, header in self.headers(self._offset_index.lookup(offset)[1]):
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.base_offset + header.last_offset_delta
+        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that reaches to `offset` or beyond; None where all end below it."""
+        if 0 <= self._recent_from <= offset:
+            lasts = self._recent_lasts
+            found = bisect_left(lasts, offset)
+            if found == len(lasts):
+                return None
+            positions = self._recent_positions
+            position = positions[found]
+            return position, (positions[found + 1] if found + 1 < len(lasts) else self.size) - position
+        for position, header in self.headers(self.offset_index.lookup(offset)[1]):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position, LOG_OVERHEAD + header.batch_length
+        return None
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, Header]]:
+        """Position and header of each batch from `position` on. Raises KafkaError CORRUPT_MESSAGE, OSError."""
+        end = self.size
+        chunk, start = EMPTY, position
+        while position < end:
+            if position + HEADER_SIZE > start + len(chunk):
+                chunk, start = self.file.read(_HEADERS_AT_ONCE, position), position
+            if len(chunk) - (position - start) < HEADER_SIZE:
+                raise self._corrupt(position, "the file ends within the header of a batch")
+            header = read_header(chunk, position - start)
+            if header.batch_length < _SMALLEST_LENGTH or header.magic != MAGIC:
+                raise self._corrupt(position, f"batch length {header.batch_length}, magic {header.magic}")
+            yield position, header
+            position += LOG_OVERHEAD + header.batch_length
+
+    def checked_batches(self, position: int = 0) -> Iterator[tuple[Buffer, int, int, Header]]:
+        """(buffer, place in the buffer, position, header) of each whole batch whose checksum holds, to the first that is not.
+
+        Reads the file in pieces; one batch is in memory at a time, and never more than the file has. Raises OSError.
+        """
+        end = self.size
+        chunk, start = memoryview(EMPTY), position
+        while end - position >= HEADER_SIZE:
+            if position + HEADER_SIZE > start + len(chunk):
+                chunk, start = memoryview(self.file.read(_SCAN_AT_ONCE, position)), position
+                if len(chunk) < HEADER_SIZE:
+                    return
+            header = read_header(chunk, position - start)
+            size = LOG_OVERHEAD + header.batch_length
+            if not HEADER_SIZE <= size <= end - position or header.magic != MAGIC or header.last_offset_delta < 0:
+                return
+            if position + size > start + len(chunk):
+                chunk, start = memoryview(self.file.read(max(size, _SCAN_AT_ONCE), position)), position
+            if not crc_ok(chunk, position - start, header):
+                return
+            yield chunk, position - start, position, header
+            position += size
+
+    def read_batch(self, position: int, header: Header) -> bytes:
+        """The bytes of one batch. Raises KafkaError CORRUPT_MESSAGE, OSError."""
+        data = self.file.read(LOG_OVERHEAD + header.batch_length, position)
+        if len(data) != LOG_OVERHEAD + header.batch_length:
+            raise self._corrupt(position, "the file ends within a batch")
+        return data
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch, found through the index. Raises KafkaError CORRUPT_MESSAGE, OSError."""
+        offset = self.base_offset
+        if self.size:
+            for _, header in self.headers(self.offset_index.last()[1]):
+                offset = header.base_offset + header.last_offset_delta + 1
+        return offset
+
+    def _corrupt(self, position: int, reason: str) -> KafkaError:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._folder / self.name} at byte {position}: {reason}")

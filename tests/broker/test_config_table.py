@@ -1,0 +1,109 @@
+"""The tables of properties against Kafka's own, which its classes print as HTML for the documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from html import unescape
+
+import pytest
+from odradek.broker.config_table import BROKER_PROPERTIES, FALLBACKS
+from odradek.broker.config_types import Property, Type, Update, show_value
+from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
+
+from tests.jvm.jars import classpath
+from tests.jvm.java import find_java
+
+# Kafka says these in prose where the table says them as a range.
+IN_PROSE = {"remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"}
+# Checked by Kafka in KRaft only, which Odradek refuses as a whole, or no check at all in effect.
+UNCHECKED = {"controller.quorum.voters", "controller.quorum.bootstrap.servers", "authorizer.class.name"}
+
+
+def documented(class_name: str) -> dict[str, dict[str, str]]:
+    """Property -> the rows of its table (Type, Default, Valid Values …) as the Kafka class prints them."""
+    jars = os.pathsep.join(map(str, classpath("3.9.2")))
+    command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", jars, class_name]
+    html = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    properties = {}
+    for section in html.split("<h4>")[1:]:
+        name = re.search(r'<a id="([^"]+)"', section)
+        assert name is not None
+        rows = re.findall(r"<th>([^<]+):</th><td>(.*?)</td>", section, re.DOTALL)
+        properties[name[1]] = {title: unescape(text) for title, text in rows}
+    return properties
+
+
+def rows_of(table: Mapping[str, Property], theirs: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Our rows, in the words of the documentation; its friendly units (`1 day`) are left to it."""
+    ours = {}
+    for name, row in table.items():
+        default = show_value(row.default)
+        printed = "null" if default is None else default or '""'
+        allowed = "" if row.allowed is None else str(row.allowed)
+        said = theirs.get(name, {})
+        if said.get("Default", "").startswith(f"{printed} ("):
+            printed = said["Default"]
+        if name in IN_PROSE | UNCHECKED:
+            allowed = said["Valid Values"]
+        ours[name] = {"Type": row.type.name.lower(), "Default": printed, "Valid Values": allowed}
+    return ours
+
+
+@pytest.mark.jvm
+def test_broker_properties_are_those_of_kafka() -> None:
+    theirs = documented("kafka.server.KafkaConfig")
+    shown = {name: row for name, row in BROKER_PROPERTIES.items() if not row.internal}
+    ours = rows_of(shown, theirs)
+    for name, row in ours.items():
+        row["Update Mode"] = shown[name].update.value
+    assert len(theirs) > 300
+    assert ours == {name: {title: row[title] for title in ours["broker.id"]} for name, row in theirs.items()}
+
+
+@pytest.mark.jvm
+def test_topic_properties_are_those_of_kafka() -> None:
+    theirs = documented("org.apache.kafka.storage.internals.log.LogConfig")
+    ours = rows_of(TOPIC_PROPERTIES, theirs)
+    for name, row in ours.items():
+        row["Server Default Property"] = BROKER_DEFAULTS.get(name, "null")
+    assert len(theirs) > 30
+    assert ours == {name: {title: row[title] for title in ours["segment.ms"]} for name, row in theirs.items()}
+
+
+@pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
+def test_every_row_keeps_its_own_rule(table: dict[str, Property]) -> None:
+    python_types: dict[Type, type] = {
+        Type.BOOLEAN: bool,
+        Type.INT: int,
+        Type.SHORT: int,
+        Type.LONG: int,
+        Type.DOUBLE: float,
+        Type.LIST: tuple,
+    }
+    for name, row in table.items():
+        assert row.name == name
+        assert row.default is None or type(row.default) is python_types.get(row.type, str), name
+        assert row.default is None or row.allowed is None or row.allowed.complaint(row.default) is None, name
+        assert row.doc.endswith("."), name
+
+
+def test_every_default_of_a_topic_has_a_broker_property_of_its_type() -> None:
+    for topic_name, broker_name in BROKER_DEFAULTS.items():
+        assert TOPIC_PROPERTIES[topic_name].type is BROKER_PROPERTIES[broker_name].type
+
+
+def test_every_family_ends_in_a_property_with_a_default() -> None:
+    assert {family[-1] for family in FALLBACKS.values()} == {
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "log.retention.hours",
+        "log.flush.scheduler.interval.ms",
+    }
+    assert all(BROKER_PROPERTIES[family[-1]].default is not None for family in FALLBACKS.values())
+
+
+def test_update_modes_have_the_words_of_the_documentation() -> None:
+    assert [mode.value for mode in Update] == ["read-only", "per-broker", "cluster-wide"]

@@ -1,0 +1,29 @@
+"""`python -m tests.jvm fetch` gets Java and the pinned jars ahead of the tests; quick when all is there."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.jvm.cache import FetchError
+from tests.jvm.jars import PINNED, classpath
+from tests.jvm.java import find_java
+
+
+def main(arguments: list[str]) -> int:
+    if arguments != ["fetch"]:
+        print("usage: python -m tests.jvm fetch", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    try:
+        java = find_java(print)
+        sizes = [len(classpath(version, print)) for version in PINNED]
+    except FetchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"ready in {time.monotonic() - started:.1f} s: {java}, Kafka {', '.join(PINNED)} ({sum(sizes)} jars)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""The user's cache folder: where fetched jars and a fetched Java live, shared by every checkout on the machine.
+
+The place follows the XDG base directory specification: `$XDG_CACHE_HOME/odradek`, or `~/.cache/odradek`. Whatever is
+fetched is first made whole in a folder beside its final place and then renamed there, so a folder that exists is
+complete, however the fetch before it ended. A lock file keeps two fetchers from doing the same work twice; it is the
+kernel's lock and dies with its holder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+Say = Callable[[str], None]
+
+
+class FetchError(Exception):
+    """Something that the JVM tests need could not be had; the message is one line and says what to do."""
+
+
+def say_to_stderr(line: str) -> None:
+    """The default progress reporter."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def cache_folder() -> Path:
+    """Odradek's folder in the user's cache, created if absent. Raises FetchError if that is impossible."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification says that a relative path is to be ignored.
+    base = Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
+    folder = base / "odradek"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FetchError(
+            f"cannot create {folder}: {error.strerror}; set XDG_CACHE_HOME to a writable folder"
+        ) from error
+    return folder
+
+
+def obtain(target: Path, stamp: str, fill: Callable[[Path], None]) -> Path:
+    """Returns `target`, a folder that `fill` has completed.
+
+    `stamp` says what the folder ought to hold (pinned versions); a folder made from another stamp is made anew.
+    `fill` gets an empty folder and raises FetchError when it cannot complete it; then nothing is kept.
+    """
+    if _holds(target, stamp):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target.parent / f".{target.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _holds(target, stamp):  # another process filled it while this one waited for the lock
+            return target
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            fill(scratch)
+            _stamp_file(scratch).write_text(stamp)
+            if target.exists():
+                shutil.rmtree(target)
+            scratch.chmod(0o755)  # mkdtemp keeps others out; a cache need not
+            scratch.rename(target)
+        finally:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(scratch)
+    return target
+
+
+def run_quietly(command: list[str], *, failure: str, environment: dict[str, str] | None = None) -> None:
+    """Runs a fetching command. Raises FetchError with `failure` and the command's own last complaint."""
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise FetchError(f"{failure}: {_complaint(done.stdout + done.stderr)}")
+
+
+def _holds(folder: Path, stamp: str) -> bool:
+    try:
+        return _stamp_file(folder).read_text() == stamp
+    except OSError:
+        return False
+
+
+def _stamp_file(folder: Path) -> Path:
+    return folder / ".pinned"
+
+
+def _complaint(output: str) -> str:
+    """The first line that names an error, or the last line that says anything."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower() and not line.isupper()]
+    return (errors[:1] or lines[-1:] or ["it said nothing"])[0]

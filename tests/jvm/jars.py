@@ -1,0 +1,199 @@
+"""The jars of the stock Kafka releases that Odradek is held against, pinned and fetched once.
+
+Maven fetches them where it is installed. Elsewhere Apache Ivy does, whose jar PySpark carries: an installed PySpark
+gives it, or the package's archive from PyPI, of which only that one jar is kept. Both resolve the releases' own
+dependency lists.
+
+The tools log through slf4j. In place of each release's own backend stands slf4j-simple: it writes to stderr, is set by
+one system property and starts at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import quoteattr
+
+from tests.jvm.cache import FetchError, Say, cache_folder, obtain, run_quietly, say_to_stderr
+from tests.jvm.java import find_java, is_from_pypi, java_home
+from tests.jvm.trust import trust_options
+
+MAVEN_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+PYSPARK = "pyspark==4.2.0"
+
+
+class Artifact(NamedTuple):
+    """A Maven coordinate. Printed as Maven prints it."""
+
+    group: str
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return ":".join(self)
+
+
+_KAFKA = "org.apache.kafka"
+_LOGGING = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
+# Kafka's classes up to 3.9 name log4j 1 ones, so those must be loadable; 2.8 leaves them to its distribution.
+_LOG4J_CLASSES = Artifact("ch.qos.reload4j", "reload4j", "1.2.25")
+
+PINNED: dict[str, tuple[Artifact, ...]] = {
+    "2.8.2": (Artifact(_KAFKA, "kafka_2.13", "2.8.2"), _LOG4J_CLASSES, _LOGGING),
+    "3.9.2": (
+        Artifact(_KAFKA, "kafka_2.13", "3.9.2"),
+        Artifact(_KAFKA, "kafka-tools", "3.9.2"),
+        _LOG4J_CLASSES,
+        _LOGGING,
+    ),
+    "4.3.0": (Artifact(_KAFKA, "kafka_2.13", "4.3.0"), Artifact(_KAFKA, "kafka-tools", "4.3.0"), _LOGGING),
+}
+# Backends of slf4j that come with the releases: two on one class path make it complain on every start.
+_EXCLUDED = (("org.slf4j", "slf4j-reload4j"), ("org.slf4j", "slf4j-log4j12"), ("ch.qos.logback", "logback-classic"))
+
+
+def classpath(version: str, say: Say = say_to_stderr) -> list[Path]:
+    """The jars of Kafka `version` (a key of PINNED), fetched if need be.
+
+    Raises FetchError, in one line, if they cannot be had.
+    """
+    if version not in PINNED:
+        raise FetchError(f"Kafka {version} is not pinned; pinned are {', '.join(PINNED)}")
+
+    def fill(folder: Path) -> None:
+        _fetch(version, folder, say)
+
+    stamp = "\n".join(map(str, PINNED[version]))
+    return sorted(obtain(cache_folder() / "jars" / version, stamp, fill).glob("*.jar"))
+
+
+def _fetch(version: str, folder: Path, say: Say) -> None:
+    maven = shutil.which("mvn")
+    say(f"fetching the jars of Kafka {version} with {'Maven' if maven else 'the Ivy inside PySpark'} (once)")
+    if maven:
+        _fetch_with_maven(maven, PINNED[version], folder)
+    else:
+        _fetch_with_ivy(_ivy_jar(say), PINNED[version], folder)
+    wanted = {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]}
+    missing = sorted(wanted - {path.name for path in folder.iterdir()})
+    if missing:
+        raise FetchError(f"the jars of Kafka {version} came without {', '.join(missing)}; try again")
+    say(f"Kafka {version}: {len(list(folder.glob('*.jar')))} jars")
+
+
+def _fetch_with_maven(maven: str, artifacts: tuple[Artifact, ...], folder: Path) -> None:
+    exclusions = "".join(
+        f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>" for group, name in _EXCLUDED
+    )
+    dependencies = "".join(
+        f"<dependency><groupId>{a.group}</groupId><artifactId>{a.name}</artifactId><version>{a.version}</version>"
+        f"<exclusions>{exclusions}</exclusions></dependency>"
+        for a in artifacts
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        pom = Path(scratch) / "pom.xml"
+        pom.write_text(
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            "<groupId>odradek</groupId><artifactId>jars</artifactId><version>1</version>"
+            f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+        )
+        run_quietly(
+            [
+                *(maven, "-q", "-B", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:copy-dependencies"),
+                *(f"-DoutputDirectory={folder}", "-DincludeScope=runtime"),
+            ],
+            failure="Maven could not fetch the jars",
+            environment=_maven_environment(Path(scratch)),
+        )
+
+
+def _maven_environment(scratch: Path) -> dict[str, str]:
+    """Maven on its own may find another Java than ours, or none."""
+    java = find_java()
+    environment = {**os.environ, "JAVA_HOME": str(java_home(java))}
+    if is_from_pypi(java):
+        environment["MAVEN_OPTS"] = " ".join([*trust_options(scratch), os.environ.get("MAVEN_OPTS", "")])
+    return environment
+
+
+def _fetch_with_ivy(ivy: Path, artifacts: tuple[Artifact, ...], folder: Path) -> None:
+    dependencies = "".join(
+        f"<dependency org='{a.group}' name='{a.name}' rev='{a.version}' conf='default->default'/>" for a in artifacts
+    )
+    exclusions = "".join(f"<exclude org='{group}' module='{name}'/>" for group, name in _EXCLUDED)
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted, settings = Path(scratch) / "ivy.xml", Path(scratch) / "settings.xml"
+        wanted.write_text(
+            "<ivy-module version='2.0'><info organisation='odradek' module='jars'/>"
+            "<configurations><conf name='default'/></configurations>"
+            f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
+        )
+        settings.write_text(
+            # Without the properties Ivy asks for sources and documentation of every module: minutes, for nothing.
+            "<ivysettings><property name='ivy.maven.lookup.sources' value='false'/>"
+            "<property name='ivy.maven.lookup.javadoc' value='false'/><settings defaultResolver='central'/>"
+            f"<caches defaultCacheDir={quoteattr(str(Path(scratch) / 'cache'))}/>"
+            "<resolvers><ibiblio name='central' m2compatible='true' useMavenMetadata='false'/></resolvers>"
+            "</ivysettings>"
+        )
+        java = find_java()
+        trust = trust_options(Path(scratch)) if is_from_pypi(java) else []
+        run_quietly(
+            [
+                *(str(java), *trust, "-cp", str(ivy), "org.apache.ivy.Main"),
+                *("-settings", str(settings), "-ivy", str(wanted), "-confs", "default", "-types", "jar", "bundle"),
+                *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
+            ],
+            failure="Ivy could not fetch the jars (installing Maven may help)",
+        )
+
+
+def _ivy_jar(say: Say) -> Path:
+    """Apache Ivy: from an installed PySpark, else cut out of the package's archive."""
+    package = importlib.util.find_spec("pyspark")
+    if package is not None and package.origin is not None:
+        for jar in Path(package.origin).parent.glob("jars/ivy-*.jar"):
+            return jar
+
+    def fill(folder: Path) -> None:
+        say(f"no Maven on this machine: fetching {PYSPARK} from PyPI for its Ivy (about 450 MB, once; one jar is kept)")
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            run_quietly(
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "-q",
+                    "--no-deps",
+                    "--no-binary",
+                    "pyspark",
+                    "-d",
+                    scratch,
+                    PYSPARK,
+                ],
+                failure="no Maven here (install it, for example apt-get install maven), and pip failed",
+            )
+            (archive,) = Path(scratch).glob("pyspark-*.tar.gz")
+            _extract_ivy(archive, folder)
+
+    (jar,) = obtain(cache_folder() / "ivy", PYSPARK, fill).glob("ivy-*.jar")
+    return jar
+
+
+def _extract_ivy(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name).name
+            if name.startswith("ivy-") and name.endswith(".jar"):
+                content = tar.extractfile(member)
+                if content is not None:
+                    (folder / name).write_bytes(content.read())
+                    return
+    raise FetchError(f"{archive.name} holds no Ivy; install Maven")

@@ -1,0 +1,199 @@
+"""Apache Kafka 3.9.2 with its ZooKeeper: the oracle that says what is right, and the rival of the benchmarks.
+
+3.9 is the last release with ZooKeeper mode, and the one whose layout in ZooKeeper and on disk Odradek follows. Both
+processes run on free loopback ports over one folder. The broker can be stopped, killed and started again; ZooKeeper
+stays.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
+
+VERSION = "3.9.2"
+START_TIMEOUT_S = 90.0
+
+# bin/kafka-server-start.sh and bin/kafka-run-class.sh of the release: what a user's broker runs with.
+STOCK_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+# Enough for a test, and on its feet sooner.
+SMALL_JVM = (*QUICK_START, "-Xmx512m")
+
+_SMALL_BROKER = {
+    "broker.id": "0",
+    "num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "2000",
+}
+_BROKER_LOGGER = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info"
+_ZOOKEEPER_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
+
+
+class Kafka:
+    """One ZooKeeper and one broker. Nothing runs before `start`; `close` ends both.
+
+    `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
+    """
+
+    def __init__(
+        self, folder: Path, properties: Mapping[str, str] | None = None, jvm: tuple[str, ...] = SMALL_JVM
+    ) -> None:
+        self._folder = folder
+        self._properties = dict(properties or {})
+        self._jvm = jvm
+        self._zookeeper: BackgroundProcess | None = None
+        self._broker: BackgroundProcess | None = None
+        self._zookeeper_port = free_port()
+        self.port = free_port()
+        self.data_dir = folder / "logs"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def zookeeper_connect(self) -> str:
+        return f"127.0.0.1:{self._zookeeper_port}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process. Raises RuntimeError when it does not run."""
+        return self._running().pid
+
+    @property
+    def output(self) -> str:
+        """What the broker has logged since its last start: warnings, errors and its start."""
+        return "\n".join(self._running().stderr.lines())
+
+    def start(self) -> None:
+        """Starts the broker, and ZooKeeper if it does not run yet, and waits until it serves."""
+        if self._zookeeper is None:
+            self._zookeeper = self._start_zookeeper()
+        else:
+            self._await_old_session()
+        config = self._folder / "server.properties"
+        config.write_text(_properties(self._server_properties()))
+        command = java_command(VERSION, "kafka.Kafka", [str(config)], (*self._jvm, *QUIET, _BROKER_LOGGER))
+        self._broker = BackgroundProcess(command)
+        # KafkaServer says so once its listeners answer.
+        self._broker.stderr.wait_for("] started", START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Stops the broker as an operator does (SIGTERM) and waits for the end of its controlled shutdown."""
+        self._running().stop()
+        self._broker = None
+
+    def kill(self) -> None:
+        """Ends the broker without warning (SIGKILL)."""
+        self._running().kill()
+        self._broker = None
+
+    def restart(self) -> None:
+        """Stops and starts the broker on the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Ends both processes at once; for the end of the tests, when the data is of no more use."""
+        for process in (self._broker, self._zookeeper):
+            if process is not None:
+                process.kill()
+        self._broker = self._zookeeper = None
+
+    def _running(self) -> BackgroundProcess:
+        if self._broker is None:
+            raise RuntimeError("the broker does not run")
+        return self._broker
+
+    def _start_zookeeper(self) -> BackgroundProcess:
+        data = self._folder / "zookeeper"
+        data.mkdir(parents=True, exist_ok=True)
+        config = self._folder / "zookeeper.properties"
+        config.write_text(
+            _properties(
+                {
+                    "dataDir": str(data),
+                    "clientPort": str(self._zookeeper_port),
+                    "clientPortAddress": "127.0.0.1",
+                    "tickTime": "500",
+                    "maxClientCnxns": "0",
+                    "admin.enableServer": "false",
+                }
+            )
+        )
+        options = (*QUICK_START, *QUIET, _ZOOKEEPER_LOGGER, "-Dzookeeper.forceSync=no")
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        process = BackgroundProcess(java_command(VERSION, main, [str(config)], options))
+        process.stderr.wait_for("binding to port", START_TIMEOUT_S)
+        return process
+
+    def _server_properties(self) -> dict[str, str]:
+        address = f"PLAINTEXT://127.0.0.1:{self.port}"
+        own = {
+            "listeners": address,
+            "advertised.listeners": address,
+            "log.dirs": str(self.data_dir),
+            "zookeeper.connect": self.zookeeper_connect,
+        }
+        return {**_SMALL_BROKER, **own, **self._properties}
+
+    def _await_old_session(self) -> None:
+        """A killed broker's registration lives until its session expires, and a start before that fails."""
+        client = KazooClient(self.zookeeper_connect)
+        client.start(timeout=START_TIMEOUT_S)
+        try:
+            for path in (f"/brokers/ids/{self._server_properties()['broker.id']}", "/controller"):
+                gone = threading.Event()
+                if client.exists(path, watch=lambda event, gone=gone: gone.set()) and not gone.wait(30):
+                    raise TimeoutError(f"{path} is still registered in ZooKeeper")
+        finally:
+            client.stop()
+            client.close()
+
+
+@contextmanager
+def running_kafka(
+    folder: Path, properties: Mapping[str, str] | None = None, jvm: tuple[str, ...] = SMALL_JVM
+) -> Iterator[Kafka]:
+    """A Kafka that runs within the `with` block. `folder` and all in it is removed afterwards."""
+    kafka = Kafka(folder, properties, jvm)
+    try:
+        kafka.start()
+        yield kafka
+    finally:
+        kafka.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in values.items())

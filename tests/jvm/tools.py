@@ -1,0 +1,79 @@
+"""The stock command-line tools by the names of their scripts, over the releases in which their classes moved.
+
+    run_tool("3.9.2", "kafka-topics", ["--bootstrap-server", bootstrap, "--list"])
+
+runs a tool to its end; `start_tool` starts one that follows, such as a console consumer of a group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, Result, java_command, run_java
+
+VERSIONS = ("2.8.2", "3.9.2", "4.3.0")
+
+# KAFKA-14525 moved the tools from Scala, release by release. Each row: the class in 2.8.2, in 3.9.2, in 4.3.0.
+_TOOLS = "org.apache.kafka.tools"
+_CLASSES: dict[str, tuple[str, str, str]] = {
+    "kafka-console-producer": (
+        "kafka.tools.ConsoleProducer",
+        "kafka.tools.ConsoleProducer",
+        f"{_TOOLS}.ConsoleProducer",
+    ),
+    "kafka-console-consumer": (
+        "kafka.tools.ConsoleConsumer",
+        f"{_TOOLS}.consumer.ConsoleConsumer",
+        f"{_TOOLS}.consumer.ConsoleConsumer",
+    ),
+    "kafka-topics": ("kafka.admin.TopicCommand", f"{_TOOLS}.TopicCommand", f"{_TOOLS}.TopicCommand"),
+    "kafka-broker-api-versions": (
+        "kafka.admin.BrokerApiVersionsCommand",
+        "kafka.admin.BrokerApiVersionsCommand",
+        f"{_TOOLS}.BrokerApiVersionsCommand",
+    ),
+    "kafka-consumer-groups": (
+        "kafka.admin.ConsumerGroupCommand",
+        f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
+        f"{_TOOLS}.consumer.group.ConsumerGroupCommand",
+    ),
+    "kafka-get-offsets": ("kafka.tools.GetOffsetShell", f"{_TOOLS}.GetOffsetShell", f"{_TOOLS}.GetOffsetShell"),
+    "kafka-configs": ("kafka.admin.ConfigCommand",) * 3,
+    "kafka-dump-log": ("kafka.tools.DumpLogSegments", "kafka.tools.DumpLogSegments", f"{_TOOLS}.DumpLogSegments"),
+}
+
+
+def main_class(version: str, tool: str) -> str:
+    """The class behind a tool: its script's name without .sh, or a class name, which is returned as it is."""
+    return _CLASSES[tool][VERSIONS.index(version)] if tool in _CLASSES else tool
+
+
+def tool_command(
+    version: str, tool: str, arguments: Sequence[str], options: Sequence[str] = (*QUICK_START, *QUIET)
+) -> list[str]:
+    """The whole command line of a tool; `options` are Java's."""
+    return java_command(version, main_class(version, tool), arguments, options)
+
+
+def run_tool(
+    version: str,
+    tool: str,
+    arguments: Sequence[str],
+    *,
+    stdin: str | Path = "",
+    stdout: Path | None = None,
+    timeout_s: float = 60,
+    check: bool = True,
+) -> Result:
+    """Runs a stock tool to its end. Raises ToolError, with what it printed, if it fails or is not done in time."""
+    command = tool_command(version, tool, arguments)
+    return run_java(command, stdin=stdin, stdout=stdout, timeout_s=timeout_s, check=check)
+
+
+def start_tool(
+    version: str, tool: str, arguments: Sequence[str], changed: threading.Condition | None = None
+) -> BackgroundProcess:
+    """Starts a stock tool that runs until it is stopped; a context that kills it at the end."""
+    return BackgroundProcess(tool_command(version, tool, arguments), changed)

@@ -1,0 +1,250 @@
+"""A coordinator in a world of its own: virtual time, a log in memory, and clients that keep what they were told.
+
+The log holds real record batches, so what is read back at a load is what Kafka would read. Appends are durable at once
+unless the test holds them back, and then they end in the order in which they came, well or badly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.broker.coordinator import GroupCoordinator, GroupSettings
+from odradek.broker.machines.effects import KeyValue
+from odradek.broker.machines.group_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
+from odradek.broker.machines.offsets import CommitRequest, Committed, Partition
+from odradek.protocol.batch import Header, Record, build, read_header, records
+from odradek.protocol.errors import ErrorCode
+
+START_MS = 1_700_000_000_000
+GROUP = "g"
+
+
+@dataclass(eq=False)
+class VirtualTimer:
+    """A timer of `VirtualTime`."""
+
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class VirtualTime:
+    """Clock and timers; time passes only in `advance`."""
+
+    def __init__(self) -> None:
+        self._ms = 0
+        self._count = itertools.count()
+        self._queue: list[tuple[int, int, VirtualTimer]] = []
+
+    def now_ms(self) -> int:
+        return START_MS + self._ms
+
+    def monotonic_ms(self) -> int:
+        return self._ms
+
+    def at(self, deadline_ms: int, callback: Callable[[], None]) -> VirtualTimer:
+        timer = VirtualTimer(callback)
+        heapq.heappush(self._queue, (deadline_ms, next(self._count), timer))
+        return timer
+
+    def advance(self, ms: int) -> None:
+        """Let time pass and call what falls due, in the order of the deadlines."""
+        end = self._ms + ms
+        while self._queue and self._queue[0][0] <= end:
+            deadline, _, timer = heapq.heappop(self._queue)
+            self._ms = max(self._ms, deadline)
+            if not timer.cancelled:
+                timer.cancelled = True
+                timer.callback()
+        self._ms = end
+
+    @property
+    def waiting(self) -> int:
+        """How many timers are set."""
+        return sum(not timer.cancelled for _, _, timer in self._queue)
+
+
+class MemoryLog:
+    """`__consumer_offsets` in memory."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[bytes]] = {}
+        self.next_offset: dict[int, int] = {}
+        self.hold = False
+        self.error = ErrorCode.NONE
+        self._held: deque[tuple[int, list[KeyValue], Callable[[ErrorCode], None]]] = deque()
+
+    def append(self, partition: int, records: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
+        if self.hold:
+            self._held.append((partition, records, done))
+        else:
+            self._end(partition, records, done, self.error)
+
+    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """End every append that is held back."""
+        while self._held:
+            self._end(*self._held.popleft(), error)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def write(self, partition: int, batch: bytearray) -> None:
+        """Put a batch at the end of the log that nobody here appended."""
+        self.batches.setdefault(partition, []).append(bytes(batch))
+        self.next_offset[partition] = read_header(batch).next_offset
+
+    def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
+        for batch in self.batches.get(partition, []):
+            header = read_header(batch)
+            for record in records(batch):
+                yield header, record
+
+    def _end(self, partition: int, items: list[KeyValue], done: Callable[[ErrorCode], None], error: ErrorCode) -> None:
+        if not error:
+            base = self.next_offset.get(partition, 0)
+            self.write(
+                partition,
+                build(
+                    [Record(base + i, START_MS, key, value, []) for i, (key, value) in enumerate(items)],
+                    base_offset=base,
+                ),
+            )
+        done(error)
+
+
+@dataclass(eq=False)
+class Slot:
+    """Where the answers of one request arrive; there has to be exactly one."""
+
+    answers: list[Any] = field(default_factory=list)
+
+    def __call__(self, answer: Any) -> None:
+        self.answers.append(answer)
+
+    @property
+    def answer(self) -> Any:
+        assert len(self.answers) == 1, self.answers
+        return self.answers[0]
+
+    @property
+    def waits(self) -> bool:
+        assert len(self.answers) <= 1, self.answers
+        return not self.answers
+
+
+class World:
+    """One coordinator with what it needs."""
+
+    def __init__(self, **settings: int) -> None:
+        self.time = VirtualTime()
+        self.log = MemoryLog()
+        self.settings = GroupSettings(**{"offsets_topic_num_partitions": 1, **settings})
+        self._ids = itertools.count(1)
+        self.groups = self._coordinator()
+        self.groups.load(0)
+
+    def _coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self.settings, self.time, self.time, lambda: f"id{next(self._ids)}", self.log)
+
+    def fail_over(self) -> None:
+        """Another broker takes over: the old coordinator is told, the new one reads the log."""
+        self.groups.close()
+        self.groups = self._coordinator()
+        self.groups.load(0)
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", b"meta"),),
+        protocol_type: str = "consumer",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        id_required: bool = False,
+        may_skip: bool = False,
+    ) -> Slot:
+        slot = Slot()
+        terms = Terms(instance, "client", "/127.0.0.1", session_ms, rebalance_ms, protocols)
+        self.groups.join(group, JoinRequest(member_id, protocol_type, terms, id_required, may_skip), slot)
+        return slot
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> Slot:
+        slot = Slot()
+        request = SyncRequest(member_id, instance, generation, protocol_type, protocol_name, assignments or {})
+        self.groups.sync(group, request, slot)
+        return slot
+
+    def commit(
+        self,
+        offsets: dict[Partition, int],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        metadata: str = "",
+        expire_ms: int = -1,
+    ) -> Slot:
+        slot = Slot()
+        now_ms = self.time.now_ms()
+        entries = [
+            (partition, Committed(offset, -1, metadata, now_ms, expire_ms)) for partition, offset in offsets.items()
+        ]
+        self.groups.commit(group, CommitRequest(member_id, instance, generation, entries), slot)
+        return slot
+
+    def beat(self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None) -> ErrorCode:
+        return self.groups.heartbeat(group, member_id, instance, generation)
+
+    def leave(self, member_id: str = "", *, group: str = GROUP, instance: str | None = None) -> ErrorCode:
+        error, codes = self.groups.leave(group, [(member_id, instance)])
+        assert not error
+        return codes[0]
+
+    def offset(self, partition: Partition, *, group: str = GROUP) -> int | None:
+        """The committed offset that a client would be told."""
+        error, (found,) = self.groups.fetch(group, [partition], require_stable=False)
+        assert not error
+        assert not found.error
+        return found.committed.offset if found.committed is not None else None
+
+    def state(self, group: str = GROUP) -> str:
+        """The group's state as DescribeGroups names it."""
+        error, membership = self.groups.describe(group)
+        assert not error
+        return membership.state.value if membership is not None else "Dead"
+
+    def stable(self, count: int, **join: Any) -> tuple[list[str], int]:
+        """A new group of that many members, settled; their ids, the leader first, and the generation."""
+        slots = [self.join(**join) for _ in range(count)]
+        self.time.advance(self.settings.group_initial_rebalance_delay_ms * (count + 1))
+        results: list[JoinResult] = [slot.answer for slot in slots]
+        assert all(not result.error for result in results)
+        results.sort(key=lambda result: result.leader != result.member_id)
+        ids, generation = [result.member_id for result in results], results[0].generation
+        synced = [
+            self.sync(member_id, generation, {each: each.encode() for each in ids}) for member_id in reversed(ids)
+        ]
+        answers: list[SyncResult] = [slot.answer for slot in reversed(synced)]
+        assert [answer.assignment for answer in answers] == [member_id.encode() for member_id in ids]
+        return ids, generation

@@ -1,0 +1,281 @@
+"""Groups under arbitrary histories: members come, go, die, retry and lie; appends are late or fail; coordinators move.
+
+Checked all the way: one leader, one protocol and one owner of a partition in a generation; a commit that was
+acknowledged came from a member of the running generation (or from outside while the group was empty) and is what a
+fetch finds, before and after a failover; a group read back from the log is the group that wrote it. At the end:
+everyone who asked has exactly one answer, and no timer is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from odradek.broker.machines.group_requests import JoinResult, State, SyncResult
+from odradek.protocol.errors import ErrorCode
+
+from tests.machines.group_world import GROUP, Slot, World
+
+PARTITIONS = [("t", index) for index in range(4)]
+PROTOCOLS = [
+    (("a", b"1"), ("b", b"2")),
+    (("b", b"2"), ("a", b"1")),
+    (("a", b"3"), ("b", b"3")),
+]
+
+
+@dataclass(eq=False)
+class Client:
+    """A client and what it last heard."""
+
+    instance: str | None
+    id_required: bool
+    member_id: str = ""
+    generation: int = -1
+    leads: bool = False
+    members: tuple[str, ...] = ()
+    joining: Slot | None = None
+
+
+class Groups(RuleBasedStateMachine):
+    """One group, six clients (two of them one static member), and a coordinator that moves."""
+
+    @initialize(delay=st.sampled_from([0, 3_000]))
+    def begin(self, delay: int) -> None:
+        self.world = World(group_initial_rebalance_delay_ms=delay, group_max_size=4)
+        self.clients = [
+            Client(None, False),
+            Client(None, True),
+            Client(None, True),
+            Client("static", False),
+            Client("static", False),
+            Client("other", False),
+        ]
+        self.slots: list[Slot] = []
+        self.syncs: list[tuple[Slot, int, str]] = []
+        self.commits: list[tuple[Slot, tuple[str, int], int]] = []
+        self.committed: dict[tuple[str, int], int] = {}
+        self.next_value = 0
+        # What is unique within one life of a group: its coordinator (a new one may have missed the last generation).
+        self.life = 0
+        self.leaders: dict[tuple[int, int], tuple[str, str | None]] = {}
+        self.owners: dict[tuple[int, int], dict[str, str]] = {}
+        # Whether memory may be ahead of the log: the log refused something since the coordinator came.
+        self.refused = False
+
+    def keep(self, slot: Slot) -> Slot:
+        self.slots.append(slot)
+        return slot
+
+    # --- what clients do ---
+
+    @rule(index=st.integers(0, 5), protocols=st.sampled_from(PROTOCOLS), may_skip=st.booleans(), fresh=st.booleans())
+    def join(self, index: int, protocols: Any, may_skip: bool, fresh: bool) -> None:
+        client = self.clients[index]
+        if fresh:
+            client.member_id = ""
+        slot = self.world.join(
+            client.member_id,
+            instance=client.instance,
+            protocols=protocols,
+            id_required=client.id_required,
+            may_skip=may_skip,
+        )
+        client.joining = self.keep(slot)
+
+    @rule(index=st.integers(0, 5), stale=st.booleans())
+    def sync(self, index: int, stale: bool) -> None:
+        client = self.clients[index]
+        generation = client.generation - stale
+        assignments = {}
+        if client.leads:
+            for number, member_id in enumerate(client.members):
+                assignments[member_id] = bytes(range(number, len(PARTITIONS), len(client.members)))
+        slot = self.world.sync(client.member_id, generation, assignments, instance=client.instance)
+        self.syncs.append((self.keep(slot), generation, client.instance or client.member_id))
+
+    @rule(index=st.integers(0, 5))
+    def beat(self, index: int) -> None:
+        client = self.clients[index]
+        code = self.world.beat(client.member_id, client.generation, instance=client.instance)
+        if code is ErrorCode.NONE:
+            assert client.generation == self.generation()
+
+    @rule(index=st.integers(0, 5))
+    def leave(self, index: int) -> None:
+        client = self.clients[index]
+        self.world.leave(client.member_id, instance=client.instance)
+        client.member_id, client.generation = "", -1
+
+    @rule(index=st.integers(0, 5), partition=st.sampled_from(PARTITIONS), stale=st.sampled_from([0, 0, 1]))
+    def commit(self, index: int, partition: tuple[str, int], stale: int) -> None:
+        client = self.clients[index]
+        before, generation = self.world.state(), self.generation()
+        sent = client.generation - stale
+        self.next_value += 1
+        slot = self.world.commit({partition: self.next_value}, client.member_id, sent, instance=client.instance)
+        self.keep(slot)
+        taken = slot.waits or slot.answer == [ErrorCode.NONE]
+        if taken:
+            assert before in ("Empty", "Dead") or sent == generation, "a stale generation commits"
+            assert before != "CompletingRebalance"
+        self.commits.append((slot, partition, self.next_value))
+
+    @rule(order=st.permutations(range(6)), count=st.integers(1, 4), sync=st.sampled_from([True, True, False]))
+    def settle(self, order: list[int], count: int, sync: bool) -> None:
+        """Some clients do what clients should: random steps alone seldom bring a group to rest."""
+        for again in range(2):
+            for index in order[:count]:
+                if not again or not self.clients[index].member_id:
+                    self.join(index, PROTOCOLS[0], True, False)
+            self.answers_agree()
+            for index in order[:count]:
+                client = self.clients[index]
+                if client.joining is None and client.generation < 0:
+                    self.join(index, PROTOCOLS[0], True, False)
+            self.world.time.advance(9_000)
+            self.answers_agree()
+        if sync:
+            for index in order[:count]:
+                self.sync(index, False)
+
+    # --- what befalls the coordinator ---
+
+    @rule(ms=st.sampled_from([1, 1_000, 3_000, 6_000, 10_000, 60_000, 300_000]))
+    def wait(self, ms: int) -> None:
+        self.world.time.advance(ms)
+
+    @rule()
+    def hold(self) -> None:
+        self.world.log.hold = True
+
+    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]))
+    def release(self, error: ErrorCode) -> None:
+        self.refused |= bool(error) and self.world.log.held > 0
+        self.world.log.hold = False
+        self.world.log.release(error)
+
+    @precondition(lambda self: not self.world.log.held)
+    @rule()
+    def fail_over(self) -> None:
+        before = self.view()
+        settled = self.world.state() in ("Stable", "Empty", "Dead") and not self.refused
+        self.world.fail_over()
+        if settled:
+            assert self.view() == before
+        self.life += 1
+        self.refused = False
+
+    @precondition(lambda self: self.world.log.held)
+    @rule()
+    def lose_leadership(self) -> None:
+        self.world.fail_over()
+        self.world.log.hold = False
+        self.world.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.life += 1
+        self.refused = False
+
+    @precondition(lambda self: not self.world.log.held)
+    @rule()
+    def delete(self) -> None:
+        if self.world.groups.delete_group(GROUP) is ErrorCode.NONE:
+            self.life += 1
+            self.committed.clear()
+
+    # --- what must hold ---
+
+    def generation(self) -> int:
+        _, membership = self.world.groups.describe(GROUP)
+        return membership.generation if membership is not None else 0
+
+    def view(self) -> Any:
+        """All of a settled group that has to outlive its coordinator; None for one that leaves nothing behind."""
+        _, membership = self.world.groups.describe(GROUP)
+        offsets = {partition: self.world.offset(partition) for partition in PARTITIONS}
+        if membership is None or membership.generation == 0:
+            return None if not any(offsets.values()) else (0, None, offsets)
+        assignments = {member.member_id: member.assignment for member in membership.roster}
+        return membership.state, membership.generation_value(assignments), offsets
+
+    @invariant()
+    def answers_agree(self) -> None:
+        for client in self.clients:
+            if client.joining is None or client.joining.waits:
+                continue
+            result: JoinResult = client.joining.answer
+            client.joining = None
+            if result.error is ErrorCode.MEMBER_ID_REQUIRED:
+                client.member_id = result.member_id
+            elif result.error:
+                client.generation, client.leads = -1, False
+            else:
+                client.member_id, client.generation = result.member_id, result.generation
+                client.leads = result.leader == result.member_id and not result.skip_assignment
+                client.members = tuple(member_id for member_id, _, _ in result.members)
+                known = self.leaders.setdefault((self.life, result.generation), ("", result.protocol_name))
+                assert known[1] == result.protocol_name, "one protocol in a generation"
+                if result.members and not result.skip_assignment:
+                    assert known[0] in ("", result.member_id), "one leader in a generation"
+                    self.leaders[self.life, result.generation] = (result.member_id, result.protocol_name)
+
+    @invariant()
+    def partitions_have_one_owner(self) -> None:
+        waiting = []
+        for slot, generation, who in self.syncs:
+            if slot.waits:
+                waiting.append((slot, generation, who))
+                continue
+            result: SyncResult = slot.answer
+            if result.error:
+                continue
+            owners = self.owners.setdefault((self.life, generation), {})
+            for partition in result.assignment:
+                owner = owners.setdefault(str(partition), who)
+                assert owner == who, f"partition {partition} of generation {generation} belongs to {owner} and {who}"
+        self.syncs = waiting
+
+    @invariant()
+    def acknowledged_commits_are_there(self) -> None:
+        waiting = []
+        for slot, partition, value in self.commits:
+            if slot.waits:
+                waiting.append((slot, partition, value))
+            elif slot.answer == [ErrorCode.NONE]:
+                self.committed[partition] = value
+        self.commits = waiting
+        for partition in PARTITIONS:
+            assert self.world.offset(partition) == self.committed.get(partition)
+
+    @invariant()
+    def timers_belong_to_someone(self) -> None:
+        _, membership = self.world.groups.describe(GROUP)
+        if membership is None:
+            assert self.world.time.waiting == 0
+        else:
+            known = membership.armed
+            assert self.world.time.waiting == len(known)
+            members = {member.member_id for member in membership.roster}
+            assert {name[1] for name in known if name[0] == "member"} <= members
+            assert (("join",) in known) == (membership.state is State.PREPARING)
+            for member in membership.roster:
+                assert member.counts_as_alive or ("member", member.member_id) in known, "a session without an end"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.world.log.hold = False
+        self.world.log.release()
+        for _ in range(20):
+            self.world.time.advance(600_000)
+        assert self.world.state() in ("Empty", "Dead"), "members that say nothing do not stay"
+        assert self.world.time.waiting == 0
+        for slot in self.slots:
+            assert not slot.waits
+        self.world.groups.close()
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

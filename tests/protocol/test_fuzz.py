@@ -1,0 +1,117 @@
+"""No bytes whatever make a decoder do anything but return, or raise one ProtocolError that names field and position.
+
+Valid messages of every API and record, in every version, are spoiled in the ways that bytes go wrong, from fixed seeds;
+hypothesis adds bytes of its own invention. No length or count makes a decoder allocate what the bytes do not hold.
+"""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from odradek.protocol import messages
+from odradek.protocol.errors import ProtocolError
+
+from tests.protocol.samples import every_version, sample
+
+SPOILED_COPIES = 100
+"""How many spoiled copies of each message and version are read."""
+
+HOSTILE = (
+    b"\x7f\xff\xff\xff",  # the largest int32
+    b"\xff\xff\xff\xff\x07",  # the same as a varint
+    b"\xff\xff\xff\xff\x0f",  # a varint beyond it
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\xff\xff\xff\xfe",  # -2
+    b"\x80\x00\x00\x00",
+    b"\x7f\xff",
+    b"\xff\x7f",
+    b"\x00",
+    b"\xff",
+    b"\xc3\x28",  # not UTF-8
+)
+
+
+def spoiled(data: bytes, rng: random.Random) -> bytes:
+    """A copy in which something is wrong, or at least different."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        at = rng.randint(0, len(out))
+        kind = rng.randint(0, 5)
+        if kind == 0:
+            del out[at:]
+        elif kind == 1:
+            hostile = rng.choice(HOSTILE)
+            out[at : at + len(hostile)] = hostile
+        elif kind == 2:
+            out[at:at] = rng.choice(HOSTILE)
+        elif kind == 3:
+            out[at : at + 1] = bytes([rng.randrange(256)])
+        elif kind == 4:
+            del out[at : at + rng.randint(1, 4)]
+        else:
+            out[at:at] = rng.randbytes(rng.randint(1, 8))
+    return bytes(out)
+
+
+def read(name: str, version: int, data: bytes) -> Any | None:
+    """Decode, and check what decoding promises; None where the bytes were refused."""
+    error: ProtocolError | None = None
+    try:
+        message, end = getattr(messages, name).decode_prefix(data, version)
+    except ProtocolError as refusal:
+        message, end, error = None, refusal.position, refusal
+    assert 0 <= end <= len(data)
+    if error is not None:
+        assert error.field.split(".")[0] == name
+        assert "{" not in error.field
+        assert error.reason
+    return message
+
+
+def test_spoiled_messages_are_read_or_refused() -> None:
+    rng = random.Random(3)
+    read_anyway = refused = 0
+    for name, version in every_version():
+        data = sample(name, version, rng).encode(version)
+        for _ in range(SPOILED_COPIES):
+            message = read(name, version, spoiled(data, rng))
+            if message is None:
+                refused += 1
+                continue
+            read_anyway += 1
+            # What was read can be written, and from then on the bytes stay what they are.
+            written = message.encode(version)
+            assert getattr(messages, name).decode(written, version).encode(version) == written
+    assert refused > 20_000
+    assert read_anyway > 10_000
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=st.sampled_from(every_version()), data=st.binary(max_size=200))
+def test_bytes_out_of_nowhere_are_read_or_refused(case: tuple[str, int], data: bytes) -> None:
+    read(*case, data)
+
+
+def test_no_length_allocates_more_than_the_bytes_hold() -> None:
+    """Each place of each message in turn claims to be a huge length; what is allocated stays in proportion."""
+    rng = random.Random(4)
+    tracemalloc.start()
+    try:
+        for name, version in every_version():
+            data = sample(name, version, rng).encode(version)[:2000]
+            read(name, version, data)  # compiles, which is not what is measured
+            places = rng.sample(range(len(data)), min(len(data), 8))
+            for claim in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x00\xff\xff\xff", b"\xff\xff\xff\x07"):
+                for place in places:
+                    hostile = data[:place] + claim + data[place + len(claim) :]
+                    tracemalloc.reset_peak()
+                    before, _ = tracemalloc.get_traced_memory()
+                    read(name, version, hostile)
+                    _, peak = tracemalloc.get_traced_memory()
+                    assert peak - before < 20_000 + 100 * len(hostile), f"{name} v{version} at {place}: {peak - before}"
+    finally:
+        tracemalloc.stop()

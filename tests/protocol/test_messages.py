@@ -1,0 +1,121 @@
+"""The registry of messages: nothing is read before it is needed, and the stub says what the classes are."""
+
+from __future__ import annotations
+
+import copy
+import keyword
+import pickle
+import subprocess
+import sys
+
+import pytest
+from odradek.protocol import messages as m
+from odradek.protocol.stubs import STUB, stub
+
+from tests.protocol.samples import definitions
+
+READS = """
+import sys
+from odradek.protocol import framing, messages  # the files of the interpreter are open by now
+opened = []
+def hook(event, args):
+    if event == "open" and str(args[0]).endswith(".txt"):
+        opened.append(str(args[0]))
+    if event == "compile" and "<odradek" in str(args[1]):
+        opened.append(str(args[1]))
+sys.addaudithook(hook)
+import importlib
+importlib.reload(messages)
+print(len(opened))
+messages.texts()
+once = len(opened)
+messages.ProduceRequest
+print(len([name for name in opened[once:] if name.endswith(".txt")]), "00_produce.txt" in opened[-1] or opened[once])
+messages.ProduceRequest.decode(bytes(10), 0)
+print(len([name for name in opened if "coder" in name]))
+messages.ProduceRequest.decode(bytes(10), 0)
+messages.ProduceRequest
+print(len([name for name in opened if "coder" in name]), len([name for name in opened if name.endswith(".txt")]) - once)
+"""
+
+
+def test_nothing_is_read_or_compiled_before_it_is_needed() -> None:
+    run = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True, timeout=60, check=True)
+    imported, looked_up, first_use, second_use = run.stdout.splitlines()
+    assert imported == "0"
+    assert looked_up.startswith("1 ")  # one text, that of the message
+    assert "00_produce.txt" in looked_up
+    assert first_use == "1"  # one decoder, of one version
+    assert second_use == "1 1"
+
+
+def test_the_stub_is_what_stubs_writes() -> None:
+    assert STUB.read_text(encoding="utf-8") == stub(), "stale: run python -m odradek.protocol.stubs"
+
+
+def test_classes_say_what_they_are() -> None:
+    assert (m.FetchRequest.API_KEY, m.FetchRequest.MIN_VERSION, m.FetchRequest.MAX_VERSION) == (1, 0, 18)
+    assert m.FetchRequest.FIRST_FLEXIBLE == 12
+    assert m.SaslHandshakeRequest.FIRST_FLEXIBLE == m.NEVER
+    assert m.request_class(18) is m.ApiVersionsRequest
+    assert m.response_class(18) is m.ApiVersionsResponse
+    assert m.APIS[18] == m.Api("ApiVersions", 18, 0, 4, 3)
+    assert list(m.APIS) == sorted(m.APIS)
+    with pytest.raises(KeyError):
+        m.request_class(9999)
+    with pytest.raises(AttributeError, match="NoSuchRequest"):
+        m.NoSuchRequest  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_name_is_one_that_python_allows() -> None:
+    for name, message in definitions().items():
+        assert getattr(m, name) is getattr(m, name)
+        for struct in (message.root, *message.structs.values()):
+            for field in struct.fields:
+                assert field.attribute.isidentifier()
+                assert not keyword.iskeyword(field.attribute), f"{name}.{field.attribute}"
+    assert set(definitions()) <= set(dir(m))
+
+
+def test_defaults_are_those_of_kafka_and_new_for_each_object() -> None:
+    first, second = m.FetchRequest(), m.FetchRequest()
+    assert (first.replica_id, first.max_bytes, first.session_epoch, first.rack_id) == (-1, 0x7FFFFFFF, -1, "")
+    assert first.topics == []
+    assert first.topics is not second.topics
+    assert first.unknown_tagged_fields is None
+    # A tagged structure that is absent is None; one that may be null besides has its defaults.
+    assert first.replica_state is None
+    member = m.ConsumerGroupMemberMetadataValue()
+    assert member.classic_member_metadata == m.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata()
+    assert m.ConsumerGroupHeartbeatResponse().assignment is None
+    # Both kinds of absence come back from the wire as they were.
+    for metadata in (member.classic_member_metadata, None):
+        member.classic_member_metadata = metadata
+        assert m.ConsumerGroupMemberMetadataValue.decode(member.encode(0), 0).classic_member_metadata == metadata
+
+
+def test_messages_are_equal_by_value_and_print_their_fields() -> None:
+    key = m.OffsetCommitKey(group="g", topic="t", partition=1)
+    assert key == m.OffsetCommitKey(group="g", topic="t", partition=1)
+    assert key != m.OffsetCommitKey(group="g", topic="t", partition=2)
+    assert key != m.GroupMetadataKey(group="g")
+    assert m.ApiVersionsRequest() != m.ApiVersionsRequest(unknown_tagged_fields=[(1, b"")])
+    assert repr(key) == "OffsetCommitKey(group='g', topic='t', partition=1)"
+    records = m.ProduceRequest.PartitionProduceData(index=1, records=memoryview(b"abc"))
+    assert repr(records) == "ProduceRequest.PartitionProduceData(index=1, records=<3 bytes>)"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(key)
+
+
+def test_messages_can_be_copied_and_pickled_and_take_no_other_fields() -> None:
+    topic = m.MetadataRequest.MetadataRequestTopic(name="t")
+    request = m.MetadataRequest(topics=[topic])
+    twins: list[m.MetadataRequest] = [copy.deepcopy(request), pickle.loads(pickle.dumps(request))]
+    for twin in twins:
+        assert twin == request
+        assert twin.topics is not None
+        assert twin.topics[0] is not topic
+    with pytest.raises(AttributeError):
+        request.no_such_field = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="no_such_field"):
+        m.MetadataRequest(no_such_field=1)  # type: ignore[call-arg]

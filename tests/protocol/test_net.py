@@ -1,0 +1,342 @@
+"""Connections over real sockets: framing however the bytes arrive, order of answers, limits, slow readers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.protocol.net import Connection, Exchange, Limits, Listener
+
+Handler = Callable[[Connection, memoryview], None]
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def echo(connection: Connection, frame: memoryview) -> None:
+    connection.send(Exchange(connection), [framed(bytes(frame))])
+
+
+class Server:
+    """A listener on a free port whose refusals can be read."""
+
+    def __init__(self, handler: Handler, **limits: object) -> None:
+        self.reports: list[tuple[str, str]] = []
+        self.closed: list[Connection] = []
+        self.changed = asyncio.Event()
+        self.listener = Listener(
+            "TEST", handler, limits=Limits(**limits), on_close=self._on_close, report=self._report
+        )
+        self.port = 0
+
+    def _on_close(self, connection: Connection) -> None:
+        self.closed.append(connection)
+        self.changed.set()
+
+    def _report(self, kind: str, text: str) -> None:
+        self.reports.append((kind, text))
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await asyncio.wait([asyncio.ensure_future(self.changed.wait())], timeout=0.01)
+
+    async def __aenter__(self) -> Server:
+        self.port = await self.listener.bind("127.0.0.1", 0)
+        await self.listener.serve()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.listener.close()
+        await self.until(lambda: not self.listener.connections)
+        assert self.listener.held_bytes == 0
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26)
+
+
+@pytest.fixture
+async def echo_server() -> AsyncIterator[Server]:
+    async with Server(echo) as server:
+        yield server
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(20):
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        return await reader.readexactly(size)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 100, 262_140, 262_144, 262_148, 3_000_000])
+async def test_a_frame_of_any_size_comes_back_whole(echo_server: Server, size: int) -> None:
+    reader, writer = await echo_server.connect()
+    data = os.urandom(size)
+    writer.write(framed(data))
+    assert await read_frame(reader) == data
+    writer.close()
+
+
+async def test_frames_cut_anywhere_come_back_in_order(echo_server: Server) -> None:
+    frames = [bytes([i]) * (i * 37 % 1000) for i in range(50)]
+    stream = b"".join(map(framed, frames))
+    for cut in (1, 2, 3, 5, 7, 1000):
+        reader, writer = await echo_server.connect()
+        for start in range(0, len(stream), cut):
+            writer.write(stream[start : start + cut])
+            if cut > 3 or start % 99 == 0:
+                await writer.drain()
+                await asyncio.sleep(0)
+        assert [await read_frame(reader) for _ in frames] == frames
+        writer.close()
+
+
+def test_any_cut_of_any_frames() -> None:
+    @given(st.lists(st.binary(max_size=300), max_size=8), st.lists(st.integers(1, 400), max_size=8))
+    @settings(max_examples=60, deadline=None)
+    def run(frames: list[bytes], cuts: list[int]) -> None:
+        asyncio.run(scenario(frames, cuts))
+
+    async def scenario(frames: list[bytes], cuts: list[int]) -> None:
+        async with Server(echo) as server:
+            reader, writer = await server.connect()
+            stream, position = b"".join(map(framed, frames)), 0
+            for cut in [*cuts, len(stream)]:
+                writer.write(stream[position : position + cut])
+                await writer.drain()
+                position += cut
+            assert [await read_frame(reader) for _ in frames] == frames
+            writer.close()
+
+    run()
+
+
+async def test_answers_leave_in_the_order_of_their_requests() -> None:
+    waiting: list[Exchange] = []
+
+    def later(connection: Connection, frame: memoryview) -> None:
+        exchange = Exchange(connection)
+        if frame[0] == ord("w"):
+            waiting.append(exchange)
+            connection.expect(exchange)
+        else:
+            connection.send(exchange, [framed(bytes(frame))])
+
+    async with Server(later) as server:
+        reader, writer = await server.connect()
+        writer.write(framed(b"a") + framed(b"w1") + framed(b"b") + framed(b"w2") + framed(b"c"))
+        assert await read_frame(reader) == b"a"
+        assert len(waiting) == 2
+        waiting[1].connection.answer(waiting[1], [framed(b"second")])
+        waiting[0].connection.answer(waiting[0], [framed(b"first")])
+        assert [await read_frame(reader) for _ in range(4)] == [b"first", b"b", b"second", b"c"]
+        writer.close()
+
+
+async def test_a_range_of_a_file_stands_between_bytes(tmp_path: Path) -> None:
+    content = os.urandom(5_000_000)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+
+    class Range:
+        def __init__(self, position: int, size: int) -> None:
+            self.position, self.size = position, size
+
+        def __len__(self) -> int:
+            return self.size
+
+        def fileno(self) -> int:
+            return file.fileno()
+
+    def serve(connection: Connection, frame: memoryview) -> None:
+        parts = [b"head", Range(1, 4_000_000), b"middle", Range(17, 5), b"", Range(0, 0), b"tail"]
+        size = sum(map(len, parts))
+        connection.send(Exchange(connection), [struct.pack(">i", size), *parts])
+
+    with path.open("rb") as file:
+        async with Server(serve) as server:
+            reader, writer = await server.connect()
+            expected = b"head" + content[1:4_000_001] + b"middle" + content[17:22] + b"tail"
+            for _ in range(3):
+                writer.write(framed(b"x") * 3)
+                for _ in range(3):
+                    assert await read_frame(reader) == expected
+            writer.close()
+
+
+async def test_a_file_that_shrank_ends_the_connection_instead_of_lying(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"short")
+
+    class Range:
+        position = 0
+
+        def __len__(self) -> int:
+            return 1000
+
+        def fileno(self) -> int:
+            return file.fileno()
+
+    def serve(connection: Connection, frame: memoryview) -> None:
+        connection.send(Exchange(connection), [struct.pack(">i", 1000), Range()])
+
+    with path.open("rb") as file:
+        async with Server(serve) as server:
+            reader, writer = await server.connect()
+            writer.write(framed(b"x"))
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await read_frame(reader)
+            writer.close()
+
+
+@pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("split", [False, True])
+async def test_an_absurd_size_ends_the_connection_and_is_reported(size: int, split: bool) -> None:
+    async with Server(echo, frame_bytes=1000) as server:
+        reader, writer = await server.connect()
+        head = struct.pack(">i", size)
+        if split:
+            writer.write(head[:2])
+            await writer.drain()
+            await asyncio.sleep(0)
+            writer.write(head[2:])
+        else:
+            writer.write(head + b"rest")
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await read_frame(reader)
+        assert server.reports[0][0] == "invalid frame"
+        assert str(size) in server.reports[0][1]
+        assert "1000" in server.reports[0][1]
+        writer.close()
+
+
+async def test_a_frame_that_is_only_announced_takes_no_memory(echo_server: Server) -> None:
+    writers = []
+    for _ in range(20):
+        _, writer = await echo_server.connect()
+        writer.write(struct.pack(">i", 100_000_000) + b"only this")
+        writers.append(writer)
+    await echo_server.until(lambda: echo_server.listener.held_bytes > 0)
+    await echo_server.until(lambda: len(echo_server.listener.connections) == 20)
+    assert echo_server.listener.held_bytes <= 20 * 300_000
+    for writer in writers:
+        writer.close()
+
+
+async def test_a_client_that_does_not_read_slows_only_itself() -> None:
+    answer = bytes(100_000)
+    handled: dict[str, int] = {}
+
+    def big(connection: Connection, frame: memoryview) -> None:
+        handled[connection.peer] = handled.get(connection.peer, 0) + 1
+        connection.send(Exchange(connection), [struct.pack(">i", len(answer)), answer])
+
+    async with Server(big, queued_bytes=1_000_000) as server:
+        slow = socket.create_connection(("127.0.0.1", server.port))
+        slow.setblocking(False)
+        request = framed(b"x")
+        await asyncio.get_running_loop().sock_sendall(slow, request * 600)
+        peer = "{}:{}".format(*slow.getsockname())
+        reader, writer = await server.connect()
+        for _ in range(50):
+            writer.write(request)
+            assert len(await read_frame(reader)) == len(answer)
+        writer.close()
+        # 600 answers are 60 MB; what was worked off is what the socket's buffers and the limit hold.
+        assert handled[peer] < 200
+        assert server.listener.held_bytes < 3_000_000
+        # Once it reads, it gets all that it asked for.
+        total = 0
+        while total < 600 * (len(answer) + 4):
+            data = await asyncio.get_running_loop().sock_recv(slow, 1 << 20)
+            assert data
+            total += len(data)
+        assert handled[peer] == 600
+        slow.close()
+
+
+async def test_no_more_answers_may_be_owed_than_allowed() -> None:
+    waiting: list[Exchange] = []
+
+    def later(connection: Connection, frame: memoryview) -> None:
+        exchange = Exchange(connection)
+        waiting.append(exchange)
+        connection.expect(exchange)
+
+    async with Server(later, owed_answers=10) as server:
+        reader, writer = await server.connect()
+        writer.write(framed(b"x") * 1000)
+        await server.until(lambda: len(waiting) == 10)
+        answered = 0
+        while answered < 1000:
+            exchange = waiting[answered]
+            exchange.connection.answer(exchange, [framed(b"%d" % answered)])
+            assert await read_frame(reader) == b"%d" % answered
+            answered += 1
+            assert len(waiting) - answered <= 10
+        writer.close()
+
+
+async def test_connections_are_counted_in_all_and_for_each_address() -> None:
+    async with Server(echo, connections=2) as server:
+        kept = [await server.connect() for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(framed(b"in"))
+            assert await read_frame(reader) == b"in"
+        reader, writer = await server.connect()
+        assert await reader.read() == b""
+        assert "max.connections" in server.reports[0][1]
+        kept[0][1].close()
+        await server.until(lambda: len(server.listener.connections) == 1)
+        reader, writer = await server.connect()
+        writer.write(framed(b"free again"))
+        assert await read_frame(reader) == b"free again"
+    async with Server(echo, connections_by_address={"127.0.0.1": 1}) as server:
+        await server.connect()
+        await server.until(lambda: len(server.listener.connections) == 1)
+        reader, writer = await server.connect()
+        assert await reader.read() == b""
+        assert "max.connections.per.ip" in server.reports[0][1]
+
+
+async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    def wait(connection: Connection, frame: memoryview) -> None:
+        connection.expect(Exchange(connection))
+
+    async with Server(wait, idle_s=0.05) as server:
+        idle, _ = await server.connect()
+        waiting, writer = await server.connect()
+        writer.write(framed(b"x"))
+        assert await idle.read() == b""
+        assert len(server.closed) == 1
+        writer.close()
+        assert not waiting.at_eof()
+
+
+async def test_memory_for_all_is_bounded_and_given_back() -> None:
+    async with Server(echo, total_bytes=2_000_000) as server:
+        data = os.urandom(900_000)
+        half = framed(data)[:800_000]
+        writers = []
+        for _ in range(6):
+            reader, writer = await server.connect()
+            writer.write(half)
+            writers.append((reader, writer))
+        await server.until(lambda: any(kind == "memory" for kind, _ in server.reports))
+        assert server.listener.held_bytes < 2_000_000 + 6 * 600_000
+        for _, writer in writers[3:]:
+            writer.close()
+        for reader, writer in writers[:3]:
+            writer.write(framed(data)[800_000:])
+        for reader, _ in writers[:3]:
+            assert await read_frame(reader) == data

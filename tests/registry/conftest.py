@@ -1,0 +1,72 @@
+"""The implementations of the registry under test, and the real ZooKeeper that they are held against."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import Registry
+
+from tests.registry.kazoo_registry import KazooEnsemble
+from tests.registry.simulated_disk import SimulatedDisk
+from tests.registry.zookeeper_server import ZooKeeperServer
+
+
+class Ensemble(Protocol):
+    """What the contract suite needs of an implementation."""
+
+    async def connect(self) -> Registry: ...
+
+    async def expire(self, session_id: int) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A real ZooKeeper, one for all tests: each works below a path of its own."""
+    folder = tmp_path_factory.mktemp("zookeeper")
+    server = ZooKeeperServer(folder, folder / "data")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+async def ensemble(request: pytest.FixtureRequest) -> AsyncIterator[Ensemble]:
+    """Each implementation in turn."""
+    if request.param == "zookeeper":
+        real = KazooEnsemble(request.getfixturevalue("zookeeper").connect)
+        yield real
+        await real.close()
+    else:
+        embedded = EmbeddedEnsemble(SimulatedDisk(), "/registry", now_ms=itertools.count(1_700_000_000_000).__next__)
+        yield embedded
+        await embedded.close()
+
+
+_roots = itertools.count()
+
+
+@pytest.fixture
+async def registry(ensemble: Ensemble) -> Registry:
+    """A session of the implementation under test."""
+    return await ensemble.connect()
+
+
+@pytest.fixture
+async def root(registry: Registry) -> str:
+    """A node that no other test knows."""
+    path = f"/test-{next(_roots)}"
+    await registry.create(path)
+    return path
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path) -> Path:
+    """A folder for a registry on the real disk."""
+    return tmp_path / "registry"

@@ -1,0 +1,45 @@
+"""Apache ZooKeeper alone, from the jars of Kafka 3.9.2: the truth about the registry's semantics and formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.jvm.kafka import free_port
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
+
+VERSION = "3.9.2"
+START_TIMEOUT_S = 60.0
+_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+
+class ZooKeeperServer:
+    """One standalone server over a data directory. It runs from `start` to `stop`; the data stays."""
+
+    def __init__(self, folder: Path, data: Path) -> None:
+        self._config = folder / "zookeeper.properties"
+        self._data = data
+        self._port = free_port()
+        self._process: BackgroundProcess | None = None
+
+    @property
+    def connect(self) -> str:
+        """host:port for a client."""
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Returns once the server listens. Raises EOFError, with what it printed, if it ends instead."""
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(
+            f"dataDir={self._data}\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
+            "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+        )
+        options = (*QUICK_START, *QUIET, _LOGGER, "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=64")
+        self._process = BackgroundProcess(java_command(VERSION, _MAIN, [str(self._config)], options))
+        self._process.stderr.wait_for("binding to port", START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Ends the server, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None

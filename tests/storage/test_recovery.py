@@ -1,0 +1,297 @@
+"""After an unclean stop a log is a sound prefix of what was written, and every file is what a rebuild would make."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import zlib
+from pathlib import Path
+
+import pytest
+from odradek.protocol.batch import control_batch
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.config import LogConfig, Origin
+from odradek.storage.log import Log
+
+from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
+
+CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)
+
+
+def fill(log: Log, count: int = 60) -> None:
+    """Plain, idempotent and transactional batches of every codec, over several segments and epochs."""
+    for number in range(count):
+        options: dict[str, object] = {"size": 60, "timestamp_ms": NOW_MS + number * 7 % 50, "codec": Codec(number % 5)}
+        producer = number % 3
+        if producer:
+            options |= {"producer": (producer, 0, number // 3 * 2), "transactional": producer == 2}
+        log.append(batch(2, **options), leader_epoch=number // 25, now_ms=NOW_MS)  # type: ignore[arg-type]
+        if number % 13 == 12:
+            marker = control_batch(
+                commit=number % 2 == 0,
+                coordinator_epoch=1,
+                producer_id=2,
+                producer_epoch=0,
+                timestamp_ms=NOW_MS + number,
+            )
+            log.append(marker, leader_epoch=number // 25, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "topic-0"
+
+
+def abandon(log: Log) -> None:
+    """What a killed process leaves: whatever has been handed to the system, and nothing more."""
+    log.close_files()
+
+
+def test_a_clean_stop_and_a_load_change_no_file(path: Path) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    log.close(now_ms=NOW_MS)
+    before = files(path)
+    log = open_log(path, CONFIG)
+    log.close(now_ms=NOW_MS)
+    assert files(path) == before
+
+
+def test_recovery_makes_the_files_that_a_clean_stop_leaves(path: Path, tmp_path: Path) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    shutil.copytree(path, tmp_path / "killed")
+    log.close(now_ms=NOW_MS)
+    shutil.copytree(path, tmp_path / "bare")
+    for name in files(tmp_path / "bare"):
+        if not name.endswith(".log"):
+            (tmp_path / "bare" / name).unlink()
+    expected = files(path)
+    assert any(name.endswith(".txnindex") and data for name, data in expected.items())
+    for name in ("killed", "bare"):
+        recovered = open_log(tmp_path / name, CONFIG, clean=False)
+        assert (recovered.start_offset, recovered.end_offset) == (log.start_offset, log.end_offset)
+        assert recovered.epochs.entries() == log.epochs.entries()
+        for each in (log, recovered):
+            each.on_high_watermark(log.end_offset)
+        assert recovered.first_unstable_offset == log.first_unstable_offset is not None
+        recovered.close(now_ms=NOW_MS)
+        assert files(tmp_path / name) == expected
+
+
+def test_recovery_from_the_recovery_point_equals_recovery_from_the_start(path: Path, tmp_path: Path) -> None:
+    log = open_log(path, CONFIG)
+    fill(log, 40)
+    flush = log.start_flush(rolled_only=True)
+    flush.run()
+    log.finish_flush(flush, None, now_ms=NOW_MS)
+    recovery_point = log.recovery_point
+    assert 0 < recovery_point < log.end_offset
+    fill_more = batch(2, producer=(1, 0, 26))
+    log.append(fill_more, leader_epoch=3, now_ms=NOW_MS)
+    abandon(log)
+    shutil.copytree(path, tmp_path / "whole")
+    some = open_log(path, CONFIG, clean=False, recovery_point=recovery_point)
+    whole = open_log(tmp_path / "whole", CONFIG, clean=False)
+    assert some.recovery_point == recovery_point
+    for each in (some, whole):
+        each.close(now_ms=NOW_MS)
+    assert files(path) == files(tmp_path / "whole")
+
+
+def test_a_torn_tail_is_cut_wherever_it_tears(path: Path, tmp_path: Path) -> None:
+    log = open_log(path)
+    for sequence in range(3):
+        log.append(batch(2, size=5, producer=(1, 0, sequence * 2)), leader_epoch=sequence, now_ms=NOW_MS)
+    kept = all_bytes(log)
+    last = bytes(batch(3, size=5, producer=(1, 0, 6)))
+    log.append(last, leader_epoch=9, now_ms=NOW_MS)
+    abandon(log)
+    whole = (path / f"{0:020d}.log").read_bytes()
+    for size in range(len(last)):
+        torn = tmp_path / f"torn-{size}"
+        shutil.copytree(path, torn)
+        (torn / f"{0:020d}.log").write_bytes(whole[: len(kept) + size])
+        recovered = open_log(torn, clean=False)
+        assert all_bytes(recovered) == kept
+        assert (recovered.end_offset, recovered.damaged_at) == (6, None)
+        assert recovered.epochs.entries() == [(0, 0), (1, 2), (2, 4)]
+        producer = recovered.producers.get(1)
+        assert producer is not None
+        assert producer.last_sequence == 5
+        assert recovered.append(bytes(last), leader_epoch=9, now_ms=NOW_MS).first_offset == 6
+        abandon(recovered)
+
+
+def test_a_tail_of_zeros_is_cut(path: Path) -> None:
+    log = open_log(path, LogConfig(preallocate=True, segment_bytes=4096))
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    assert (path / f"{0:020d}.log").stat().st_size == 4096
+    abandon(log)
+    recovered = open_log(path, clean=False)
+    assert recovered.end_offset == 2
+    assert (path / f"{0:020d}.log").stat().st_size == recovered.size
+
+
+def test_a_preallocated_segment_is_trimmed_on_closing(path: Path) -> None:
+    log = open_log(path, LogConfig(preallocate=True, segment_bytes=4096))
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    log.close(now_ms=NOW_MS)
+    assert (path / f"{0:020d}.log").stat().st_size == log.size
+
+
+def test_damage_in_the_middle_cuts_there_and_is_told_from_a_torn_write(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    abandon(log)
+    second = sorted(path.glob("*.log"))[1]
+    data = bytearray(second.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    second.write_bytes(data)
+    with caplog.at_level(logging.ERROR):
+        recovered = open_log(path, CONFIG, clean=False)
+    assert recovered.damaged_at is not None
+    assert second.name in recovered.damaged_at
+    assert caplog.records
+    headers = all_headers(recovered)
+    assert headers[-1].next_offset == recovered.end_offset < log.end_offset
+    assert [segment.base_offset for segment in recovered.segments][-1] == int(second.stem)
+    assert recovered.producers.snapshots[-1] <= recovered.end_offset
+    assert not list(path.glob(f"{list(log.segments)[2].base_offset:020d}.*"))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("harm", ["missing", "cut", "garbled"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_harmed_index_is_rebuilt_even_after_a_clean_stop(path: Path, suffix: str, harm: str, number: int) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    log.close(now_ms=NOW_MS)
+    expected = files(path)
+    victim = sorted(path.glob(f"*{suffix}"))[number]
+    match harm:
+        case "missing":
+            victim.unlink()
+        case "cut":
+            victim.write_bytes(victim.read_bytes()[:-3])
+        case "garbled":
+            victim.write_bytes(victim.read_bytes()[::-1])
+    log = open_log(path, CONFIG)
+    everything = all_bytes(log)
+    assert log.offset_for_timestamp(NOW_MS) is not None
+    log.append(batch(1), leader_epoch=3, now_ms=NOW_MS)
+    log.truncate_to(log.end_offset - 1, now_ms=NOW_MS)
+    log.close(now_ms=NOW_MS)
+    found = files(path)
+    assert found[victim.name] == expected[victim.name]
+    assert everything == all_bytes(open_log(path, CONFIG))
+
+
+def test_a_harmed_snapshot_is_replaced_by_the_one_before_it(path: Path) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    log.close(now_ms=NOW_MS)
+    snapshots = sorted(path.glob("*.snapshot"))
+    data = bytearray(snapshots[-1].read_bytes())
+    data[-1] ^= 1
+    snapshots[-1].write_bytes(data)
+    reloaded = open_log(path, CONFIG)
+    for producer in log.producers.active():
+        again = reloaded.producers.get(producer.producer_id)
+        assert again is not None
+        assert (again.epoch, again.last_sequence, again.transaction_start) == (
+            producer.epoch,
+            producer.last_sequence,
+            producer.transaction_start,
+        )
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0\n", b"1\n0\n", b"0\n7\n1 1\n", b"0\n1\nx y\n", b"\xff\xfe"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_leader_epochs_are_rebuilt_from_the_batches(path: Path, content: bytes | None, clean: bool) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    log.close(now_ms=NOW_MS)
+    checkpoint = path / "leader-epoch-checkpoint"
+    expected = checkpoint.read_bytes()
+    checkpoint.unlink()
+    if content is not None:
+        checkpoint.write_bytes(content)
+    reloaded = open_log(path, CONFIG, clean=clean)
+    assert reloaded.epochs.entries() == log.epochs.entries()
+    assert checkpoint.read_bytes() == expected
+
+
+def test_a_stop_that_only_claims_to_be_clean_is_found_out(path: Path) -> None:
+    log = open_log(path)
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    log.close(now_ms=NOW_MS)
+    segment = path / f"{0:020d}.log"
+    segment.write_bytes(segment.read_bytes() + bytes(40))
+    log = open_log(path)
+    assert (log.end_offset, segment.stat().st_size) == (2, log.size)
+
+
+def test_leftovers_are_swept(path: Path) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    log.close(now_ms=NOW_MS)
+    expected = files(path)
+    for name in (f"{0:020d}.log.deleted", f"{5:020d}.index.deleted", f"{0:020d}.log.cleaned", f"{7:020d}.index"):
+        (path / name).write_bytes(b"left over")
+    (path / f"{3:020d}.snapshot").write_bytes(b"left over")
+    open_log(path, CONFIG).close(now_ms=NOW_MS)
+    assert files(path) == expected
+
+
+def test_an_interrupted_swap_is_finished(path: Path) -> None:
+    log = open_log(path, CONFIG)
+    fill(log)
+    log.close(now_ms=NOW_MS)
+    expected = files(path)
+    first = f"{0:020d}"
+    for suffix in (".log", ".index", ".timeindex"):
+        (path / (first + suffix)).rename(path / f"{first}{suffix}.swap")
+    (path / f"{1:020d}.log").write_bytes(b"an older segment that the swapped one was made from")
+    open_log(path, CONFIG).close(now_ms=NOW_MS)
+    found = files(path)
+    assert {name: data for name, data in found.items() if not name.endswith(".txnindex")} == {
+        name: data for name, data in expected.items() if not name.endswith(".txnindex")
+    }
+
+
+def test_messages_of_old_formats_are_refused_and_not_cut(path: Path) -> None:
+    body = bytes([0, 0]) + (-1).to_bytes(4, "big", signed=True) + (3).to_bytes(4, "big") + b"old"
+    message = zlib.crc32(body).to_bytes(4, "big") + body
+    data = (0).to_bytes(8, "big") + len(message).to_bytes(4, "big") + message
+    open_log(path).close(now_ms=NOW_MS)
+    segment = path / f"{0:020d}.log"
+    segment.write_bytes(data)
+    with pytest.raises(KafkaError) as refused:
+        open_log(path, clean=False)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert segment.read_bytes() == data
+
+
+def test_a_log_that_ends_below_its_start_begins_anew(path: Path) -> None:
+    log = open_log(path)
+    log.append(batch(5), leader_epoch=2, now_ms=NOW_MS)
+    log.close(now_ms=NOW_MS)
+    log = open_log(path, start_offset=50, clean=False)
+    assert (log.start_offset, log.end_offset, log.size) == (50, 50, 0)
+    assert log.epochs.entries() == []
+    assert log.append(batch(1), leader_epoch=3, now_ms=NOW_MS).first_offset == 50
+
+
+def test_the_start_offset_holds_across_a_restart(path: Path) -> None:
+    log = open_log(path)
+    for epoch in range(4):
+        log.append(batch(5), leader_epoch=epoch, now_ms=NOW_MS)
+    log.advance_start_offset(12, high_watermark=20)
+    assert log.epochs.entries() == [(2, 12), (3, 15)]
+    log.close(now_ms=NOW_MS)
+    log = open_log(path, start_offset=12)
+    assert (log.start_offset, log.epochs.entries()) == (12, [(2, 12), (3, 15)])

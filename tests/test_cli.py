@@ -1,0 +1,228 @@
+"""The command line: what it prints, where, and the status with which it ends.
+
+Whatever ends before a broker starts is run as a real process; a server that ends in a certain way is stood in for.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import odradek.broker
+import pytest
+from click.testing import CliRunner, Result
+from odradek.broker.config import BrokerConfig
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+import odradek
+from odradek.cli import main
+from odradek.log_lines import JsonLines, TextLines
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Run], None]]:
+    """Puts a function in the place of `odradek.broker.server.run`, and the log back where it was afterwards."""
+
+    def stand_in(run: Run) -> None:
+        server = types.ModuleType("odradek.broker.server")
+        server.run = run  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "odradek.broker.server", server)
+        monkeypatch.setattr(odradek.broker, "server", server, raising=False)
+
+    logger = logging.getLogger("odradek")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield stand_in
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["broker", *arguments])
+
+
+def odradek_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "odradek", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+# Real processes
+
+
+def test_the_module_is_the_command() -> None:
+    assert odradek_process("--version").stdout == f"odradek {odradek.__version__}\n"
+    assert odradek.__version__ == version("odradek")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--override", "log.segment.bytes=x"], ["Invalid value x for configuration log.segment.bytes", "[14,...]"]),
+        (["--override", "log.segment.bytes"], ["log.segment.bytes", "key=value"]),
+        (["--override", "listeners=9092"], ["listeners", "9092", "NAME://host:port"]),
+        (["no/such.properties"], ["no/such.properties", "No such file"]),
+        (["."], ["Is a directory"]),
+    ],
+)
+def test_an_error_is_one_line_and_status_1(arguments: list[str], said: list[str]) -> None:
+    ended = odradek_process("broker", *arguments)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("odradek: ")
+    assert ended.stderr.count("\n") == 1
+    assert [words for words in said if words not in ended.stderr] == []
+
+
+def test_a_broken_file_is_told_as_the_command_line_is(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("log.cleanup.policy=purge\n")
+    ended = odradek_process("broker", str(file))
+    assert ended.returncode == 1
+    assert "Invalid value purge for configuration log.cleanup.policy" in ended.stderr
+
+
+def test_neither_help_nor_a_wrong_value_loads_the_event_loop() -> None:
+    script = (
+        "import sys; sys.argv = ['odradek', 'broker', '--override', 'log.segment.bytes=x']\n"
+        "from odradek.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: print(end.code, 'uvloop' in sys.modules, 'asyncio' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "1 False False\n"
+
+
+# A server stood in for
+
+
+def test_the_ready_line_goes_to_stdout_and_the_rest_to_stderr(serve: Callable[[Run], None]) -> None:
+    def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None]) -> int:
+        on_ready(config.broker_id, "127.0.0.1", 40000, "/data")
+        return 0
+
+    serve(run)
+    ended = invoke("--override", "broker.id=7", "--override", "num.partition=2", "--override", "num.io.threads=3")
+    assert ended.exit_code == 0
+    assert ended.stdout == f"odradek {odradek.__version__} ready: broker 7 at 127.0.0.1:40000, data in /data\n"
+    warnings = ended.stderr.splitlines()
+    assert len(warnings) == 2
+    assert "unknown property num.partition; did you mean num.partitions?" in warnings[0]
+    assert "without effect in this version: num.io.threads" in warnings[1]
+
+
+def test_an_ipv6_address_stands_in_brackets(serve: Callable[[Run], None]) -> None:
+    def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None]) -> int:
+        on_ready(0, "::1", 9092, "/data")
+        return 0
+
+    serve(run)
+    assert " at [::1]:9092, " in invoke().stdout
+
+
+def test_the_file_is_read_and_overridden(serve: Callable[[Run], None], tmp_path: Path) -> None:
+    seen = []
+
+    def run(config: BrokerConfig, on_ready: object) -> int:
+        seen.append((config.broker_id, config["num.partitions"]))
+        return 0
+
+    serve(run)
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=1\nnum.partitions=2\n")
+    assert invoke(str(file), "--override", "num.partitions=3").exit_code == 0
+    assert seen == [(1, 3)]
+
+
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_the_server_says_with_which_status_to_end(serve: Callable[[Run], None], status: int) -> None:
+    serve(lambda config, on_ready: status)
+    assert invoke().exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (OSError(errno.EADDRINUSE, "in use"), ["PLAINTEXT://h:9092", "in use", "--override listeners="]),
+        (OSError(errno.EADDRNOTAVAIL, "no"), ["PLAINTEXT://h:9092", "another host"]),
+        (PermissionError(errno.EACCES, "Permission denied", "/d/meta"), ["/d/meta", "log.dirs=FOLDER"]),
+        (PermissionError(errno.EACCES, "Permission denied"), ["PLAINTEXT://h:9092", "Permission denied"]),
+        (OSError(errno.EROFS, "Read-only file system", "/d"), ["/d", "Read-only", "log.dirs=FOLDER"]),
+        (OSError(errno.ENOSPC, "No space"), ["/logs", "no space left"]),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/d/x"), ["/d/x", "Not a directory"]),
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Failed to acquire lock"), ["acquire lock", "log.dirs=FOLDER"]),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "cluster id"), ["cluster id"]),
+    ],
+)
+def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: Exception, said: list[str]) -> None:
+    def run(config: BrokerConfig, on_ready: object) -> int:
+        raise failure
+
+    serve(run)
+    ended = invoke("--override", "listeners=PLAINTEXT://h:9092", "--override", "log.dirs=/logs")
+    assert ended.exit_code == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("odradek: ")
+    assert ended.stderr.count("\n") == 1
+    assert [words for words in said if words not in ended.stderr] == []
+
+
+def test_ctrl_c_before_the_server_listens_for_it_ends_quietly(serve: Callable[[Run], None]) -> None:
+    def run(config: BrokerConfig, on_ready: object) -> int:
+        raise KeyboardInterrupt
+
+    serve(run)
+    ended = invoke()
+    assert (ended.exit_code, ended.output) == (0, "")
+
+
+def test_the_log_level_and_format_are_options(serve: Callable[[Run], None]) -> None:
+    def run(config: BrokerConfig, on_ready: object) -> int:
+        logging.getLogger("odradek.broker").info("left out")
+        logging.getLogger("odradek.broker").warning("rolled", extra={"topic": "t", "offset": 3})
+        return 0
+
+    serve(run)
+    ended = invoke("--log-level", "warning", "--log-format", "json")
+    entry = json.loads(ended.stderr)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", entry.pop("time"))
+    expected = {"level": "WARNING", "logger": "odradek.broker", "message": "rolled", "topic": "t", "offset": 3}
+    assert entry == expected
+
+
+# Log lines
+
+
+def record(message: str, *arguments: object, **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("odradek.broker", logging.INFO, __file__, 1, message, arguments, None)
+    made.created, made.msecs = 1_700_000_000.25, 250.0
+    made.__dict__.update(fields)
+    return made
+
+
+def test_a_text_line_carries_its_fields() -> None:
+    line = TextLines().format(record("rolled %s", "t-0", offset=3, path="a b", empty=""))
+    assert line == '2023-11-14T22:13:20.250Z INFO odradek.broker: rolled t-0 offset=3 path="a b" empty=""'
+
+
+@pytest.mark.parametrize("layout", [TextLines(), JsonLines()], ids=["text", "json"])
+def test_what_a_client_sent_cannot_begin_a_new_line(layout: logging.Formatter) -> None:
+    forged = "x\n2023-11-14T22:13:20.250Z INFO odradek.broker: forged"
+    assert "\n" not in layout.format(record("client %s\r\n", forged, client_id=forged))
+
+
+@pytest.mark.parametrize("layout", [TextLines(), JsonLines()], ids=["text", "json"])
+def test_a_traceback_is_kept(layout: logging.Formatter) -> None:
+    try:
+        raise ValueError("deep")
+    except ValueError:
+        entry = record("failed")
+        entry.exc_info = sys.exc_info()
+    assert "ValueError: deep" in layout.format(entry)
