@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,11 +77,17 @@ class BrokerConfig:
     def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
         """This configuration with other layers set at run time; what cannot change at run time is left out of them."""
         static = self._layers[-1][1]
-        return BrokerConfig(static, _only_dynamic(cluster_default), _only_dynamic(per_broker))
+        changed = BrokerConfig(static, _only_dynamic(cluster_default), _only_dynamic(per_broker))
+        return changed.with_broker_id(self.broker_id)
 
     def with_broker_id(self, broker_id: int) -> BrokerConfig:
-        """This configuration for a broker whose number was left open until now."""
-        return BrokerConfig({**self._layers[-1][1], "broker.id": str(broker_id)})
+        """This configuration for a broker whose number was found or made at its start.
+
+        A made number lies above `reserved.broker.max.id`, so the rule for configured ones does not apply to it.
+        """
+        numbered = copy(self)
+        numbered._values = {**self._values, "broker.id": broker_id, "node.id": broker_id}
+        return numbered
 
     def __getitem__(self, name: str) -> Any:
         """The value of property `name`, in the Python type that `config_types.Value` gives for its Kafka type."""

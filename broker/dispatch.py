@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.framing import read_request_header
 from odradek.protocol.net import Connection, Exchange, Part
 
 log = logging.getLogger(__name__)
@@ -212,28 +213,6 @@ def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
     if flexible:
         if frame[end] == 0:
             return client_id, end + 1
-        return client_id, _skip_tags(frame, end)
+        header = read_request_header(frame)
+        return header.client_id, header.body
     return client_id, end
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    """Skip the tagged fields of a request header; none is defined that a server would read."""
-    count, position = _unsigned_varint(frame, position)
-    for _ in range(count):
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        position += size
-        if position > len(frame):
-            raise ProtocolError("RequestHeader.tags", position, "a tagged field ends after the frame")
-    return position
-
-
-def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ProtocolError("RequestHeader.tags", position, "a varint of more than five bytes")

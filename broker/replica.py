@@ -21,6 +21,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
 from odradek.storage.log import Appended, Log
+from odradek.storage.segments import LogSlice
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Replica:
 
     # ---- writing
 
-    def produce(self, records: memoryview, acks: int, now_ms: int) -> Appended:
+    def produce(self, records: memoryview, acks: int, now_ms: int, api_version: int) -> Appended:
         """Append one batch of a client.
 
         Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
@@ -100,7 +101,9 @@ class Replica:
         machine = self.machine
         machine.check_may_append(acks)
         try:
-            appended = self.log.append(records, leader_epoch=machine.leader_epoch, now_ms=now_ms)
+            appended = self.log.append(
+                records, leader_epoch=machine.leader_epoch, now_ms=now_ms, api_version=api_version
+            )
         except KafkaError:
             self._check_disk()
             raise

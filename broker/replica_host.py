@@ -15,7 +15,7 @@ from odradek.broker.cluster_view import PartitionView, TopicView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.machines.partition import PartitionMachine
 from odradek.broker.replica import Replica, Replicas, Worker
-from odradek.broker.topic_config import topic_values
+from odradek.broker.topic_config import effective_values
 from odradek.broker.waiting import Clock
 from odradek.protocol.errors import KafkaError
 from odradek.storage.config import LogConfig
@@ -28,7 +28,7 @@ LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(L
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     """What a log has to know of its topic's configuration. Raises ConfigError for a value that cannot be read."""
-    values = topic_values(broker, overrides)
+    values = effective_values(broker, overrides)
     chosen = {field: values[name] for field, name in LOG_PROPERTIES.items()}
     chosen["cleanup_policy"] = tuple(chosen["cleanup_policy"])  # type: ignore[arg-type]
     return LogConfig(**chosen)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ class ReplicaHost:
             self._config.broker_id,
             high_watermark=directory.high_watermarks.get(name, found.start_offset),
             local_end=found.end_offset,
-            min_isr=int(str(topic_values(self._config, overrides)["min.insync.replicas"])),
+            min_isr=int(str(effective_values(self._config, overrides)["min.insync.replicas"])),
         )
         replica = Replica(found, machine, self._clock, self._worker, self._on_failure)
         self._replicas.add(replica)

@@ -242,14 +242,17 @@ class Broker:
         )
         report = RateLimitedReport(self._environment.clock)
         told = []
-        for endpoint, advertised in zip(config.listeners, config.advertised_listeners, strict=False):
+        told_to = {each.listener: each for each in config.advertised_listeners}
+        for endpoint in config.listeners:
             listener = Listener(endpoint.listener, on_frame, limits=limits, report=report)
             backlog = int(config["socket.listen.backlog.size"])
             port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog)
             undo.callback(listener.close)
             self._listeners.append(listener)
-            reachable = advertised.advertise(_own_name(endpoint.host), port)
-            told.append(ViewEndpoint(endpoint.listener, reachable.host, reachable.port))
+            advertised = told_to.get(endpoint.listener)
+            if advertised is not None:
+                reachable = advertised.advertise(_own_name(endpoint.host), port)
+                told.append(ViewEndpoint(endpoint.listener, reachable.host, reachable.port))
         self.host, self.port = told[0].host, told[0].port
         return tuple(told)
 

@@ -7,10 +7,22 @@ Kafka's `LogConfig.validate`, the sources and synonyms those of `ConfigHelper.cr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigEntry, ConfigError, Source, Synonym, Value, read_value, show_value
+from odradek.broker.config_types import (
+    LONG_MAX,
+    ConfigEntry,
+    ConfigError,
+    Source,
+    Synonym,
+    Value,
+    read_value,
+    show_value,
+)
 from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
+
+_TIMESTAMP_LIMITS: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 
 
 def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
@@ -26,6 +38,18 @@ def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str
             values[name] = _broker_value(broker, name)
         else:
             values[name] = row.default
+    return values
+
+
+def effective_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
+    """`topic_values` as a log is to obey them. Raises ConfigError as `topic_values` does.
+
+    The limits on a record's time are two since KIP-937; where one of them is left open, the older limit stands in.
+    """
+    values = topic_values(broker, overrides)
+    for name in _TIMESTAMP_LIMITS:
+        if values[name] == LONG_MAX:
+            values[name] = values["message.timestamp.difference.max.ms"]
     return values
 
 
@@ -90,6 +114,7 @@ def _broker_value(broker: BrokerConfig, name: str) -> Value:
             return broker.retention_ms
         case "flush.ms":
             return broker.flush_ms
-        case _:
-            value: Value = broker[BROKER_DEFAULTS[name]]
-            return value
+    value: Value = broker[BROKER_DEFAULTS[name]]
+    if name in _TIMESTAMP_LIMITS and value == LONG_MAX:
+        value = broker["log.message.timestamp.difference.max.ms"]
+    return value

@@ -23,9 +23,6 @@ DEFAULT_OVERRIDES: Final[Mapping[str, str]] = {
     # One broker is the whole cluster, and a test does not wait for members that never come.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
 }
 """What differs from Kafka's defaults unless a test says otherwise."""
@@ -149,8 +146,12 @@ class BrokerProcess:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: the broker keeps its connections and says nothing, as in a long stall."""
-        self._running_process().send_signal(signal.SIGSTOP)
+        """SIGSTOP: the broker keeps its connections and says nothing, as in a long stall. It is still on return."""
+        process = self._running_process()
+        process.send_signal(signal.SIGSTOP)
+        # The signal is on its way when kill(2) returns; without this wait a thread may still answer. Not on macOS.
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT: the end of `pause`."""

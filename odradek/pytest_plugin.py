@@ -5,7 +5,7 @@
 
 It comes with `pip install odradek`; nothing needs to be switched on. Each test gets a broker of its own, on a free
 port, with its data in a temporary folder, and the broker is gone when the test is. A test that fails shows the broker's
-log under "Captured stderr teardown".
+log under "Captured broker log teardown".
 
 - `odradek_broker` is one running broker.
 - `odradek_broker_factory` makes several, or one with other properties:
@@ -17,7 +17,6 @@ restart(), pause(), resume().
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,7 +37,9 @@ class BrokerFactory(Protocol):
 
 
 @pytest.fixture
-def odradek_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
+def odradek_broker_factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerFactory]:
     """Makes brokers for this test: `factory()`, or `factory({"num.partitions": "3"})`."""
     from odradek.broker_process import BrokerProcess
 
@@ -52,7 +53,11 @@ def odradek_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         return broker
 
     yield make
-    _end(brokers)
+    try:
+        _end(brokers)
+    finally:
+        for broker in brokers:
+            request.node.add_report_section("teardown", "broker log", f"{broker.log_path}\n{broker.output}")
 
 
 @pytest.fixture
@@ -69,6 +74,5 @@ def _end(brokers: list[BrokerProcess]) -> None:
             broker.close()
         except AssertionError as error:
             failure = failure or error
-        sys.stderr.write(f"log of the broker in {broker.data_dir}:\n{broker.output}")
     if failure is not None:
         raise failure

@@ -103,8 +103,9 @@ ALL_VERSIONS: Final = Versions(0, OPEN_END)
 class Field:
     """One field of a structure.
 
-    `attribute` is the name in Python: Kafka's in snake case. `type` is the name of a number type, `string`, `bytes`, `records`, or of a structure; for an array, that of its
-    elements. `default` is None for null and for what is made anew for each object (arrays, structures).
+    `attribute` is the name in Python: Kafka's in snake case. `type` is the name of a number type, `string`, `bytes`,
+    `records`, or of a structure; for an array, that of its elements. `default` is None for null and for what is made
+    anew for each object (arrays, structures).
     """
 
     name: str

@@ -1,17 +1,18 @@
-"""What a leader demands of a batch before it writes it, and what it changes in it (Kafka's UnifiedLog and LogValidator).
+"""What a leader demands of a batch before it writes it, and what it changes in it (UnifiedLog, LogValidator).
 
-The rules about the records themselves stand in `odradek.protocol.batch`; here are the ones that depend on the topic: size,
-codec, timestamps, keys. The bytes stay as they came unless the topic wants another codec or the broker's clock in them;
-offset and leader epoch are stamped by the log, outside of the checksum.
+The rules about the records themselves stand in `odradek.protocol.batch`; here are the ones that depend on the topic:
+size, codec, timestamps, keys. The bytes stay as they came unless the topic wants another codec or the broker's clock in
+them; offset and leader epoch are stamped by the log, outside of the checksum.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.protocol.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC,
     NO_PRODUCER_ID,
     Buffer,
     Header,
@@ -27,6 +28,7 @@ from odradek.protocol.batch import (
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
+from odradek.storage.producers import Marker, read_marker
 
 _CODECS: Final = {
     "producer": None,
@@ -136,20 +138,39 @@ def _recompress(view: memoryview, header: Header, codec: Codec, config: LogConfi
     return memoryview(batch), read_header(batch)
 
 
-def split_batches(data: Buffer, max_epoch: int) -> list[tuple[int, Header]]:
-    """Position and header of the whole batches that a leader sent, checked; a torn last one is left out.
+class Received(NamedTuple):
+    """One batch in what a leader sent: where it starts there, its header, and the marker if it is one."""
 
-    A batch from a later epoch than `max_epoch` was written after this fetch was decided and ends the list (KAFKA-18723).
-    Raises KafkaError CORRUPT_MESSAGE where a batch is damaged, OFFSET_OUT_OF_RANGE where offsets do not grow.
+    position: int
+    header: Header
+    marker: Marker | None
+
+
+def marker_in(data: Buffer, position: int, header: Header) -> Marker | None:
+    """The transaction marker in a batch, None where it holds none. Raises KafkaError CORRUPT_MESSAGE."""
+    if header.producer_id < 0 or not header.is_control:
+        return None
+    try:
+        return read_marker(data, position, header)
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+
+
+def split_batches(data: Buffer, max_epoch: int) -> list[Received]:
+    """The whole batches that a leader sent, checked; a torn last one is left out.
+
+    A batch from a later epoch than `max_epoch` was written after this fetch was decided and ends the list
+    (KAFKA-18723). Raises KafkaError CORRUPT_MESSAGE where a batch is damaged, OFFSET_OUT_OF_RANGE where offsets do not
+    grow.
     """
-    batches: list[tuple[int, Header]] = []
+    batches: list[Received] = []
     position, end, previous = 0, len(data), -1
     while end - position >= HEADER_SIZE:
         header = read_header(data, position)
         size = LOG_OVERHEAD + header.batch_length
         if position + size > end and size >= HEADER_SIZE:
             break
-        if header.magic != 2 or header.producer_id < NO_PRODUCER_ID or not crc_ok(data, position, header):
+        if header.magic != MAGIC or header.producer_id < NO_PRODUCER_ID or not crc_ok(data, position, header):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at byte {position} of {end} is damaged")
         if header.leader_epoch > max_epoch:
             break
@@ -159,6 +180,6 @@ def split_batches(data: Buffer, max_epoch: int) -> list[tuple[int, Header]]:
                 f"the batch at byte {position} starts at offset {header.base_offset}, where {previous} came before",
             )
         previous = header.base_offset + header.last_offset_delta
-        batches.append((position, header))
+        batches.append(Received(position, header, marker_in(data, position, header)))
         position += size
     return batches

@@ -6,7 +6,8 @@
     meta.properties           version, broker.id and cluster.id in Java's properties format
     .kafka_cleanshutdown      JSON: version and broker epoch (KIP-966); here: all logs were flushed and closed
 
-Reading gives plain values or raises CorruptFile; where a file belongs and what its absence means is its caller's matter.
+Reading gives plain values or raises CorruptFile; where a file belongs and what its absence means is its caller's
+matter.
 """
 
 from __future__ import annotations

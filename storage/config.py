@@ -1,7 +1,8 @@
 """The settings of one log: the topic-level properties of Kafka that storage looks at.
 
-Names are Kafka's property names with underscores for dots (`segment.bytes` is `segment_bytes`) and the defaults are those
-of Kafka 3.9 (LogConfig). A LogConfig never changes; a changed topic configuration is a new LogConfig given to the log.
+Names are Kafka's property names with underscores for dots (`segment.bytes` is `segment_bytes`) and the defaults are
+those of Kafka 3.9 (LogConfig). A LogConfig never changes; a changed topic configuration is a new LogConfig given to the
+log.
 """
 
 from __future__ import annotations
@@ -71,5 +72,5 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """The age at which the active segment is rolled; a compacted log rolls earlier so that the cleaner gets at it."""
+        """The age at which the active segment is rolled; a compacted log may roll earlier, for the cleaner."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms

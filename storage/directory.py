@@ -5,8 +5,8 @@
     TOPIC-PARTITION/                        a log
     TOPIC-PARTITION.32-HEX-DIGITS-delete/   a log of a deleted topic, removed after file.delete.delay.ms
 
-Kafka and Odradek can take turns on one directory; the lock keeps them from doing so at once. Directories named `…-stray`
-and `…-future` belong to moves that Kafka began; they are left alone.
+Kafka and Odradek can take turns on one directory; the lock keeps them from doing so at once. Directories named
+`…-stray` and `…-future` belong to moves that Kafka began; they are left alone.
 
 A broker may have several directories; `emptiest` says where a new log goes.
 """
@@ -76,7 +76,8 @@ class Directory:
     """An open data directory.
 
     `logs` has every log by (topic, partition); `high_watermarks` is what the checkpoint said when it was opened;
-    `was_clean` and `last_broker_epoch` say how the last owner left; `failure` says why the directory is offline, if it is.
+    `was_clean` and `last_broker_epoch` say how the last owner left; `failure` says why the directory is offline, if it
+    is.
     """
 
     __slots__ = (
@@ -163,7 +164,7 @@ class Directory:
         if found.get("broker.id", str(request.broker_id)) != str(request.broker_id):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{self.path} belongs to broker {found['broker.id']}, and this is broker {request.broker_id} (broker.id)",
+                f"{self.path} belongs to broker {found['broker.id']}, and broker.id is {request.broker_id}",
             )
         wanted = found | {"version": "0", "broker.id": str(request.broker_id), "cluster.id": cluster_id}
         if wanted != found:
@@ -244,7 +245,7 @@ class Directory:
         return log
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Give a log that has none the id of its topic (KIP-516). Raises KafkaError INCONSISTENT_TOPIC_ID where it has another."""
+        """Give a log the id of its topic (KIP-516). Raises KafkaError INCONSISTENT_TOPIC_ID where it has another."""
         if log.topic_id == topic_id:
             return
         if log.topic_id != ZERO_UUID:
@@ -258,7 +259,7 @@ class Directory:
         log.topic_id = topic_id
 
     def delete_log(self, name: Name, *, now_ms: int) -> None:
-        """Take a log away: its directory gets another name at once and is removed later, by `purge`. Raises KafkaError."""
+        """Take a log away: its directory is renamed at once and removed later, by `purge`. Raises KafkaError."""
         log = self.logs.pop(name, None)
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} has no log of {name[0]}-{name[1]}")

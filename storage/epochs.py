@@ -1,8 +1,8 @@
 """The leader epochs of a log: at which offset each leader began to write (KIP-101, KIP-279; LeaderEpochFileCache).
 
-A follower asks a leader where an epoch ended and cuts its own log there, so these few pairs decide what survives a change
-of leaders. Every new epoch is on stable storage before its first batch is written; entries that fall away with the log's
-head or tail are written with the next change, because loading a log removes them anyhow.
+A follower asks a leader where an epoch ended and cuts its own log there, so these few pairs decide what survives a
+change of leaders. Every new epoch is on stable storage before its first batch is written; entries that fall away with
+the log's head or tail are written with the next change, because loading a log removes them anyhow.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class LeaderEpochs:
         return True
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Forget epochs that ended below `start_offset`, and let the one that holds it start there; True on a change."""
+        """Forget epochs that ended below `start_offset`; the one that holds it starts there now. True on a change."""
         holds = bisect_right(self._starts, start_offset) - 1
         if holds < 0 or (holds == 0 and self._starts[0] == start_offset):
             return False

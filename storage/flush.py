@@ -1,8 +1,8 @@
 """The part of a flush that waits for the disk (`flush.messages`, `flush.ms`, and after every roll).
 
-A log says what is to be made durable and goes on; `Flush.run` waits for the disk, in a thread where there is a loop to keep
-going; its end is told to the log, which then moves its recovery point. Whatever was written before the flush began is
-covered by it, so any number of waiting acknowledgements share one.
+A log says what is to be made durable and goes on; `Flush.run` waits for the disk, in a thread where there is a loop to
+keep going; its end is told to the log, which then moves its recovery point. Whatever was written before the flush began
+is covered by it, so any number of waiting acknowledgements share one.
 """
 
 from __future__ import annotations

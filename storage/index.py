@@ -4,10 +4,10 @@
     .timeindex  int64 timestamp, int32 relative offset          the highest timestamp so far and the batch that has it
     .txnindex   int16 version, int64 × 4                        an aborted transaction (KIP-98)
 
-The first two are sparse: an entry for every `index.interval.bytes` of log. They live in memory as arrays, loaded when first
-asked for, and reach the file in one write when the segment is rolled, closed or flushed, so an append costs no system
-call for them. A file that is behind its log is valid at every moment; after an unclean stop recovery rebuilds it.
-Aborted transactions are rare and go to their file at once.
+The first two are sparse: an entry for every `index.interval.bytes` of log. They live in memory as arrays, loaded when
+first asked for, and reach the file in one write when the segment is rolled, closed or flushed, so an append costs no
+system call for them. A file that is behind its log is valid at every moment; after an unclean stop recovery rebuilds
+it. Aborted transactions are rare and go to their file at once.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class TimeIndex:
         return (timestamps[found], self._base + self._offsets[found]) if found >= 0 else (NO_TIMESTAMP, self._base)
 
     def append(self, timestamp: int, offset: int) -> bool:
-        """Note the highest timestamp so far, unless the last entry says it already; returns whether the index is full."""
+        """Note the highest timestamp so far, unless the last entry has it; returns whether the index is full."""
         timestamps = self._load()
         if timestamp > (timestamps[-1] if timestamps else NO_TIMESTAMP):
             timestamps.append(timestamp)
@@ -260,7 +260,7 @@ def _decode_time_entries(data: bytes, name: str) -> tuple[array[int], array[int]
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose ABORT marker stands at `last_offset`; `last_stable_offset` is the one right after that marker."""
+    """A transaction whose ABORT marker stands at `last_offset`; `last_stable_offset` is that after the marker."""
 
     producer_id: int
     first_offset: int

@@ -1,9 +1,9 @@
 """One partition's log on one disk: append, read, truncate, roll, flush (Kafka's UnifiedLog and LocalLog).
 
-A log is a row of segments, of which the last one takes the writes. It knows nothing of leaders, high watermarks or clients:
-the partition machine decides, the log obeys and says what it has. Nothing here waits. What takes long is handed out:
-`start_flush` gives a task for a thread, whose end is told to `finish_flush`, and files are deleted by `purge` once their
-delay is over.
+A log is a row of segments, of which the last one takes the writes. It knows nothing of leaders, high watermarks or
+clients: the partition machine decides, the log obeys and says what it has. Nothing here waits. What takes long is
+handed out: `start_flush` gives a task for a thread, whose end is told to `finish_flush`, and files are deleted by
+`purge` once their delay is over.
 
 A write that fails leaves the log as it was: the bytes are cut off again. Where that is not possible, or where the disk
 itself is in doubt (an I/O error, a failed fsync), the log goes offline, and everything answers KAFKA_STORAGE_ERROR.
@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, NoReturn
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, Buffer, Header, stamp
-from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import admit, split_batches
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.storage.admission import Received, admit, marker_in, split_batches
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
-from odradek.storage.producers import Marker, read_marker
+from odradek.storage.producers import Marker
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
 from odradek.storage.segment import DELETED_SUFFIX, Segment
@@ -52,8 +52,8 @@ class Log:
     """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
 
     `start_offset` is the first offset that is served, `end_offset` the next one to be written, and everything below
-    `recovery_point` is on stable storage. `epochs` and `producers` are for reading; only the log changes them.
-    Methods raise KafkaError; KAFKA_STORAGE_ERROR means that `failure` says why the log is offline, or that a write had no room.
+    `recovery_point` is on stable storage. `epochs` and `producers` are for reading; only the log changes them. Methods
+    raise KafkaError; KAFKA_STORAGE_ERROR means that `failure` says why the log is offline, or that a write had no room.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Log:
 
     @property
     def starts_within_segment(self) -> bool:
-        """Whether the first segment begins below `start_offset`, so that only a checkpoint can say where the log starts."""
+        """Whether the first segment begins below `start_offset`, which then only a checkpoint can tell."""
         return self.start_offset > self._segments.first_offset
 
     @property
@@ -159,7 +159,7 @@ class Log:
         marker = None
         if header.producer_id >= 0:
             if header.attributes & CONTROL:
-                marker = read_marker(view, 0, header)
+                marker = marker_in(view, 0, header)
             known = self.producers.check(header, origin, first_offset, marker)
             if known is not None:
                 return Appended(
@@ -190,19 +190,19 @@ class Log:
         return Appended(first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False)
 
     def append_replicated(self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1) -> Appended | None:
-        """Write what a leader sent, offsets and epochs as they are; a torn last batch is left out. None where nothing is left.
+        """Write what a leader sent as it is, but for a torn last batch. None where no batch is whole.
 
         Batches of later epochs than `leader_epoch`, the one that the data was fetched under, are left out too
-        (KAFKA-18723). An empty log may begin below its end, where the leader's first batch covers it. Raises KafkaError:
-        OFFSET_OUT_OF_RANGE where the batches do not follow the log, CORRUPT_MESSAGE.
+        (KAFKA-18723). An empty log may begin below its end, where the leader's first batch covers it. Raises
+        KafkaError: OFFSET_OUT_OF_RANGE where the batches do not follow the log, CORRUPT_MESSAGE.
         """
         if self.failure is not None:
             self._refuse()
         batches = split_batches(data, leader_epoch)
         if not batches:
             return None
-        first_offset = batches[0][1].base_offset
-        last_offset = batches[-1][1].last_offset
+        first_offset = batches[0].header.base_offset
+        last_offset = batches[-1].header.last_offset
         if first_offset < self.end_offset:
             if self.start_offset != self.end_offset or last_offset < self.end_offset:
                 raise KafkaError(
@@ -212,37 +212,36 @@ class Log:
             self.truncate_fully(first_offset, now_ms=now_ms, start_offset=self.start_offset)
         view = memoryview(data)
         begin = 0
-        for number, (position, header) in enumerate(batches):
-            size = position + header.size - batches[begin][0]
+        for number, (position, header, _) in enumerate(batches):
+            size = position + header.size - batches[begin].position
             if self._segments.active.should_roll(self.config, size, header.last_offset, header.max_timestamp, now_ms):
                 self._write_run(view, batches[begin:number])
                 begin = number
                 if self._segments.active.size:
                     self._roll(header.base_offset, now_ms)
         self._write_run(view, batches[begin:])
-        max_timestamp = max(header.max_timestamp for _, header in batches)
+        max_timestamp = max(each.header.max_timestamp for each in batches)
         return Appended(first_offset, last_offset, max_timestamp, NO_TIMESTAMP, self.start_offset, False)
 
-    def _write_run(self, view: memoryview, batches: list[tuple[int, Header]]) -> None:
+    def _write_run(self, view: memoryview, batches: list[Received]) -> None:
         """Write batches that stand side by side in `view` into the active segment."""
         if not batches:
             return
-        begin = batches[0][0]
-        for _, header in batches:
+        for _, header, _ in batches:
             if header.leader_epoch > self.epochs.latest:
                 self._begin_epoch(header.leader_epoch, header.base_offset)
-        segment, end = self._segments.active, batches[-1][0] + batches[-1][1].size
+        begin, last = batches[0].position, batches[-1]
+        segment = self._segments.active
         size = segment.size
         try:
-            segment.write(view[begin:end])
+            segment.write(view[begin : last.position + last.header.size])
         except OSError as error:
             self._undo(segment, size, error)
         self._touched = True
-        self.end_offset = batches[-1][1].next_offset
-        for position, header in batches:
+        self.end_offset = last.header.next_offset
+        for position, header, marker in batches:
             segment.note(size + position - begin, header.size, header.last_offset, header.max_timestamp)
             if header.producer_id >= 0:
-                marker = read_marker(view, position, header) if header.attributes & CONTROL else None
                 self._apply(segment, header, header.base_offset, marker)
         self.producers.end_offset = self.end_offset
 
@@ -476,7 +475,8 @@ class Log:
         end_offset = self._segments.active.base_offset if rolled_only else self.end_offset
         flush = Flush(self._folder, end_offset, self._truncations)
         with self._disk("flushing"):
-            for segment in self._segments.holding(self.recovery_point):
+            # From the last byte that is durable on: that segment's end may have been cut since, which is a write too.
+            for segment in self._segments.holding(self.recovery_point - 1):
                 if segment is not self._segments.active:
                     flush.add(segment, *segment.file_names()[1:])
                 elif not rolled_only:
@@ -554,6 +554,8 @@ class Log:
             yield
         except (OSError, CorruptFile) as error:
             self._fail(what, error)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self._folder.path}: {error}") from None
 
     def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
         """Cut what a failed write left behind. Without room the log can go on later; with any other error it cannot."""

@@ -1,12 +1,13 @@
 """What a log knows of its producers: sequences, epochs and open transactions (KIP-98; ProducerStateManager).
 
 A producer numbers its records. The log takes a batch only where its first number follows the last one it has, answers a
-batch that it wrote among the last five of that producer with the offsets it gave then, and refuses a producer whose epoch
-is no longer the latest. A transaction is open from its first batch to its marker, and unstable until the high watermark
-has passed the marker as well; nothing at or above the first unstable offset is given to a read-committed consumer.
+batch that it wrote among the last five of that producer with the offsets it gave then, and refuses a producer whose
+epoch is no longer the latest. A transaction is open from its first batch to its marker, and unstable until the high
+watermark has passed the marker as well; nothing at or above the first unstable offset is given to a read-committed
+consumer.
 
-The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the way: one is written
-whenever a segment is rolled and on closing, and a log is loaded from the newest one and the batches behind it.
+The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the way: one is
+written whenever a segment is rolled and on closing, and a log is loaded from the newest one and the batches behind it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
-    """The marker in a control batch; None where compaction has taken it, or where it is a control record of another kind.
+    """The marker in a control batch; None where compaction took it or where it is of another kind.
 
     Raises ProtocolError where the batch does not hold what a marker holds.
     """
@@ -184,6 +185,14 @@ class ProducerState:
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
+        if (
+            marker is None
+            and header.producer_epoch == producer.epoch
+            and producer.batches
+            and header.base_sequence == producer.batches[-1][0] + 1
+            and (producer.transaction_start < 0 or header.attributes & TRANSACTIONAL)
+        ):
+            return None  # what nearly every batch is: the next one
         if origin is Origin.CLIENT:
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
@@ -222,8 +231,10 @@ class ProducerState:
             producer = self._producers[producer_id] = Producer(producer_id)
         if header.producer_epoch != producer.epoch:
             producer.advance(header.producer_epoch)
-        delta = header.last_offset_delta
-        producer.batches.append(WrittenBatch(header.last_sequence, first_offset + delta, delta, max_timestamp))
+        delta, sequence = header.last_offset_delta, header.base_sequence
+        if sequence != NO_SEQUENCE:
+            sequence = (sequence + delta) & MAX_SEQUENCE
+        producer.batches.append(WrittenBatch(sequence, first_offset + delta, delta, max_timestamp))
         producer.last_timestamp = max_timestamp
         if header.attributes & TRANSACTIONAL and producer.transaction_start < 0:
             producer.transaction_start = first_offset
@@ -294,7 +305,8 @@ class ProducerState:
     def load(self, start_offset: int, end_offset: int) -> None:
         """Begin anew from the newest readable snapshot in (start_offset, end_offset]; all others there are removed.
 
-        Afterwards `end_offset` says up to where the state reaches; the caller replays the batches behind. Raises OSError.
+        Afterwards `end_offset` says up to where the state reaches; the caller replays the batches behind. Raises
+        OSError.
         """
         self.keep_snapshots([offset for offset in self.snapshots if start_offset < offset <= end_offset])
         self._forget()
@@ -330,7 +342,7 @@ class ProducerState:
         self.snapshots = kept
 
     def detach_snapshot(self, offset: int) -> str | None:
-        """Drop one snapshot from the books and return its file name, for its segment's deletion; None where it is unknown."""
+        """Drop one snapshot from the books; returns the name of its file, which stays, or None where it is unknown."""
         if offset not in self.snapshots:
             return None
         self.snapshots.remove(offset)
@@ -344,8 +356,8 @@ def _check_sequence(producer: Producer, header: Header, offset: int) -> None:
             return
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} begins epoch {header.producer_epoch} at offset {offset} with sequence {first}, "
-            f"where 0 is right (epoch {producer.epoch} was the last)",
+            f"producer {header.producer_id} begins epoch {header.producer_epoch} at offset {offset} with {first}, "
+            f"where sequence 0 is right (epoch {producer.epoch} was the last)",
         )
     if first == last + 1 or (first == 0 and last == MAX_SEQUENCE) or producer.epoch == NO_PRODUCER_EPOCH:
         return

@@ -1,9 +1,9 @@
 """From a folder to the parts of a log (Kafka's LogLoader), after a clean stop and after any other.
 
-After a clean stop only sizes, the small files and the tail of the last segment are read. Otherwise every segment from the
-recovery point on is read batch by batch: at the first batch whose length, checksum or order does not hold the log ends,
-and what stood behind is cut. Those segments' indexes, snapshots and leader epochs are made anew from the batches, so that
-what is on disk afterwards is what a log that had been written in one go would have left.
+After a clean stop only sizes, the small files and the tail of the last segment are read. Otherwise every segment from
+the recovery point on is read batch by batch: at the first batch whose length, checksum or order does not hold the log
+ends, and what stood behind is cut. Those segments' indexes, snapshots and leader epochs are made anew from the batches,
+so that what is on disk afterwards is what a log that had been written in one go would have left.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
     if not request.clean:
         base = _floor(segments, request.recovery_point)
         doubtful.update(segment.base_offset for segment in segments if segment.base_offset >= base)
+        epochs.truncate_end(base)
     _recover(folder, loaded, doubtful, request)
     try:
         _settle_ends(folder, loaded, request)
@@ -287,7 +288,7 @@ def _refuse_old_format(segment: Segment) -> None:
     if zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big"):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"{segment.name} holds messages of magic {head[16]}, which Kafka wrote before 0.11; only magic 2 can be read",
+            f"{segment.name} holds messages of magic {head[16]}, which Kafka wrote before 0.11; only 2 can be read",
         )
 
 
@@ -329,7 +330,7 @@ def _settle_producers(loaded: LoadedLog, *, rebuilt: bool) -> None:
 
 
 def rebuild_producers(producers: ProducerState, segments: list[Segment], start_offset: int, end_offset: int) -> None:
-    """The producers as the log has them before `end_offset`: from the newest snapshot that fits, and the batches behind it.
+    """The producers as the log has them before `end_offset`: from the newest snapshot and what stands behind it.
 
     Raises OSError, KafkaError CORRUPT_MESSAGE.
     """

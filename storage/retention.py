@@ -1,8 +1,9 @@
 """Which old segments a log may give up (UnifiedLog.deleteOldSegments): decisions only, the log carries them out.
 
-A segment goes when the log starts behind it, when the log is larger than `retention.bytes` without it, or when its latest
-record is older than `retention.ms`. Segments go oldest first, never one that reaches to the high watermark or beyond: the
-log's start must not pass what all replicas have. The active segment may go too, once a new one stands in its place.
+A segment goes when the log starts behind it, when the log is larger than `retention.bytes` without it, or when its
+latest record is older than `retention.ms`. Segments go oldest first, never one that reaches to the high watermark or
+beyond: the log's start must not pass what all replicas have. The active segment may go too, once a new one stands in
+its place.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     BASE.log BASE.index BASE.timeindex BASE.txnindex     BASE is the first offset in 20 digits
 
-The file is only ever appended to and cut at its end. An append is one write call; the indexes take an entry in memory for
-every `index.interval.bytes`. Where a read starts is found without touching the disk for the latest batches, whose
+The file is only ever appended to and cut at its end. An append is one write call; the indexes take an entry in memory
+for every `index.interval.bytes`. Where a read starts is found without touching the disk for the latest batches, whose
 positions are remembered, and else through the offset index and the few headers behind its entry.
 """
 
@@ -55,18 +55,18 @@ class FileRange:
         return self._file.fileno()
 
     def read(self) -> bytes:
-        """The bytes of the range. Raises KafkaError KAFKA_STORAGE_ERROR where they are gone, OSError where they cannot be read."""
+        """The bytes of the range. Raises KafkaError KAFKA_STORAGE_ERROR where they are gone, OSError."""
         data = self._file.read(self._length, self.position)
         if len(data) != self._length:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{len(data)} of {self._length} bytes left at position {self.position}: the log was truncated meanwhile",
+                f"{len(data)} of {self._length} bytes left at position {self.position}: the log was cut meanwhile",
             )
         return data
 
 
 class Segment:
-    """A segment. `size` is in bytes, `max_timestamp` and `max_timestamp_offset` are those of the latest record in time."""
+    """A segment. `size` is in bytes, `max_timestamp` is the latest of its records."""
 
     __slots__ = (
         "_file",
@@ -92,7 +92,7 @@ class Segment:
     )
 
     def __init__(self, folder: Folder, base_offset: int, size: int, config: LogConfig, *, fresh: bool = False) -> None:
-        """A segment whose files stand in `folder`; `fresh` says that they are new and empty, so nothing need be read."""
+        """A segment whose files stand in `folder`; `fresh` says that they are new, so nothing need be read."""
         self.name = f"{base_offset:020d}{LOG_SUFFIX}"
         self.base_offset = base_offset
         self.size = size
@@ -178,7 +178,7 @@ class Segment:
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
 
     def largest_timestamp(self) -> int:
-        """The highest timestamp, or for a segment without any the time of its last write: what its age is counted from."""
+        """The highest timestamp, or the time of the last write where there is none: its age counts from there."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._folder.modified_ms(self.name)
 
@@ -212,7 +212,7 @@ class Segment:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def should_roll(self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a batch of `size` bytes must begin a new segment: by size, age, a full index, or an offset too far off."""
+        """Whether a batch of `size` bytes must begin a new segment: by size, age, a full index, or offset."""
         if self.size + size > config.segment_bytes or self._index_full:
             return True
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
@@ -254,7 +254,7 @@ class Segment:
         self.size += len(data)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Let the indexes know of a batch that stands at `position`; batches come in order, without gaps between them."""
+        """Let the indexes know of a batch that stands at `position`; batches come in order, side by side."""
         if position == 0:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
@@ -291,7 +291,7 @@ class Segment:
         self.size = size
 
     def seal(self) -> None:
-        """Write what the indexes have, with the last timestamp, and trim the file: on rolling and closing. Raises OSError."""
+        """Write the indexes, with the last timestamp, and trim the file: on rolling and closing. Raises OSError."""
         if self._ready:
             self._time_index.append(self._max_timestamp, self._max_timestamp_offset)
             self.save_indexes()
@@ -379,7 +379,7 @@ class Segment:
             position += LOG_OVERHEAD + header.batch_length
 
     def checked_batches(self, position: int = 0) -> Iterator[tuple[Buffer, int, int, Header]]:
-        """(buffer, place in the buffer, position, header) of each whole batch whose checksum holds, to the first that is not.
+        """(buffer, place in the buffer, position, header) of each whole batch, to the first that is not.
 
         Reads the file in pieces; one batch is in memory at a time, and never more than the file has. Raises OSError.
         """

@@ -1,4 +1,4 @@
-"""The row of segments that make up a log: finding, reading and searching across them (Kafka's LogSegments, LocalLog.read).
+"""The row of segments that make up a log: finding, reading and searching across them (LogSegments, LocalLog.read).
 
 The last segment is the active one, which takes the writes; there always is one. Offsets may have gaps, since compaction
 takes records away, so a read that finds nothing in one segment goes on in the next.
@@ -148,7 +148,9 @@ class Segments:
         """The first record from `start_offset` on that is not older than `timestamp_ms`."""
         for segment in self._row:
             if segment.largest_timestamp() >= timestamp_ms:
-                return _search(segment, timestamp_ms, start_offset)
+                found = _search(segment, timestamp_ms, start_offset)
+                if found is not None:  # else all that is late enough stands below the start
+                    return found
         return None
 
     def max_timestamp(self) -> TimestampedOffset | None:

@@ -90,7 +90,7 @@ class ListOffsets:
             answer.old_style_offsets = [offset] if offset >= 0 and partition.max_num_offsets > 0 else []
             return
         answer.offset, answer.timestamp = offset, timestamp
-        if offset >= 0:
+        if offset >= 0 and call.version >= 4:
             answer.leader_epoch = epoch
 
 

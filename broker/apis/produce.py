@@ -16,8 +16,8 @@ from odradek.broker.cluster_view import ClusterView
 from odradek.broker.replica import Replica, Replicas
 from odradek.broker.waiting import Clock, Timers
 from odradek.protocol import messages as m
-from odradek.protocol.batch import InvalidRecords, check_produce_shape
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.batch import InvalidRecords
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
@@ -95,11 +95,7 @@ class Produce:
         """Append, and fill in the answer. Returns the end offset whose durability the acknowledgement stands for."""
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
-        try:
-            check_produce_shape(records, version)
-            appended = replica.produce(records, acks, now_ms)
-        except ProtocolError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        appended = replica.produce(records, acks, now_ms, version)
         answer.base_offset = appended.first_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = appended.start_offset

@@ -17,6 +17,7 @@ the newest cannot be read.
 from __future__ import annotations
 
 import itertools
+import posixpath
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -36,6 +37,8 @@ _VERSION_FOLDER = "version-2"
 _LOG = "log."
 _SNAPSHOT = "snapshot."
 _LOCK = ".lock"
+_UNFINISHED = ".tmp"
+"""How the disk names a file that it has not put in place yet."""
 
 
 class File(Protocol):
@@ -129,6 +132,7 @@ class Journal:
         self._lock = self._disk.lock(f"{self._folder}/{_LOCK}")
         if self._lock is None:
             raise JournalInUseError(f"the registry in {self._folder} is in use by another process")
+        self._sweep()
         tree = self._load_snapshot()
         logs = self._numbers(_LOG)
         for index, number in enumerate(logs):
@@ -189,6 +193,11 @@ class Journal:
     def _path(self, kind: str, zxid: int) -> str:
         return f"{self._folder}/{kind}{zxid:x}"
 
+    def _sweep(self) -> None:
+        for entry in self._disk.list(self._folder):
+            if entry.name.startswith(_SNAPSHOT) and entry.name.endswith(_UNFINISHED):
+                self._disk.remove(f"{self._folder}/{entry.name}")
+
     def _numbers(self, kind: str) -> list[int]:
         numbers: list[int] = []
         for entry in self._disk.list(self._folder):
@@ -197,7 +206,7 @@ class Journal:
                 try:
                     numbers.append(int(name.removeprefix(kind), 16))
                 except ValueError:
-                    continue  # what is left of a snapshot that was being written
+                    continue  # not ours: neither program gives such names
         return sorted(numbers)
 
     def _load_snapshot(self) -> Tree:
@@ -219,6 +228,9 @@ class Journal:
         # An empty snapshot comes first, as in ZooKeeper: a log without one means that the snapshot was lost.
         tree = Tree()
         self._disk.replace(self._path(_SNAPSHOT, 0), encode_snapshot(tree), sync=True)
+        above = posixpath.dirname(self._folder)
+        for folder in (above, posixpath.dirname(above)):
+            self._disk.sync_directory(folder)
         return tree
 
     def _load_log(self, tree: Tree, number: int, *, is_last: bool) -> None:

@@ -96,8 +96,7 @@ class Node:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CreateStep:
+class CreateStep(NamedTuple):
     """A node comes to be at its final path; `parent_creations` is the parent's count afterwards."""
 
     path: str
@@ -106,8 +105,7 @@ class CreateStep:
     parent_creations: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetStep:
+class SetStep(NamedTuple):
     """The data and version that a node has from now on."""
 
     path: str
@@ -115,30 +113,26 @@ class SetStep:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteStep:
+class DeleteStep(NamedTuple):
     """A node goes."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckStep:
+class CheckStep(NamedTuple):
     """A check that held; it changes nothing."""
 
     path: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSessionStep:
+class OpenSessionStep(NamedTuple):
     """A session begins."""
 
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSessionStep:
+class CloseSessionStep(NamedTuple):
     """A session ends and takes these ephemeral nodes with it."""
 
     paths: tuple[str, ...]
@@ -147,8 +141,7 @@ class CloseSessionStep:
 Step: TypeAlias = CreateStep | SetStep | DeleteStep | CheckStep | OpenSessionStep | CloseSessionStep
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """What a journal keeps of one write: who, when, and the steps, all under one zxid."""
 
     session_id: int

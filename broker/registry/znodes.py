@@ -16,8 +16,8 @@ import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from odradek.broker.registry.java_order import properties_order, scala_immutable_order, scala_mutable_order
 
@@ -147,8 +147,7 @@ def desanitize(name: str) -> str:
 # Brokers and the controller
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Where a listener can be reached."""
 
     listener: str
@@ -161,15 +160,14 @@ class Endpoint:
         return f"{self.listener}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     """/brokers/ids/N, version 5 (KIP-584). `features` maps a name to its min_version and max_version."""
 
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
-    features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    features: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
     def encode(self) -> bytes:
         """The host and port are for clients that know one plaintext listener only; Kafka writes null where there is
@@ -219,8 +217,7 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     return Endpoint(listener, host, int(port), protocols.get(listener, listener))
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
+class Controller(NamedTuple):
     """/controller, version 2 (KIP-866): the broker that controls the cluster; ephemeral."""
 
     broker_id: int
@@ -268,11 +265,10 @@ def decode_cluster_id(data: bytes | None) -> str:
         return str(node["id"])
 
 
-@dataclass(frozen=True, slots=True)
-class FinalizedFeatures:
+class FinalizedFeatures(NamedTuple):
     """/feature, version 2 (KIP-584): what every broker of the cluster may use. `features` maps a name to its level."""
 
-    features: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = MappingProxyType({})
     is_enabled: bool = True
 
     def encode(self) -> bytes:
@@ -289,8 +285,7 @@ class FinalizedFeatures:
             return cls(levels, _one_of(int(node["status"]), (0, 1)) == 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """/latest_producer_id_block, version 1: the producer ids that a broker took last, both ends included."""
 
     broker_id: int
@@ -311,8 +306,7 @@ class ProducerIdBlock:
 # Topics and partitions
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(NamedTuple):
     """Where a partition lives: all its replicas, and those of them that a reassignment adds or removes."""
 
     replicas: tuple[int, ...]
@@ -320,8 +314,7 @@ class Replicas:
     removing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAssignment:
+class TopicAssignment(NamedTuple):
     """/brokers/topics/T, version 3. `topic_id` is the uuid in 16 bytes, None where an older broker made the topic."""
 
     topic_id: bytes | None
@@ -357,8 +350,7 @@ class TopicAssignment:
             return cls(None if topic_id is None else decode_uuid(topic_id), dict(sorted(partitions.items())))
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """/brokers/topics/T/partitions/P/state, version 1. A leader of -1 says that there is none.
 
     `is_recovering` is the leader recovery state after an unclean election (KIP-704). The node's own version is the
@@ -485,8 +477,7 @@ def decode_reassignment(data: bytes | None) -> dict[tuple[str, int], tuple[int, 
 # Access rules
 
 
-@dataclass(frozen=True, slots=True)
-class AclEntry:
+class AclEntry(NamedTuple):
     """One access rule of a resource, words as in "User:alice", "Allow", "*", "Read"."""
 
     principal: str
@@ -520,8 +511,7 @@ def decode_acls(data: bytes | None) -> list[AclEntry]:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class AclChange:
+class AclChange(NamedTuple):
     """The resource whose access rules are to be read again; type as "TOPIC", pattern as "LITERAL" or "PREFIXED"."""
 
     resource_type: str

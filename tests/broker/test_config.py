@@ -165,6 +165,13 @@ def test_node_id_and_broker_id_are_one() -> None:
     assert "same value" in refusal({"node.id": "4", "broker.id": "5"})
 
 
+@pytest.mark.parametrize("static", [{}, {"broker.id": "-1"}, {"node.id": "-1"}])
+def test_a_number_made_at_the_start_may_lie_above_the_reserved_ones(static: dict[str, str]) -> None:
+    numbered = BrokerConfig({**static, "num.partitions": "3"}).with_broker_id(1001)
+    assert (numbered.broker_id, numbered["node.id"], numbered["num.partitions"]) == (1001, 1001, 3)
+    assert numbered.with_dynamic({"log.segment.bytes": "99"}, {}).broker_id == 1001
+
+
 def test_limits_for_single_addresses() -> None:
     limits = BrokerConfig({"max.connections.per.ip.overrides": "127.0.0.1:5, ::1:6,host:0"}).connections_per_address
     assert limits == {"127.0.0.1": 5, "::1": 6, "host": 0}

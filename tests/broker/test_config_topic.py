@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigEntry, ConfigError, Source, Synonym, Type
-from odradek.broker.topic_config import check_topic, check_topic_value, describe_topic, topic_values
+from odradek.broker.topic_config import (
+    check_topic,
+    check_topic_value,
+    describe_topic,
+    effective_values,
+    topic_values,
+)
 from odradek.broker.topic_table import TOPIC_PROPERTIES
 
 BROKER = BrokerConfig({})
@@ -39,6 +45,26 @@ def test_defaults_come_from_the_broker_under_its_own_names() -> None:
     )
     assert (values["flush.ms"], values["max.message.bytes"], values["cleanup.policy"]) == (9, 77, ("compact",))
     assert values["min.insync.replicas"] == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "before_ms", "after_ms"),
+    [
+        ({}, 5, 5),
+        ({"message.timestamp.difference.max.ms": "7"}, 5, 5),
+        ({"message.timestamp.after.max.ms": "9"}, 5, 9),
+        ({"message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.difference.max.ms": "7"}, 7, 5),
+    ],
+)
+def test_the_older_limit_on_a_records_time_stands_in_where_a_newer_one_is_open(
+    overrides: dict[str, str], before_ms: int, after_ms: int
+) -> None:
+    broker = BrokerConfig({"log.message.timestamp.difference.max.ms": "5"})
+    values = effective_values(broker, overrides)
+    assert (values["message.timestamp.before.max.ms"], values["message.timestamp.after.max.ms"]) == (
+        before_ms,
+        after_ms,
+    )
 
 
 @pytest.mark.parametrize(

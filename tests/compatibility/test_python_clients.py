@@ -94,7 +94,7 @@ async def send_with_aiokafka(broker: Broker, topic: str, codec: str) -> None:
                 topic,
                 key=record.key,
                 value=record.value,
-                headers=record.headers,
+                headers=list(record.headers),
                 timestamp_ms=record.timestamp_ms,
                 partition=0,
             )

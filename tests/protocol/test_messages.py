@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import keyword
 import pickle
 import subprocess
@@ -14,39 +15,44 @@ from odradek.protocol.stubs import STUB, stub
 
 from tests.protocol.samples import definitions
 
-READS = """
-import sys
-from odradek.protocol import framing, messages  # the files of the interpreter are open by now
-opened = []
+WHAT_IS_TOUCHED = """
+import importlib, json, sys
+from odradek.protocol import messages
+import odradek.protocol.classes
+
+touched, steps = [], []
+
 def hook(event, args):
-    if event == "open" and str(args[0]).endswith(".txt"):
-        opened.append(str(args[0]))
-    if event == "compile" and "<odradek" in str(args[1]):
-        opened.append(str(args[1]))
+    name = str(args[{"open": 0, "compile": 1}.get(event, 0)]) if args else ""
+    if (event == "open" and name.endswith(".txt")) or (event == "compile" and name.startswith("<odradek")):
+        touched.append(name.rpartition("/")[2])
+
+def step():
+    steps.append(touched[:])
+    touched.clear()
+
 sys.addaudithook(hook)
-import importlib
-importlib.reload(messages)
-print(len(opened))
-messages.texts()
-once = len(opened)
-messages.ProduceRequest
-print(len([name for name in opened[once:] if name.endswith(".txt")]), "00_produce.txt" in opened[-1] or opened[once])
-messages.ProduceRequest.decode(bytes(10), 0)
-print(len([name for name in opened if "coder" in name]))
-messages.ProduceRequest.decode(bytes(10), 0)
-messages.ProduceRequest
-print(len([name for name in opened if "coder" in name]), len([name for name in opened if name.endswith(".txt")]) - once)
+importlib.reload(messages); step()
+messages.texts(); step()
+messages.ProduceRequest; step()
+messages.ProduceRequest.decode(bytes(10), 0); step()
+messages.ProduceRequest(); step()
+messages.ProduceResponse, messages.ProduceRequest(), messages.ProduceRequest.decode(bytes(10), 0); step()
+print(json.dumps(steps))
 """
 
 
 def test_nothing_is_read_or_compiled_before_it_is_needed() -> None:
-    run = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True, timeout=60, check=True)
-    imported, looked_up, first_use, second_use = run.stdout.splitlines()
-    assert imported == "0"
-    assert looked_up.startswith("1 ")  # one text, that of the message
-    assert "00_produce.txt" in looked_up
-    assert first_use == "1"  # one decoder, of one version
-    assert second_use == "1 1"
+    run = subprocess.run(
+        [sys.executable, "-c", WHAT_IS_TOUCHED], capture_output=True, text=True, timeout=60, check=True
+    )
+    imported, names, looked_up, decoded, made, again = json.loads(run.stdout)
+    assert imported == []
+    assert len(names) == len(set(names)) > 60
+    assert looked_up == ["00_produce.txt"]
+    assert decoded == ["<odradek decoder of ProduceRequest v0>"]
+    assert made == ["<odradek constructor of ProduceRequest>"]
+    assert again == []
 
 
 def test_the_stub_is_what_stubs_writes() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Registry
-
 from tests.registry.kazoo_registry import KazooEnsemble
 from tests.registry.simulated_disk import SimulatedDisk
 from tests.registry.zookeeper_server import ZooKeeperServer

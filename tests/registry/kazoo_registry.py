@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import kazoo.exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol.states import Callback, EventType, KazooState, WatchedEvent
+
 from odradek.broker.registry import interface
 from odradek.broker.registry.interface import (
     ANY_VERSION,
@@ -183,7 +184,7 @@ class KazooRegistry:
             # a callback queued behind them says when they have run.
             passed = threading.Event()
             self._client.handler.dispatch_callback(Callback("barrier", passed.set, ()))
-            passed.wait(10)
+            assert passed.wait(10)
 
     def _watch(self, path: str, table: str, watcher: Watcher | None) -> Callable[[WatchedEvent], None] | None:
         if watcher is None:

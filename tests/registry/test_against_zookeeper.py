@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import (
-    Check,
     Create,
     Created,
     Delete,
@@ -27,34 +27,14 @@ from odradek.broker.registry.interface import (
     Set,
     Stat,
 )
-
 from tests.registry.conftest import Ensemble
 from tests.registry.kazoo_registry import KazooEnsemble
+from tests.registry.operations import PATHS, bare_creates, paths, transactions, writes
 from tests.registry.simulated_disk import SimulatedDisk
 from tests.registry.zookeeper_server import ZooKeeperServer
 
 pytestmark = pytest.mark.jvm
 
-# Few names and a shallow tree, so that the calls meet each other. "s" takes part with the number of a sequential node.
-PATHS = ["", "/a", "/b", "/a/a", "/a/b", "/b/a", "/s0000000000", "/s0000000001", "/a/s0000000000"]
-paths = st.sampled_from(PATHS)
-data = st.sampled_from([b"", b"x", b"yy"])
-versions = st.sampled_from([-1, -1, -1, 0, 1, 2, -2])
-
-creates = st.one_of(
-    st.builds(Create, st.sampled_from(PATHS[1:]), data, st.booleans()),
-    st.builds(Create, st.sampled_from(["/s", "/a/s", "/b/s"]), data, st.booleans(), st.just(True)),
-)
-# A name that is the number alone; kazoo drops the slash in a transaction, so it is tried outside of one.
-bare_creates = st.builds(Create, st.sampled_from(["/", "/b/"]), data, st.booleans(), st.just(True))
-writes = st.one_of(
-    creates,
-    creates,
-    st.builds(Set, paths, data, versions),
-    st.builds(Delete, st.sampled_from(PATHS[1:]), versions),
-)
-checks = st.builds(Check, paths, versions)
-transactions = st.lists(st.one_of(writes, checks), min_size=1, max_size=5)
 reads = st.tuples(st.sampled_from(["get", "exists", "children"]), paths, st.booleans())
 Call: TypeAlias = Operation | list[Operation] | tuple[str, str, bool] | str
 calls = st.lists(
@@ -162,7 +142,7 @@ async def _compare(connect: str, sequence: list[tuple[bool, Call]]) -> None:
 
 
 @settings(
-    max_examples=40,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

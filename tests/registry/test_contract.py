@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from odradek.broker.registry.interface import (
     BadArgumentsError,
     BadVersionError,
@@ -25,7 +26,6 @@ from odradek.broker.registry.interface import (
     Stat,
     ensure_path,
 )
-
 from tests.registry.conftest import Ensemble
 
 
@@ -125,6 +125,8 @@ async def test_children_are_named_and_counted(registry: Registry, root: str) -> 
     assert names == ["a", "b", "ü"]
     assert (stat.num_children, stat.cversion, stat.version) == (3, 5, 0)
     assert stat.pzxid == last.stat.czxid - 1
+    assert (await registry.exists(f"{root}/a")) == (await registry.children(f"{root}/a"))[1]
+    assert (await registry.children(f"{root}/a"))[1].pzxid == last.stat.czxid
 
 
 async def test_sequential_names_count_the_creations_under_the_parent(registry: Registry, root: str) -> None:

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Create, Delete, Registry, Set, Stat
 from odradek.storage.disk import OsDisk
-
 from tests.registry.kazoo_registry import KazooEnsemble
 from tests.registry.zookeeper_server import ZooKeeperServer
 

@@ -9,7 +9,9 @@ from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_comman
 
 VERSION = "3.9.2"
 START_TIMEOUT_S = 60.0
-_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
+# The port is bound before the data is read; a client that comes in between waits for its whole session timeout.
+_READY = "PrepRequestProcessor (sid:0) started"
+_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.PrepRequestProcessor=info"
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
@@ -28,7 +30,7 @@ class ZooKeeperServer:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Returns once the server listens. Raises EOFError, with what it printed, if it ends instead."""
+        """Returns once the server serves. Raises EOFError, with what it printed, if it ends instead."""
         self._data.mkdir(parents=True, exist_ok=True)
         self._config.write_text(
             f"dataDir={self._data}\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
@@ -36,7 +38,7 @@ class ZooKeeperServer:
         )
         options = (*QUICK_START, *QUIET, _LOGGER, "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=64")
         self._process = BackgroundProcess(java_command(VERSION, _MAIN, [str(self._config)], options))
-        self._process.stderr.wait_for("binding to port", START_TIMEOUT_S)
+        self._process.stderr.wait_for(_READY, START_TIMEOUT_S)
 
     def stop(self) -> None:
         """Ends the server, if it runs."""

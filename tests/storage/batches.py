@@ -25,7 +25,7 @@ def batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> memoryview:
-    """`count` records with keys, values of `size` bytes and timestamps 1 ms apart; `producer` is id, epoch, sequence."""
+    """`count` records with values of `size` bytes and timestamps 1 ms apart; `producer` is id, epoch, sequence."""
     producer_id, producer_epoch, base_sequence = producer
     records = [
         Record(base_offset + number, timestamp_ms + number, b"key-%d" % number, bytes([65 + number % 26]) * size)

@@ -1,7 +1,7 @@
 """Disks that fail: one in memory that loses power, and a plan of which call fails in which way.
 
-`MemoryDisk` keeps apart what was written and what is on stable storage. A killed process loses nothing; `lose_power` gives
-back, file by file and as `choose` decides, something between the last sync and the last write, torn at any byte.
+`MemoryDisk` keeps apart what was written and what is on stable storage. A killed process loses nothing; `lose_power`
+gives back, file by file and as `choose` decides, something between the last sync and the last write, torn at any byte.
 """
 
 from __future__ import annotations

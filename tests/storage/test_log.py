@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from odradek.protocol.batch import InvalidRecords, crc_ok, headers, read_header, records
+from odradek.protocol.batch import InvalidRecords, Record, build, crc_ok, headers, read_header, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig, Origin
@@ -146,7 +146,7 @@ class TestRead:
         if reopened:
             log.close(now_ms=NOW_MS)
             log = open_log(log.directory, log.config)
-        assert len(list(log.segments)) > 3
+        assert len(log.segments) > 3
         for offset in range(200):
             assert read_header(data_of(log, offset)).base_offset == offset - offset % 5
         assert data_of(log, 200) == b""
@@ -203,7 +203,7 @@ class TestRead:
         log = open_log(tmp_path / "gaps", LogConfig(segment_bytes=400))
         for base in (0, 10, 20, 100, 120, 300):
             log.append_replicated(batch(2, size=50, base_offset=base, leader_epoch=1), now_ms=NOW_MS)
-        assert len(list(log.segments)) > 1
+        assert len(log.segments) > 1
         expected = {0: 0, 2: 10, 9: 10, 12: 20, 22: 100, 102: 120, 121: 120, 122: 300, 299: 300, 301: 300}
         for reopened in (False, True):
             if reopened:
@@ -333,6 +333,17 @@ class TestReplication:
             log.append_replicated(data, now_ms=NOW_MS)
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
         assert log.end_offset == 0
+
+    def test_a_control_batch_that_is_no_marker_is_refused_before_anything_is_written(self, log: Log) -> None:
+        bad = build([Record(0, NOW_MS, b"x", b"y")], producer_id=1, producer_epoch=0, transactional=True, control=True)
+        for call in (
+            lambda: log.append_replicated(bad, now_ms=NOW_MS),
+            lambda: append(log, bad, origin=Origin.COORDINATOR),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                call()
+            assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+            assert (log.end_offset, log.size) == (0, 0)
 
     def test_batches_of_later_epochs_wait_for_the_next_fetch(self, log: Log) -> None:
         data = b"".join(bytes(batch(1, base_offset=base, leader_epoch=base)) for base in range(3))

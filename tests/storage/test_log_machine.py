@@ -213,5 +213,9 @@ def sorted_entries(snapshot: bytes) -> list[bytes]:
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow],
 )

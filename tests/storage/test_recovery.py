@@ -160,7 +160,7 @@ def test_damage_in_the_middle_cuts_there_and_is_told_from_a_torn_write(
     assert headers[-1].next_offset == recovered.end_offset < log.end_offset
     assert [segment.base_offset for segment in recovered.segments][-1] == int(second.stem)
     assert recovered.producers.snapshots[-1] <= recovered.end_offset
-    assert not list(path.glob(f"{list(log.segments)[2].base_offset:020d}.*"))
+    assert not list(path.glob(f"{log.segments[2].base_offset:020d}.*"))
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

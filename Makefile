@@ -1,0 +1,42 @@
+# `make run` serves, `make test` runs every test, `make check` is the quick part. CONTRIBUTING is tests/README.md.
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(shell $(p) -c 'import sys; print("$(p)") if sys.version_info >= (3, 11) else None' 2>/dev/null)))
+BIN := .venv/bin
+SOURCES := pyproject.toml protocol/_chain.c
+
+.PHONY: run test check bench clean
+
+run: .venv/.installed
+	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
+		--override log.dirs=data
+
+test: .venv/.installed-dev
+	$(BIN)/python -m tests.jvm fetch
+	$(BIN)/python -m tests.lint
+	$(BIN)/python -m pytest
+
+check: .venv/.installed-dev
+	$(BIN)/python -m tests.lint
+	$(BIN)/python -m pytest -m "not slow and not jvm"
+
+bench: .venv/.installed-dev
+	$(BIN)/python -m tests.jvm fetch
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Odradek needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "making .venv with $(PYTHON)"
+	@$(PYTHON) -m venv .venv
+
+.venv/.installed: .venv/bin/python $(SOURCES)
+	@echo "installing Odradek into .venv (once, about half a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/.installed-dev: .venv/bin/python $(SOURCES)
+	@echo "installing Odradek and what its tests need into .venv (once, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ .venv/.installed

@@ -1,0 +1,141 @@
+"""`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools.
+
+    python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--quick]
+    python -m tests.benchmarks --profile CASE
+
+The table goes to the terminal; results.json and results.png to build/bench/. The exit status is 0 if every run came
+through, whether or not goals were met. All traffic stays on loopback, and nothing outlives the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.benchmarks import report
+from tests.benchmarks.cases import Case, choose
+from tests.benchmarks.contestants import Contestant, contestant
+from tests.benchmarks.rounds import Course, measure_start
+from tests.jvm.cache import FetchError
+from tests.jvm.jars import classpath
+
+OUTPUT = Path("build/bench")
+CONTESTANTS = "kafka,odradek,floor"
+ROUNDS = 3
+STARTS = 5
+QUICK_SCALE = 0.1
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    try:
+        cases = [case.scaled(options.records_scale) for case in choose(options.cases)]
+        OUTPUT.mkdir(parents=True, exist_ok=True)
+        classpath("3.9.2")  # fetched now, not in the middle of a measurement
+        results = run(cases, options)
+    except (ValueError, FetchError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(report.table(results))
+    if not options.profile:
+        report.write_json(results, OUTPUT / "results.json")
+        report.draw(results, OUTPUT / "results.png")
+        print(f"\nwritten: {OUTPUT / 'results.json'}, {OUTPUT / 'results.png'}")
+    return 1 if results.failures else 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options, with --quick and --profile worked into the others."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__.partition("\n")[0])
+    parser.add_argument("--cases", type=_names, default=[], metavar="NAME,…", help="these cases (default: all)")
+    parser.add_argument("--only", type=_names, default=_names(CONTESTANTS), metavar="NAME,…", help=CONTESTANTS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="counted rounds (default: %(default)s)")
+    parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="times the records of each case")
+    parser.add_argument(
+        "--starts", type=int, default=STARTS, help="starts to take the median of (default: %(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records: to try things out")
+    parser.add_argument("--profile", metavar="CASE", help="only Odradek, under py-spy: build/bench/CASE.svg")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rounds, options.starts, options.records_scale = 1, 1, options.records_scale * QUICK_SCALE
+    if options.profile:
+        options.cases, options.only, options.rounds, options.starts = [options.profile], ["odradek"], 1, 1
+    if options.rounds < 1 or options.starts < 1 or options.records_scale <= 0:
+        parser.error("--rounds and --starts are at least 1, --records-scale is more than 0")
+    return options
+
+
+def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
+    """Start the contestants, run the cases, end everything. Raises ValueError for an unknown contestant."""
+    profiler = find_py_spy() if options.profile else ""
+
+    @contextmanager
+    def profiled(one: Contestant) -> Iterator[None]:
+        with recording(profiler, one.pid, OUTPUT / f"{options.profile}.svg"):
+            yield
+
+    with ExitStack() as stack:
+        # On the disk of the working copy: the usual place for temporary files may be memory.
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        contestants = []
+        start_s: dict[str, float] = {}
+        for name in options.only:
+            (folder / name).mkdir()
+            one = contestant(name, folder / name)
+            stack.callback(one.close)
+            say(f"starting {name}, {options.starts} times")
+            start_s[name] = measure_start(one, options.starts)
+            contestants.append(one)
+        if options.profile:
+            course = Course(contestants, options.rounds, folder, say, profiled)
+        else:
+            course = Course(contestants, options.rounds, folder, say)
+        course.run(cases)
+        return report.Results(cases, course.samples, course.failures, start_s)
+
+
+@contextmanager
+def recording(profiler: str, pid: int, picture: Path) -> Iterator[None]:
+    """Let py-spy watch the process while the context lasts and draw a flame graph to `picture`."""
+    command = [profiler, "record", "--pid", str(pid), "--output", str(picture), "--rate", "200", "--native"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        process.send_signal(2)  # SIGINT: it stops watching and draws
+        _, complaints = process.communicate(timeout=60)
+        if process.returncode == 0:
+            say(f"    profile in {picture}")
+        else:
+            say(f"    py-spy failed: {complaints.decode(errors='replace').strip()}")
+
+
+def find_py_spy() -> str:
+    """The path of py-spy. Raises ValueError if it is not installed."""
+    found = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
+    if found is None:
+        raise ValueError("--profile needs py-spy: pip install py-spy")
+    return found
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""What is measured: the cases of the performance table in DESIGN.md, consuming, and end-to-end latency.
+
+Records and sizes are chosen so that one run takes about ten seconds on a two-core machine: long enough for the CPU
+clock of /proc, which ticks every 10 ms, and for the client's JVM to be warm for most of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Kind = Literal["produce", "consume", "latency"]
+
+# Since KIP-679 the producer's own defaults are acks=all and idempotence.
+LEADER_ONLY = ("acks=1", "enable.idempotence=false")
+BATCHES_64K = ("batch.size=65536", "linger.ms=5")
+LARGEST_CPU_RATIO = 0.5
+LARGEST_CPU_RATIO_1K = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load. `producer` are producer properties; for consuming, those that fill the topic before.
+
+    `cpu_goal` is the largest share of Kafka's CPU seconds for the same bytes. `text` sends generated log lines, which
+    compress as real ones do, in place of the tool's random letters, which do not. `expected_s` is a guess at the length
+    of one run, for the progress lines only.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    records: int
+    record_bytes: int
+    producer: tuple[str, ...]
+    cpu_goal: float
+    partitions: int = 1
+    text: bool = False
+    expected_s: float = 10.0
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all record values, before compression."""
+        return self.records * self.record_bytes
+
+    @property
+    def measures_floor(self) -> bool:
+        """Whether the floor takes part: it can only be written to."""
+        return self.kind == "produce"
+
+    def scaled(self, factor: float) -> Case:
+        """The same load with `factor` times the records, at least 1,000 of them."""
+        records = max(1_000, round(self.records * factor))
+        return replace(self, records=records, expected_s=self.expected_s * records / self.records)
+
+
+CASES: tuple[Case, ...] = (
+    Case(
+        "produce-1k",
+        "produce 1 KB, acks=1, 16 KB batches",
+        "produce",
+        500_000,
+        1024,
+        LEADER_ONLY,
+        LARGEST_CPU_RATIO_1K,
+    ),
+    Case(
+        "produce-1k-64k",
+        "produce 1 KB, acks=1, 64 KB batches, linger 5",
+        "produce",
+        800_000,
+        1024,
+        (*LEADER_ONLY, *BATCHES_64K),
+        LARGEST_CPU_RATIO_1K,
+    ),
+    Case(
+        "produce-100b",
+        "produce 100 B, acks=1, 16 KB batches",
+        "produce",
+        3_500_000,
+        100,
+        LEADER_ONLY,
+        LARGEST_CPU_RATIO,
+    ),
+    Case(
+        "produce-1k-lz4",
+        "produce 1 KB, lz4, 64 KB batches, 6 partitions",
+        "produce",
+        700_000,
+        1024,
+        (*LEADER_ONLY, *BATCHES_64K, "compression.type=lz4"),
+        LARGEST_CPU_RATIO_1K,
+        partitions=6,
+        text=True,
+    ),
+    Case(
+        "produce-1k-all",
+        "produce 1 KB, acks=all, idempotent",
+        "produce",
+        450_000,
+        1024,
+        ("acks=all", "enable.idempotence=true"),
+        LARGEST_CPU_RATIO_1K,
+    ),
+    Case(
+        "produce-single",
+        "produce, one 100 B record a request",
+        "produce",
+        60_000,
+        100,
+        (*LEADER_ONLY, "batch.size=0"),
+        LARGEST_CPU_RATIO,
+    ),
+    Case(
+        "consume-1k",
+        "consume 1 KB",
+        "consume",
+        1_000_000,
+        1024,
+        LEADER_ONLY,
+        LARGEST_CPU_RATIO_1K,
+        expected_s=7,
+    ),
+    Case(
+        "consume-100b",
+        "consume 100 B",
+        "consume",
+        6_000_000,
+        100,
+        LEADER_ONLY,
+        LARGEST_CPU_RATIO,
+        expected_s=8,
+    ),
+    Case(
+        "latency",
+        "end to end, one 100 B record at a time, acks=1",
+        "latency",
+        8_000,
+        100,
+        ("acks=1",),
+        LARGEST_CPU_RATIO,
+        expected_s=9,
+    ),
+)
+
+
+def choose(names: list[str]) -> list[Case]:
+    """The cases of these names, all if there are none. Raises ValueError for a name that is no case's."""
+    known = {case.name: case for case in CASES}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no case {name!r}; cases are {', '.join(known)}")
+    return [known[name] for name in names] or list(CASES)

@@ -1,0 +1,192 @@
+"""Who is measured: Apache Kafka 3.9.2, Odradek and the floor, each a server process on loopback with its own folder.
+
+All three stay up for the whole run, so that Kafka's JVM is as warm as it gets; the floor is started anew for each
+topic, which takes it 0.2 s and saves it from having to know about topics. Kafka's ZooKeeper is a process of its own and
+is counted nowhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.broker_process import BrokerProcess
+from tests.benchmarks import usage
+from tests.jvm.kafka import STOCK_JVM, Kafka, free_port
+from tests.jvm.process import BackgroundProcess
+from tests.jvm.watchdog import watchdog
+
+READY_TIMEOUT_S = 30.0
+_ADMIN_TIMEOUT_S = 30.0
+_POLL_S = 0.002
+# The same for both brokers: a deleted topic gives its disk back at once, and a consumer need not wait for company.
+_PROPERTIES: Mapping[str, str] = {"log.segment.delete.delay.ms": "0", "group.initial.rebalance.delay.ms": "0"}
+_ASK_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # size, key, version, correlation id, no client id
+
+
+class Contestant(Protocol):
+    """A server under measurement. `start` returns seconds from the start of its process to its first answer."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def data_dir(self) -> Path: ...
+    def start(self) -> float: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+    def make_topic(self, topic: str, partitions: int) -> None: ...
+    def drop_topic(self, topic: str) -> None: ...
+
+
+class _Server(Protocol):
+    """What tests.jvm.kafka.Kafka and odradek.broker_process.BrokerProcess have in common."""
+
+    data_dir: Path
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Broker:
+    """A real broker, whose topics come and go by its own admin API."""
+
+    def __init__(self, name: str, server: _Server) -> None:
+        self.name = name
+        self._server = server
+
+    @property
+    def bootstrap(self) -> str:
+        return self._server.bootstrap
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    @property
+    def data_dir(self) -> Path:
+        return self._server.data_dir
+
+    def start(self) -> float:
+        self._server.start()
+        watchdog().watch(self.pid)
+        return seconds_to_first_answer(self.pid, self.bootstrap)
+
+    def stop(self) -> None:
+        pid = self.pid
+        self._server.stop()
+        watchdog().forget(pid)
+
+    def close(self) -> None:
+        self._server.close()
+
+    def make_topic(self, topic: str, partitions: int) -> None:
+        admin = self._admin()
+        for done in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            done.result(_ADMIN_TIMEOUT_S)
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete `topic` and wait until its files are gone, so that this does not run into the next measurement."""
+        admin = self._admin()
+        for done in admin.delete_topics([topic]).values():
+            done.result(_ADMIN_TIMEOUT_S)
+        deadline = time.monotonic() + _ADMIN_TIMEOUT_S
+        while any(self.data_dir.glob(f"{topic}-*")):  # Kafka renames to TOPIC-N.ID-delete first
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name}: files of the deleted topic {topic} are still in {self.data_dir}")
+            time.sleep(0.05)
+
+    def _admin(self) -> AdminClient:
+        # A new one each time, kept until the answer is there: its threads must not run beside a measurement.
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+
+class Floor:
+    """tests/benchmarks/floor.py in a process of its own."""
+
+    name = "floor"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._process: BackgroundProcess | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Raises RuntimeError when it does not run."""
+        if self._process is None:
+            raise RuntimeError("the floor does not run")
+        return self._process.pid
+
+    @property
+    def data_dir(self) -> Path:
+        return self._folder
+
+    def start(self, partitions: int = 1) -> float:
+        command = [sys.executable, "-m", "tests.benchmarks.floor", str(self._port), str(self._folder), str(partitions)]
+        self._process = BackgroundProcess(command)
+        return seconds_to_first_answer(self.pid, self.bootstrap)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def close(self) -> None:
+        self.stop()
+
+    def make_topic(self, topic: str, partitions: int) -> None:
+        self.stop()
+        self.start(partitions)
+
+    def drop_topic(self, topic: str) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def contestant(name: str, folder: Path) -> Contestant:
+    """The contestant of that name, not started, with all its files under `folder`. Raises ValueError for others."""
+    if name == "kafka":
+        return Broker(name, Kafka(folder, _PROPERTIES, STOCK_JVM))
+    if name == "odradek":
+        return Broker(name, BrokerProcess(folder, _PROPERTIES, timeout_s=READY_TIMEOUT_S))
+    if name == "floor":
+        return Floor(folder)
+    raise ValueError(f"no contestant {name!r}; contestants are kafka, odradek, floor")
+
+
+def seconds_to_first_answer(pid: int, bootstrap: str) -> float:
+    """Wait until the server answers ApiVersions; return the age of its process then, to 10 ms.
+
+    Raises TimeoutError when it does not, and ProcessLookupError when it ends.
+    """
+    host, _, port = bootstrap.rpartition(":")
+    while (age_s := usage.age_s(pid)) < READY_TIMEOUT_S:
+        try:
+            with socket.create_connection((host, int(port)), timeout=READY_TIMEOUT_S) as connection:
+                connection.sendall(_ASK_API_VERSIONS)
+                if connection.recv(4):
+                    return usage.age_s(pid)
+        except OSError:
+            time.sleep(_POLL_S)
+    raise TimeoutError(f"no answer from {bootstrap} after {age_s:.1f} s")

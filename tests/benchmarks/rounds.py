@@ -1,0 +1,193 @@
+"""How it is measured: all contestants in turn, round by round, so that a slow minute of the machine hits them alike.
+
+Each run has a topic of its own. Before it, the disk is given time to write what is still dirty (`sync`); around it
+stand readings of the server's CPU clock; after it the log is read and must hold what was sent. Round 0 warms up, with
+fewer records, and is not counted. A topic to consume is filled once and read in every round by a new group.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks import logs, perf_tools, usage
+from tests.benchmarks.cases import Case
+from tests.benchmarks.contestants import Contestant
+from tests.benchmarks.perf_tools import Outcome
+
+GB = 1_000_000_000
+MB = 1_000_000
+_WARM_UP_SHARE = 0.3
+
+Say = Callable[[str], None]
+Beside = Callable[[Contestant], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured run. `cpu_s` are the server's seconds, `resident_mb` and `peak_mb` its memory after the run."""
+
+    case: str
+    contestant: str
+    round: int
+    mib_per_s: float
+    records_per_s: float
+    average_ms: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    cpu_s: float
+    cpu_s_per_gb: float
+    resident_mb: float
+    peak_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that gave no sample; `reason` is the last word of the tool, the server or the honesty check."""
+
+    case: str
+    contestant: str
+    round: int
+    reason: str
+
+
+class Progress:
+    """Says which run is next and how long the rest may take, by how long the runs so far took."""
+
+    def __init__(self, expected_s: float, say: Say) -> None:
+        self._left_s = expected_s
+        self._done_s = 0.0
+        self._started = time.monotonic()
+        self._say = say
+
+    def next(self, what: str, expected_s: float) -> None:
+        """Announce the next run; the one before it has ended."""
+        elapsed_s = time.monotonic() - self._started
+        pace = elapsed_s / self._done_s if self._done_s else 1.0
+        self._say(f"[{elapsed_s:4.0f} s gone, about {self._left_s * pace:4.0f} s left] {what}")
+        self._left_s -= expected_s
+        self._done_s += expected_s
+
+
+class Course:
+    """One benchmark over `contestants`, which run already. What it has shown stands in `samples` and `failures`.
+
+    `beside` gives a context in which each counted run takes place, for a profiler.
+    """
+
+    def __init__(
+        self, contestants: Sequence[Contestant], rounds: int, folder: Path, say: Say, beside: Beside = nullcontext
+    ) -> None:
+        self.samples: list[Sample] = []
+        self.failures: list[Failure] = []
+        self._contestants = contestants
+        self._rounds = rounds
+        self._text_file = folder / "events.txt"
+        self._say = say
+        self._beside = beside
+
+    def run(self, cases: Sequence[Case]) -> None:
+        """Run all cases. A run that fails is noted and does not end the others."""
+        progress = Progress(sum(self._expected_s(case) for case in cases), self._say)
+        for case in cases:
+            if case.text:
+                perf_tools.write_text_file(self._text_file, case.record_bytes)
+            entrants = self._entrants(case)
+            if case.kind == "consume":
+                entrants = [one for one in entrants if self._fill(one, case, progress)]
+            for number in range(self._rounds + 1):
+                load = case if number else case.scaled(_WARM_UP_SHARE)
+                label = f"round {number} of {self._rounds}" if number else "warm-up"
+                for entrant in entrants:
+                    progress.next(f"{case.name}, {label}: {entrant.name}", load.expected_s)
+                    self._run_once(entrant, load, number)
+            if case.kind == "consume":
+                for entrant in entrants:
+                    entrant.drop_topic(case.name)
+
+    def _entrants(self, case: Case) -> list[Contestant]:
+        return [one for one in self._contestants if one.name != "floor" or case.measures_floor]
+
+    def _expected_s(self, case: Case) -> float:
+        runs = self._rounds * case.expected_s + case.scaled(_WARM_UP_SHARE).expected_s
+        fill_s = case.expected_s if case.kind == "consume" else 0.0
+        return len(self._entrants(case)) * (runs + fill_s)
+
+    def _fill(self, entrant: Contestant, case: Case, progress: Progress) -> bool:
+        progress.next(f"{case.name}, filling: {entrant.name}", case.expected_s)
+        try:
+            entrant.make_topic(case.name, case.partitions)
+            perf_tools.produce(case, entrant.bootstrap, case.name, self._text_file)
+            logs.check_topic(entrant.data_dir, case.name, case.records, case.payload_bytes)
+        except Exception as error:
+            self._fail(entrant, case, 0, error)
+            return False
+        return True
+
+    def _run_once(self, entrant: Contestant, load: Case, number: int) -> None:
+        try:
+            sample = self._measure(entrant, load, number)
+        except Exception as error:
+            self._fail(entrant, load, number, error)
+        else:
+            if number:
+                self.samples.append(sample)
+
+    def _fail(self, entrant: Contestant, case: Case, number: int, error: Exception) -> None:
+        failure = Failure(case.name, entrant.name, number, f"{type(error).__name__}: {error}")
+        self.failures.append(failure)
+        self._say(f"    failed: {failure.reason}")
+
+    def _measure(self, entrant: Contestant, load: Case, number: int) -> Sample:
+        if load.kind == "consume":
+            return self._take(entrant, load, load.name, number)
+        topic = f"{load.name}-{number}"
+        entrant.make_topic(topic, load.partitions)
+        try:
+            sample = self._take(entrant, load, topic, number)
+            logs.check_topic(entrant.data_dir, topic, load.records, 0 if load.text else load.payload_bytes)
+        finally:
+            entrant.drop_topic(topic)
+        return sample
+
+    def _take(self, entrant: Contestant, load: Case, topic: str, number: int) -> Sample:
+        os.sync()
+        with self._beside(entrant) if number else nullcontext():
+            cpu_before_s = usage.cpu_seconds(entrant.pid)
+            outcome = self._drive(entrant, load, topic, number)
+            cpu_s = usage.cpu_seconds(entrant.pid) - cpu_before_s
+        memory = usage.memory(entrant.pid)
+        if outcome.records < load.records:
+            raise logs.DishonestLogError(f"{outcome.records:,} records of {load.records:,} came through")
+        return Sample(
+            load.name,
+            entrant.name,
+            number,
+            *(outcome.mib_per_s, outcome.records_per_s, outcome.average_ms, outcome.p50_ms, outcome.p99_ms),
+            cpu_s,
+            # A poll of the consumer ends with a whole batch, so it may have read more than it was asked to.
+            cpu_s / (outcome.records * load.record_bytes) * GB,
+            memory.resident / MB,
+            memory.peak / MB,
+        )
+
+    def _drive(self, entrant: Contestant, load: Case, topic: str, number: int) -> Outcome:
+        if load.kind == "produce":
+            return perf_tools.produce(load, entrant.bootstrap, topic, self._text_file)
+        if load.kind == "consume":
+            return perf_tools.consume(load, entrant.bootstrap, topic, f"{topic}-{number}")
+        return perf_tools.latency(load, entrant.bootstrap, topic)
+
+
+def measure_start(contestant: Contestant, times: int) -> float:
+    """Start and stop the contestant `times` times; return the median seconds to its answer. It is left running."""
+    seconds = [contestant.start()]
+    for _ in range(times - 1):
+        contestant.stop()
+        seconds.append(contestant.start())
+    return statistics.median(seconds)

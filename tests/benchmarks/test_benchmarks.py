@@ -1,0 +1,222 @@
+"""The benchmark's own arithmetic: what it reads from the tools, from /proc and from logs, and how it compares. Nothing
+here is timed; what the tools print was taken from runs against Apache Kafka 3.9.2."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.benchmarks import logs, perf_tools, report, usage
+from tests.benchmarks.__main__ import parse
+from tests.benchmarks.cases import CASES, choose
+from tests.benchmarks.rounds import Failure, Progress, Sample
+
+PRODUCER = """\
+63572 records sent, 12711.9 records/sec (12.41 MB/sec), 557.3 ms avg latency, 1655.0 ms max latency.
+300000 records sent, 30540.568055 records/sec (29.82 MB/sec), 511.33 ms avg latency, 1655.00 ms max latency, \
+504 ms 50th, 729 ms 95th, 756 ms 99th, 779 ms 99.9th.
+"""
+CONSUMER = """\
+start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, fetch.time.ms, \
+fetch.MB.sec, fetch.nMsg.sec
+2026-11-21 04:58:01:112, 2026-11-21 04:58:05:120, 97.6563, 24.3653, 100000, 24950.0998, 3210, 798, 122.3762, 125313.2832
+"""
+LATENCY = """\
+0\t27.3
+1000\t0.61
+Avg latency: 0.5000 ms
+
+Percentiles: 50th = 0, 99th = 2, 99.9th = 9
+"""
+
+
+def sample(contestant: str, number: int, mib_per_s: float = 50.0, cpu: float = 4.0, case: str = "produce-1k") -> Sample:
+    return Sample(case, contestant, number, mib_per_s, 1e4, 5.0, 4.0, 9.0, 2.0, cpu, 60.0, 61.0)
+
+
+def results(samples: list[Sample], cases: str = "produce-1k") -> report.Results:
+    return report.Results(choose(cases.split(",")), samples, [], {"kafka": 4.0, "odradek": 0.25, "floor": 0.2})
+
+
+class TestTools:
+    def test_the_producers_last_summary_counts(self) -> None:
+        assert perf_tools.read_producer(PRODUCER) == (300_000, 30540.568055, 29.82, 511.33, 504.0, 756.0)
+
+    def test_the_consumers_rates_leave_out_the_join(self) -> None:
+        assert perf_tools.read_consumer(CONSUMER) == (100_000, 125313.2832, 122.3762, None, None, None)
+
+    def test_end_to_end_rate_is_the_latency_turned_over(self) -> None:
+        case = choose(["latency"])[0].scaled(0.5)
+        outcome = perf_tools.read_latency(LATENCY, case)
+        assert outcome.records == case.records
+        assert outcome.records_per_s == 2000
+        assert (outcome.average_ms, outcome.p50_ms, outcome.p99_ms) == (0.5, 0, 2)
+
+    @pytest.mark.parametrize("printed", ["", PRODUCER.splitlines()[0], CONSUMER.splitlines()[0], "Avg latency: 1 ms"])
+    def test_a_missing_summary_is_an_error(self, printed: str) -> None:
+        with pytest.raises(perf_tools.UnreadableOutputError):
+            perf_tools.read_producer(printed)
+        with pytest.raises(perf_tools.UnreadableOutputError):
+            perf_tools.read_consumer(printed)
+        with pytest.raises(perf_tools.UnreadableOutputError):
+            perf_tools.read_latency(printed, CASES[-1])
+
+    def test_text_lines_have_the_size_of_the_records(self, tmp_path: Path) -> None:
+        perf_tools.write_text_file(tmp_path / "events.txt", 1024)
+        lines = (tmp_path / "events.txt").read_text().splitlines()
+        assert {len(line) for line in lines} == {1024}
+        assert len(set(lines)) == len(lines)
+        assert set(json.loads(lines[0])) > {"ts", "trace", "customer", "text"}
+
+
+class TestCases:
+    def test_names_are_unique_and_choose_finds_each(self) -> None:
+        assert [choose([case.name])[0] for case in CASES] == list(CASES)
+        assert choose([]) == list(CASES)
+        with pytest.raises(ValueError, match="no case 'produce-2k'; cases are produce-1k, "):
+            choose(["produce-2k"])
+
+    def test_the_cpu_goal_is_stricter_for_1_kb(self) -> None:
+        assert {case.cpu_goal for case in CASES if case.record_bytes == 1024} == {0.35}
+        assert {case.cpu_goal for case in CASES if case.record_bytes != 1024} == {0.5}
+
+    @given(st.sampled_from(CASES), st.floats(0.0001, 10))
+    def test_scaling_keeps_the_time_for_a_record(self, case: object, factor: float) -> None:
+        assert isinstance(case, type(CASES[0]))
+        scaled = case.scaled(factor)
+        assert scaled.records >= 1_000
+        assert scaled.expected_s / scaled.records == pytest.approx(case.expected_s / case.records)
+        assert replace(scaled, records=case.records, expected_s=case.expected_s) == case
+
+    def test_options(self) -> None:
+        quick = parse(["--quick", "--cases", "latency,consume-1k", "--only", "odradek"])
+        assert (quick.cases, quick.only) == (["latency", "consume-1k"], ["odradek"])
+        assert (quick.rounds, quick.records_scale) == (1, 0.1)
+        assert parse(["--profile", "latency"]).only == ["odradek"]
+        assert parse([]).only == ["kafka", "odradek", "floor"]
+
+
+class TestComparison:
+    def test_ratios_pair_the_runs_of_a_round(self) -> None:
+        found = results(
+            [
+                *(sample("kafka", 1, 50.0), sample("kafka", 2, 100.0), sample("kafka", 3, 80.0)),
+                *(sample("odradek", 1, 100.0), sample("odradek", 2, 100.0), sample("odradek", 3, 120.0)),
+                sample("odradek", 4, 900.0),  # nobody to compare with
+            ]
+        )
+        assert found.ratio("produce-1k", "kafka", "mib_per_s") == (1.5, 1.0, 2.0)
+        assert found.ratio("produce-1k", "floor", "mib_per_s") is None
+
+    def test_goals_are_met_missed_or_not_measured(self) -> None:
+        found = results([sample("kafka", 1, 50.0, 10.0), sample("odradek", 1, 50.0, 4.0)])
+        assert [(goal.text, goal.met) for goal in report.goals(found)] == [
+            ("throughput to Kafka's >= 1.00", True),
+            ("CPU to Kafka's <= 0.35", False),
+            ("CPU to the floor's <= 1.40", None),
+            ("ready in 0.3 s", True),
+            ("resident at most 80 MB", True),
+        ]
+
+    def test_the_table_shows_all_that_was_measured_and_all_that_failed(self) -> None:
+        found = results([sample("kafka", 1, 51.25), sample("odradek", 1, 72.5)], "produce-1k,latency")
+        failed = replace(found, failures=[Failure("latency", "odradek", 1, "TimeoutError: too late")])
+        printed = report.table(failed)
+        for text in (
+            "51.2",
+            "72.5",
+            "produce 1 KB",
+            "odradek 0.25 s",
+            "FAILED latency, round 1, odradek: TimeoutError",
+        ):
+            assert text in printed
+
+    def test_json_and_picture_are_written(self, tmp_path: Path) -> None:
+        found = results([sample(name, 1) for name in ("kafka", "odradek", "floor")])
+        report.write_json(found, tmp_path / "results.json")
+        content = json.loads((tmp_path / "results.json").read_text())
+        assert [one["contestant"] for one in content["samples"]] == ["kafka", "odradek", "floor"]
+        assert {goal["met"] for goal in content["goals"]} == {True, False}
+        report.draw(found, tmp_path / "results.png")
+        assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_progress_learns_the_pace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [0.0]
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        said: list[str] = []
+        progress = Progress(40, said.append)
+        progress.next("first", 10)
+        now[0] = 20  # it took twice as long as expected
+        progress.next("second", 10)
+        assert said == ["[   0 s gone, about   40 s left] first", "[  20 s gone, about   60 s left] second"]
+
+
+class TestUsage:
+    def test_cpu_time_and_memory_include_children(self) -> None:
+        burn = "import time\nwhile time.process_time() < 0.1: pass\n"
+        parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nprint(flush=True)\ninput()"
+        with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert usage.cpu_seconds(process.pid) >= 0.1
+            resident, peak = usage.memory(process.pid)
+            assert 1_000_000 < resident <= peak
+            assert usage.age_s(process.pid) >= 0.09
+            assert usage.memory(os.getpid()).resident >= resident + 1_000_000
+            process.communicate(b"\n")
+
+    def test_a_process_that_is_gone(self) -> None:
+        with subprocess.Popen([sys.executable, "-c", ""]) as process:
+            process.wait()
+        with pytest.raises(ProcessLookupError):
+            usage.cpu_seconds(process.pid)
+
+
+def batch(base_offset: int, count: int, payload: bytes = b"x" * 40) -> bytes:
+    checked = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + payload
+    return struct.pack(">qiibI", base_offset, 9 + len(checked), 0, 2, crc32c(checked)) + checked
+
+
+class TestHonesty:
+    def write(self, folder: Path, *batches: bytes) -> Path:
+        folder.mkdir()
+        (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+        return folder / f"{0:020d}.log"
+
+    def test_a_log_that_holds_what_was_sent(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "t-0", batch(0, 3), batch(3, 2))
+        (tmp_path / "t-0" / f"{5:020d}.log").write_bytes(batch(5, 1))
+        self.write(tmp_path / "t-1")
+        assert logs.check_topic(tmp_path, "t", 6, 120) == (6, 3, 303)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            batch(0, 3) + batch(4, 2),  # a gap
+            batch(0, 3) + batch(3, 2)[:-1],  # torn
+            batch(0, 3) + batch(3, 2)[:-1] + b"y",  # damaged
+            batch(0, 3) + bytes(70),  # preallocated, never written
+        ],
+    )
+    def test_a_log_that_does_not(self, tmp_path: Path, content: bytes) -> None:
+        self.write(tmp_path / "t-0", content)
+        with pytest.raises(logs.DishonestLogError):
+            logs.read_topic(tmp_path, "t")
+
+    def test_too_few_records_or_bytes(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "t-0", batch(0, 3))
+        with pytest.raises(logs.DishonestLogError, match="3 records in 101 bytes, expected 4 in at least 0"):
+            logs.check_topic(tmp_path, "t", 4, 0)
+        with pytest.raises(logs.DishonestLogError, match="expected 3 in at least 102"):
+            logs.check_topic(tmp_path, "t", 3, 102)

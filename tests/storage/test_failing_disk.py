@@ -1,0 +1,147 @@
+"""Whatever call to the disk fails, a log stays consistent: it goes on without the write, or it goes offline."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from odradek.protocol.batch import headers
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.config import LogConfig
+from odradek.storage.directory import Directory, DirectoryRequest
+from odradek.storage.log import Log
+
+from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch, open_log
+from tests.storage.disks import MemoryDisk
+
+PATH = "/data/topic-0"
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
+
+
+def life_of_a_log(log: Log, acknowledged: list[bytes]) -> None:
+    """Appends over several segments, a flush, a truncation and the deletion of the first segments."""
+    for number in range(12):
+        appended = log.append(batch(2, size=30, producer=(1, 0, number * 2)), leader_epoch=number // 5, now_ms=NOW_MS)
+        acknowledged.append(bytes(log.read(appended.first_offset, 1).records.read()))  # type: ignore[union-attr]
+        if number == 6:
+            log.flush(now_ms=NOW_MS)
+    del acknowledged[10:]
+    log.truncate_to(20, now_ms=NOW_MS)
+    log.append(batch(2, size=30, producer=(1, 0, 20)), leader_epoch=3, now_ms=NOW_MS)
+    log.advance_start_offset(10, high_watermark=20)
+    log.delete_old_segments(high_watermark=20, now_ms=NOW_MS)
+    log.purge(NOW_MS + 60_000)
+    log.close(now_ms=NOW_MS)
+
+
+def calls_in_a_life() -> int:
+    disk = MemoryDisk()
+    log = open_log(PATH, CONFIG, disk=disk)
+    disk.plan.calls = 0
+    life_of_a_log(log, [])
+    return disk.plan.calls
+
+
+CALLS = calls_in_a_life()
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("call", range(CALLS))
+def test_what_was_acknowledged_survives_any_failing_call(call: int, code: int, lasting: bool) -> None:
+    disk = MemoryDisk()
+    log = open_log(PATH, CONFIG, disk=disk)
+    disk.plan.at, disk.plan.code, disk.plan.lasting = call, code, lasting
+    disk.plan.calls = 0
+    acknowledged: list[bytes] = []
+    with pytest.raises(KafkaError) as refused:
+        life_of_a_log(log, acknowledged)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.plan.at = -1
+    if log.failure is None:
+        assert code == errno.ENOSPC
+        log.append(batch(1), leader_epoch=9, now_ms=NOW_MS)
+        log.close(now_ms=NOW_MS)
+    else:
+        for call_again in (
+            lambda: log.append(batch(1), leader_epoch=9, now_ms=NOW_MS),
+            lambda: log.read(log.start_offset, 100),
+            lambda: log.start_flush(),
+            lambda: log.truncate_to(0, now_ms=NOW_MS),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                call_again()
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        log.close(now_ms=NOW_MS)
+    survivor = open_log(PATH, CONFIG, disk=disk, clean=False, start_offset=log.start_offset)
+    data = all_bytes(survivor)
+    begun_behind = [each for each in acknowledged if next(headers(each))[1].base_offset >= survivor.start_offset]
+    # A truncation that failed half way is cut no further than it was meant to go.
+    assert data.startswith(b"".join(begun_behind[: 10 - survivor.start_offset // 2]))
+
+
+def test_a_full_disk_refuses_the_write_and_the_log_goes_on() -> None:
+    disk = MemoryDisk()
+    log = open_log(PATH, disk=disk)
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    before = all_bytes(log)
+    disk.plan.at, disk.plan.code = disk.plan.calls, errno.ENOSPC
+    with pytest.raises(KafkaError) as refused:
+        log.append(batch(2, producer=(1, 0, 0)), leader_epoch=0, now_ms=NOW_MS)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.failure, log.end_offset, all_bytes(log)) == (None, 2, before)
+    assert disk.files[f"{PATH}/{0:020d}.log"].data == before
+    assert log.producers.get(1) is None
+    assert not log.append(batch(2, producer=(1, 0, 0)), leader_epoch=0, now_ms=NOW_MS).duplicate
+
+
+def test_a_failed_fsync_is_never_tried_again() -> None:
+    disk = MemoryDisk()
+    log = open_log(PATH, disk=disk)
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    disk.plan.at = disk.plan.calls
+    with pytest.raises(KafkaError):
+        log.flush(now_ms=NOW_MS)
+    assert log.recovery_point == 0
+    assert log.failure is not None
+    with pytest.raises(KafkaError):
+        log.flush(now_ms=NOW_MS)
+
+
+def test_a_directory_with_a_failed_log_leaves_no_clean_mark() -> None:
+    disk = MemoryDisk()
+    request = DirectoryRequest(broker_id=0, cluster_id="cluster", now_ms=NOW_MS)
+    directory = Directory.open("/data", request, disk)
+    broken = directory.create_log(("broken", 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    sound = directory.create_log(("sound", 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    sound.append(batch(3), leader_epoch=0, now_ms=NOW_MS)
+    broken.append(batch(1), leader_epoch=0, now_ms=NOW_MS)
+    disk.plan.at = disk.plan.calls
+    with pytest.raises(KafkaError):
+        broken.append(batch(1), leader_epoch=0, now_ms=NOW_MS)
+    directory.close(now_ms=NOW_MS)
+    assert "/data/.kafka_cleanshutdown" not in disk.files
+    directory = Directory.open("/data", request, disk)
+    assert not directory.was_clean
+    assert [log.end_offset for log in directory.logs.values()] == [1, 3]
+
+
+def test_nothing_but_one_module_touches_files() -> None:
+    import ast
+    from pathlib import Path
+
+    import odradek.storage
+
+    for module in Path(odradek.storage.__file__).parent.glob("*.py"):
+        if module.name == "disk.py":
+            continue
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Import):
+                names = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = {str(node.module).partition(".")[0]}
+            else:
+                called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+                assert called != "open", f"{module.name}:{node.lineno} opens a file by itself"
+                continue
+            assert not names & {"os", "io", "shutil", "pathlib", "fcntl", "mmap", "tempfile", "time", "asyncio"}, module
