@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
-from odradek.protocol.net import Connection, Exchange, Part
+from odradek.protocol.net import Connection, Exchange
+from odradek.protocol.outbox import Part
 
 log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY: Final = 18
-KEY_VERSION_CORRELATION: Final = struct.Struct(">ii")
-CLIENT_ID_LENGTH: Final = struct.Struct(">h")
+HEADER: Final = struct.Struct(">iih")
+"""Key and version as one number, correlation id, length of the client id."""
 SIZE_CORRELATION: Final = struct.Struct(">ii")
-SIZE_CORRELATION_TAGS: Final = struct.Struct(">iib")
 
 
 class Handler(Protocol):
@@ -46,7 +46,7 @@ class Handler(Protocol):
 class Call(Exchange):
     """One request in flight: who asks, in which version, and the way back."""
 
-    __slots__ = ("_route", "client_id", "correlation_id", "no_reply")
+    __slots__ = ("_route", "client_id", "correlation_id", "no_reply", "version")
 
     def __init__(self, connection: Connection, route: Route, correlation_id: int, client_id: str | None) -> None:
         self.connection = connection
@@ -54,17 +54,13 @@ class Call(Exchange):
         self._route = route
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.version = route.version
         self.no_reply = False
 
     @property
     def api_key(self) -> int:
         """The API that is called."""
         return self._route.api_key
-
-    @property
-    def version(self) -> int:
-        """The version of the request and of its response."""
-        return self._route.version
 
     @property
     def client_host(self) -> str:
@@ -103,36 +99,30 @@ class Call(Exchange):
 class Route:
     """One API in one version: how to decode, who handles, how to encode."""
 
-    __slots__ = ("_flexible_answer", "_has_records", "api_key", "decode", "flexible", "handle", "name", "version")
+    __slots__ = ("_encode", "_head", "api_key", "decode", "flexible", "handle", "name", "version")
 
     def __init__(self, handler: Handler, version: int) -> None:
         request, response = m.request_class(handler.KEY), m.response_class(handler.KEY)
         self.api_key = handler.KEY
         self.version = version
         self.name = request.__name__.removesuffix("Request")
-        self.decode: Callable[[memoryview, int, int], Any] = request.decode
+        self.decode = request.DECODERS[version]
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
+        self._encode = response.ENCODERS[version]
         # The response to ApiVersions keeps the oldest header, for it is read before the versions are known (KIP-511).
-        self._flexible_answer = version >= response.FIRST_FLEXIBLE and handler.KEY != API_VERSIONS_KEY
-        self._has_records = handler.KEY == m.FetchRequest.API_KEY
+        tags = version >= response.FIRST_FLEXIBLE and handler.KEY != API_VERSIONS_KEY
+        self._head = bytes(SIZE_CORRELATION.size + tags)
 
     def encode(self, correlation_id: int, response: Any) -> list[Part]:
-        """The response as it goes out: its size, its header and its body."""
-        if self._has_records:
-            parts: list[Part] = response.encode_parts(self.version)
-            size = 4 + self._flexible_answer
-            for part in parts:
-                size += len(part)
-            parts.insert(0, self._head(size, correlation_id))
-            return parts
-        body: bytes = response.encode(self.version)
-        return [self._head(4 + self._flexible_answer + len(body), correlation_id) + body]
-
-    def _head(self, size: int, correlation_id: int) -> bytes:
-        if self._flexible_answer:
-            return SIZE_CORRELATION_TAGS.pack(size, correlation_id, 0)
-        return SIZE_CORRELATION.pack(size, correlation_id)
+        """The response as it goes out: its size, its header and its body. Raises ValueError."""
+        head = bytearray(self._head)
+        parts: list[Part] = self._encode(response, head)
+        size = len(head)
+        if len(parts) > 1:
+            size = sum(map(len, parts))
+        SIZE_CORRELATION.pack_into(head, 0, size - 4, correlation_id)
+        return parts
 
 
 class Dispatcher:
@@ -154,15 +144,21 @@ class Dispatcher:
     def frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request. `frame` begins at the request header; it is valid only during this call."""
         try:
-            key_version, correlation_id = KEY_VERSION_CORRELATION.unpack_from(frame)
+            key_version, correlation_id, length = HEADER.unpack_from(frame)
             route = self._routes.get(key_version)
             if route is None:
                 route = self._find(key_version)
                 if route is None:
                     self._refuse(connection, key_version, correlation_id)
                     return
-            client_id, body = _client_id(frame, route.flexible)
-            request = route.decode(frame, route.version, body)
+            body = 10 + length
+            if length >= 0 and not (route.flexible and frame[body]) and body <= len(frame):
+                client_id: str | None = str(frame[10:body], "utf-8")
+                body += route.flexible
+            else:  # no client id, or tagged fields: rare
+                header = read_request_header(frame)
+                client_id, body = header.client_id, header.body
+            request, _ = route.decode(frame, body)
         except (ProtocolError, struct.error, IndexError, UnicodeDecodeError) as error:
             connection.refuse("invalid request", f"the request cannot be decoded: {error}")
             return
@@ -198,21 +194,3 @@ class Dispatcher:
             connection.send(Call(connection, route, correlation_id, None), route.encode(correlation_id, response))
             return
         connection.refuse("unsupported request", f"API key {key} in version {version} is not served here")
-
-
-def _client_id(frame: memoryview, flexible: bool) -> tuple[str | None, int]:
-    """The client id of a request header (versions 1 and 2), and where the body begins."""
-    (length,) = CLIENT_ID_LENGTH.unpack_from(frame, 8)
-    end = 10
-    client_id: str | None = None
-    if length >= 0:
-        end += length
-        if end > len(frame):
-            raise ProtocolError("RequestHeader.client_id", 8, f"{length} bytes announced, {len(frame) - 10} are there")
-        client_id = str(frame[10:end], "utf-8")
-    if flexible:
-        if frame[end] == 0:
-            return client_id, end + 1
-        header = read_request_header(frame)
-        return header.client_id, header.body
-    return client_id, end

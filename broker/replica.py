@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+ACKS_ALL = -1
 
 
 class LogWaiter(Protocol):
@@ -99,7 +100,8 @@ class Replica:
         Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
         """
         machine = self.machine
-        machine.check_may_append(acks)
+        if acks == ACKS_ALL or machine.role is not Role.LEADER:
+            machine.check_may_append(acks)
         try:
             appended = self.log.append(
                 records, leader_epoch=machine.leader_epoch, now_ms=now_ms, api_version=api_version
@@ -116,7 +118,7 @@ class Replica:
 
         Raises KafkaError as `produce` does with acks=all.
         """
-        self.machine.check_may_append(-1)
+        self.machine.check_may_append(ACKS_ALL)
         with self._disk():
             appended = self.log.append(
                 records, leader_epoch=self.machine.leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR
@@ -125,15 +127,18 @@ class Replica:
         return appended.last_offset + 1
 
     def _grown(self, now_ms: int) -> None:
-        if self._flushing:
-            return  # the flush that follows the one under way takes this along
-        if self.log.flush_due(now_ms):
-            self._start_flush()
-        else:
-            self._settle()
+        """The log has taken a batch: flush it if the topic asks for that, else let the machine and the readers know."""
+        log = self.log
+        if log.config.flushes:
+            if self._flushing:
+                return  # the flush that follows the one under way takes this along
+            if log.flush_due(now_ms):
+                self._start_flush()
+                return
+        self._settle()
 
     def _settle(self) -> None:
-        """The log is as durable as the topic asks; let the machine and the readers know."""
+        """The log is as durable as the topic asks."""
         self.machine.appended(self.log.end_offset)
         if self._waiters:
             self.wake()
@@ -145,7 +150,7 @@ class Replica:
             return ErrorCode.KAFKA_STORAGE_ERROR if self.log.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if machine.local_end < end_offset:
             return None  # an fsync is on its way
-        return machine.acknowledged(end_offset) if acks == -1 else ErrorCode.NONE
+        return machine.acknowledged(end_offset) if acks == ACKS_ALL else ErrorCode.NONE
 
     # ---- flushing
 

@@ -23,7 +23,7 @@ from odradek.storage.directory import Directory, emptiest
 
 log = logging.getLogger(__name__)
 
-LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig)}
+LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig) if field.init}
 
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:

@@ -193,7 +193,7 @@ static int walk(cursor payload, const rules *want, outcome *found)
     return 0;
 }
 
-/* A bound beyond int64 binds nothing, so it is moved to the nearest number that can be compared. */
+/* Bounds are sums of settings that may be the largest int64; beyond it they are moved to the nearest number. */
 static int clamped(PyObject *number, int64_t *value)
 {
     int overflow;

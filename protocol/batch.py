@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
 from crc32c import crc32c
+
 from odradek.protocol import chain
 from odradek.protocol.chain import Buffer
 from odradek.protocol.compression import Codec, compress, decompress
@@ -166,6 +167,10 @@ class Header(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
+_new: Final = tuple.__new__
+"""Makes a named tuple of a tuple without a call of Python's."""
+
+
 def read_header(buffer: Buffer, position: int = 0) -> Header:
     """The header at `position`, whatever it says.
 
@@ -298,6 +303,7 @@ def build(
     max_timestamp = log_append_time_ms
     if max_timestamp is None:
         max_timestamp = max((item.timestamp_ms for item in items), default=NO_TIMESTAMP)
+        max_timestamp = max(max_timestamp, NO_TIMESTAMP)
     payload: Buffer = write_records(items, base_offset, base_timestamp)
     if items:
         payload = compress(codec, payload, level)
@@ -382,6 +388,15 @@ def check_produce_shape(buffer: Buffer | None, api_version: int) -> Header:
     what is not a batch at all. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
     """
     size = 0 if buffer is None else len(buffer)
+    if buffer is not None and size >= HEADER_SIZE:
+        header = read_header(buffer)
+        if header.magic == MAGIC and header.batch_length == size - LOG_OVERHEAD and api_version >= _ZSTD_SINCE:
+            return header
+    return _explain_shape(buffer, size, api_version)
+
+
+def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header:
+    """The long way of `check_produce_shape`: rule after rule, in Kafka's order."""
     if buffer is None or size <= MAGIC_POSITION:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{size} bytes of records where one whole batch is wanted")
     length = _INT32.unpack_from(buffer, 8)[0]

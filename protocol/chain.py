@@ -74,7 +74,7 @@ def read_varint(buffer: Buffer, position: int, end: int, bits: int, beyond: Faul
     Raises ChainError: `beyond` where the bytes up to `end` run out, VARINT where it has no end.
     """
     total = 0
-    for shift in range(0, bits + 6, 7):
+    for shift in range(0, bits, 7):
         if position >= end:
             raise ChainError(beyond)
         byte = buffer[position]
@@ -144,10 +144,12 @@ def scan_in_python(
     `base_timestamp` (ms) is what the timestamp deltas add to, or with ONE_TIMESTAMP the timestamp of every record (a
     batch that says LogAppendTime). With CHECK_TIMESTAMPS those outside `earliest` to `latest` (ms, inclusive) are
     violations, except -1, which means none; where timestamps are not checked, ONE_TIMESTAMP is itself the violation.
-    With REQUIRE_KEYS a null key is one. The first fault ends the walk and says what, at which record and byte.
+    With REQUIRE_KEYS a null key is one. Bounds beyond int64 are moved to its nearest number. The first fault ends the
+    walk and says what, at which record and byte.
     """
     if not 0 <= start <= end <= len(buffer):
         raise ValueError("start and end must lie within the buffer")
+    earliest, latest = (min(max(bound, -(1 << 63)), (1 << 63) - 1) for bound in (earliest, latest))
     max_timestamp, max_index = -1, -1
     violations: list[tuple[int, int, int]] = []
     position = start

@@ -275,6 +275,8 @@ def _read_zstd(data: memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     room = limit
     position = 0
+    if not data:
+        raise _malformed(Codec.ZSTD, "there is no frame")
     while position < len(data):
         after, bound = _zstd_frame(data, position)
         frame = data[position:after]
@@ -289,8 +291,8 @@ def _read_zstd(data: memoryview, limit: int) -> bytes:
                 _too_large(limit)
             part = decompressor.decompress(frame, max_output_size=max(min(bound, room + 1), 1))
         except ZstdError as problem:
-            # Only a frame that could hold more than there is room for can fail for want of room.
-            if bound > room and "too small" in str(problem):
+            # The frame is complete, so a library that did not come to its end had no room for more.
+            if bound > room and "did not decompress full frame" in str(problem):
                 _too_large(limit)
             raise _malformed(Codec.ZSTD, str(problem)) from None
         room -= len(part)

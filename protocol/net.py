@@ -30,29 +30,16 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from odradek.protocol.outbox import Outbox, Part
 
 SIZE: Final = struct.Struct(">i")
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 FIRST_FRAME_BUFFER_BYTES: Final = 256 * 1024
-FILE_CHUNK_BYTES: Final = 128 * 1024
-MAX_VECTORS: Final = 64
-TRY_AGAIN: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-
-
-class FileRange(Protocol):
-    """A range of an open file that can stand in an answer in place of bytes."""
-
-    position: int
-
-    def __len__(self) -> int: ...
-
-    def fileno(self) -> int: ...
-
-
-Part = bytes | bytearray | memoryview | FileRange
-"""One piece of an answer."""
+ANSWERS_AT_ONCE: Final = 64
+PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
 
 
 class Exchange:
@@ -255,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_need = 0
         self._have = 0
         self._backlog: bytes = b""  # frames that arrived while the connection was paused
-        self._out: deque[Part] = deque()
+        self._out = Outbox()
         self._queued = 0
         self._corked = False
         self._writing = False
@@ -299,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued = 0
         self._frame = None
         self._backlog = b""
-        self._out.clear()
+        self._out.parts.clear()
         self.owed.clear()
         self._listener.forget(self)
 
@@ -336,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
             self._have += nbytes
             self._go_on_with_frame()
         self._corked = False
-        if self._out and not self._writing:
+        if self._out.parts and not self._writing:
             self._flush()
 
     def _cut(self, view: memoryview, end: int) -> None:
@@ -458,11 +445,11 @@ class Connection(asyncio.BufferedProtocol):
         owed = self.owed
         while owed and (ready := owed[0].answer) is not None:
             owed.popleft()
-            self._out.extend(ready)
+            self._out.parts.extend(ready)
         if self._writing:
             self._count_queued()
             self._pause_if_behind()
-        elif self._out and not self._corked:
+        elif self._out.parts and not self._corked:
             self._flush()
         if self._paused:
             self._resume_if_caught_up()
@@ -474,97 +461,33 @@ class Connection(asyncio.BufferedProtocol):
             self.owed.append(exchange)
             self._pause_if_behind()
             return
-        self._out.extend(parts)
+        out = self._out.parts
+        out.extend(parts)
         if self._writing:
             self._count_queued()
             self._pause_if_behind()
-        elif not self._corked or len(self._out) > MAX_VECTORS:
+        elif not self._corked or len(out) > ANSWERS_AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
+        sock = self._socket
         try:
-            if self._socket is None:
+            if sock is None:
                 self._flush_transport()
-            else:
-                self._flush_socket(self._socket)
+            elif not self._out.flush(sock):
+                self._wait_writable(sock)
+            elif self._writing:
+                self._stop_waiting(sock)
         except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN):
+            if error.errno not in PEER_IS_GONE:
                 self._listener.report("write failed", f"writing to {self.peer} failed: {error}")
             self.close()
-
-    def _flush_socket(self, sock: socket.socket) -> None:
-        out = self._out
-        while out:
-            head = out[0]
-            if isinstance(head, (bytes, bytearray, memoryview)):
-                complete = self._send_bytes(sock)
-            else:
-                complete = self._send_file(sock, head)
-            if not complete:
-                self._wait_writable(sock)
-                return
-        if self._writing:
-            self._stop_waiting(sock)
-
-    def _send_bytes(self, sock: socket.socket) -> bool:
-        """Send the bytes at the head of the queue with one system call. Returns False when the socket is full."""
-        out = self._out
-        if len(out) == 1:
-            sent = _try(sock.send, out[0])
-            more = False
-        else:
-            vector: list[bytes | bytearray | memoryview] = []
-            more = False
-            for part in out:
-                if not isinstance(part, (bytes, bytearray, memoryview)):
-                    more = True  # a file follows: let its first bytes share the packet
-                    break
-                if len(vector) == MAX_VECTORS:
-                    break
-                vector.append(part)
-            sent = _try(_sendmsg, sock, vector, MSG_MORE if more else 0)
-        if sent < 0:
-            return False
-        while out and sent >= len(out[0]):
-            if not isinstance(out[0], (bytes, bytearray, memoryview)):
-                break
-            sent -= len(out.popleft())
-        if sent:
-            out[0] = memoryview(cast("bytes", out[0]))[sent:]
-            return False
-        return True
-
-    def _send_file(self, sock: socket.socket, part: FileRange) -> bool:
-        count = len(part)
-        if count == 0:
-            self._out.popleft()
-            return True
-        sent = _try(os.sendfile, sock.fileno(), part.fileno(), part.position, count)
-        if sent < 0:
-            return False
-        if sent == 0:
-            # The file ends before the range does: it was truncated while the answer waited. The size is promised
-            # already, so the only honest answer left is none.
-            raise OSError(errno.EPIPE, "the log was truncated under a fetch")
-        self._out.popleft()
-        if sent < count:
-            self._out.appendleft(_Rest(part, sent))
-        return True
 
     def _flush_transport(self) -> None:
         """Send through the transport (TLS). A range of a file is read in chunks, as fast as the peer takes them."""
         transport = cast("asyncio.Transport", self._transport)
-        while self._out and not self._writing:
-            part = self._out.popleft()
-            if isinstance(part, (bytes, bytearray, memoryview)):
-                transport.write(bytes(part) if isinstance(part, bytearray) else part)
-                continue
-            chunk = os.pread(part.fileno(), min(len(part), FILE_CHUNK_BYTES), part.position)
-            if not chunk:
-                raise OSError(errno.EPIPE, "the log was truncated under a fetch")
-            if len(chunk) < len(part):
-                self._out.appendleft(_Rest(part, len(chunk)))
-            transport.write(chunk)
+        while self._out.parts and not self._writing:
+            transport.write(self._out.next_chunk())
 
     def pause_writing(self) -> None:
         self._writing = True
@@ -572,7 +495,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writing = False
-        if self._out:
+        if self._out.parts:
             self._flush()
         self._count_queued()
         self._resume_if_caught_up()
@@ -598,29 +521,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count_queued(self) -> None:
         """Bring the account of queued bytes up to date; ranges of files take no memory and do not count."""
-        queued = sum(len(part) for part in self._out if isinstance(part, (bytes, bytearray, memoryview)))
+        queued = self._out.memory_bytes
         self._listener.hold(queued - self._queued)
         self._queued = queued
-
-
-MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-
-
-class _Rest:
-    """What is left of a range of a file."""
-
-    __slots__ = ("_length", "_part", "position")
-
-    def __init__(self, part: FileRange, sent: int) -> None:
-        self._part = part
-        self._length = len(part) - sent
-        self.position = part.position + sent
-
-    def __len__(self) -> int:
-        return self._length
-
-    def fileno(self) -> int:
-        return self._part.fileno()
 
 
 def _own_socket(transport: asyncio.BaseTransport) -> socket.socket | None:
@@ -633,19 +536,3 @@ def _own_socket(transport: asyncio.BaseTransport) -> socket.socket | None:
     with contextlib.suppress(OSError):
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return own
-
-
-def _try(call: Callable[..., int], *arguments: Any) -> int:
-    """The result of a system call, or -1 when it would block."""
-    try:
-        return call(*arguments)
-    except BlockingIOError:
-        return -1
-    except OSError as error:
-        if error.errno in TRY_AGAIN:
-            return -1
-        raise
-
-
-def _sendmsg(sock: socket.socket, vector: Iterable[bytes | bytearray | memoryview], flags: int) -> int:
-    return sock.sendmsg(vector, (), flags)

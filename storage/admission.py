@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from odradek.protocol.batch import (
+    ATTRIBUTES_POSITION,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -30,8 +33,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
 from odradek.storage.producers import Marker, read_marker
 
+_ANY_TIMESTAMP: Final = (0, MAX_INT64, MAX_INT64)
 _CODECS: Final = {
-    "producer": None,
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
     "snappy": Codec.SNAPPY,
@@ -52,10 +55,10 @@ def admit(batch: Buffer, config: LogConfig, origin: Origin, api_version: int, no
     else:
         header = _read_own(batch)
     view = batch if type(batch) is memoryview else memoryview(batch)
-    size = LOG_OVERHEAD + header.batch_length
+    size = len(view)
     if size > config.max_message_bytes:
         raise _too_large(size, config)
-    if not crc_ok(view, 0, header):
+    if crc32c(view[ATTRIBUTES_POSITION:]) != header.crc:  # `crc_ok`, for a batch that fills its view
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the checksum of a batch of {size} bytes is not {header.crc:#010x}"
         )
@@ -64,9 +67,8 @@ def admit(batch: Buffer, config: LogConfig, origin: Origin, api_version: int, no
         max_timestamp = check_records(
             view, 0, header, require_keys=config.compacts, timestamps=_allowed_timestamps(config, now_ms)
         )
-    codec = _CODECS[config.compression_type]
-    if codec is not None and codec != header.codec and not header.is_control:
-        view, header = _recompress(view, header, codec, config)
+    if config.compression_type != "producer":
+        view, header = _recompress(view, header, config)
     if config.stamps_append_time:
         view = _writable(view)
         stamp_log_append_time(view, 0, header, now_ms)
@@ -103,8 +105,10 @@ def _read_own(batch: Buffer) -> Header:
 
 def _allowed_timestamps(config: LogConfig, now_ms: int) -> tuple[int, int, int] | None:
     """The argument for `check_records`; None where the broker's clock replaces whatever the records say."""
-    if config.message_timestamp_type == "LogAppendTime":
+    if config.stamps_append_time:
         return None
+    if config.takes_any_timestamp:
+        return _ANY_TIMESTAMP
     after_max_ms = config.message_timestamp_after_max_ms
     if after_max_ms > MAX_INT64 - now_ms:
         after_max_ms = MAX_INT64 - now_ms
@@ -115,7 +119,10 @@ def _writable(view: memoryview) -> memoryview:
     return memoryview(bytearray(view)) if view.readonly else view
 
 
-def _recompress(view: memoryview, header: Header, codec: Codec, config: LogConfig) -> tuple[memoryview, Header]:
+def _recompress(view: memoryview, header: Header, config: LogConfig) -> tuple[memoryview, Header]:
+    codec = _CODECS[config.compression_type]
+    if codec == header.codec or header.is_control:
+        return view, header
     level = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,

@@ -7,7 +7,7 @@ log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -55,22 +55,29 @@ class LogConfig:
     max_compaction_lag_ms: int = MAX_INT64
     min_cleanable_dirty_ratio: float = 0.5
 
-    @property
-    def compacts(self) -> bool:
-        """Whether old values of a key are cleaned away, so that every record needs a key."""
-        return "compact" in self.cleanup_policy
+    # What follows from the properties, worked out once: an append asks for it with every batch.
+    compacts: bool = field(init=False)
+    """Whether old values of a key are cleaned away, so that every record needs a key."""
+    deletes: bool = field(init=False)
+    """Whether old segments go by age and by size."""
+    stamps_append_time: bool = field(init=False)
+    """Whether records carry the broker's clock instead of the producer's (KIP-32)."""
+    takes_any_timestamp: bool = field(init=False)
+    """Whether a producer may give its records any time at all."""
+    flushes: bool = field(init=False)
+    """Whether the topic asks for a flush at some point, instead of leaving it to the operating system."""
+    max_segment_ms: int = field(init=False)
+    """The age at which the active segment is rolled; a compacted log may roll earlier, for the cleaner."""
 
-    @property
-    def deletes(self) -> bool:
-        """Whether old segments go by age and by size."""
-        return "delete" in self.cleanup_policy
-
-    @property
-    def stamps_append_time(self) -> bool:
-        """Whether records carry the broker's clock instead of the producer's (KIP-32)."""
-        return self.message_timestamp_type == "LogAppendTime"
-
-    @property
-    def max_segment_ms(self) -> int:
-        """The age at which the active segment is rolled; a compacted log may roll earlier, for the cleaner."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+    def __post_init__(self) -> None:
+        compacts = "compact" in self.cleanup_policy
+        unlimited = self.message_timestamp_before_max_ms == self.message_timestamp_after_max_ms == MAX_INT64
+        for name, value in (
+            ("compacts", compacts),
+            ("deletes", "delete" in self.cleanup_policy),
+            ("stamps_append_time", self.message_timestamp_type == "LogAppendTime"),
+            ("takes_any_timestamp", unlimited),
+            ("flushes", self.flush_messages < MAX_INT64 or self.flush_ms < MAX_INT64),
+            ("max_segment_ms", min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms),
+        ):
+            object.__setattr__(self, name, value)

@@ -84,7 +84,9 @@ class OffsetIndex:
 
     def append(self, offset: int, position: int) -> bool:
         """Note that the batch with last offset `offset` starts at `position`; returns whether the index is full now."""
-        offsets = self._load()
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._load()
         offsets.append(offset - self._base)
         self._positions.append(position)
         return len(offsets) >= self._max_entries
@@ -213,7 +215,9 @@ class TimeIndex:
 
     def append(self, timestamp: int, offset: int) -> bool:
         """Note the highest timestamp so far, unless the last entry has it; returns whether the index is full."""
-        timestamps = self._load()
+        timestamps = self._timestamps
+        if timestamps is None:
+            timestamps = self._load()
         if timestamp > (timestamps[-1] if timestamps else NO_TIMESTAMP):
             timestamps.append(timestamp)
             self._offsets.append(offset - self._base)

@@ -186,7 +186,7 @@ class Log:
         if header.producer_id >= 0:
             self._apply(segment, header, first_offset, marker)
         self.producers.end_offset = last_offset + 1
-        stamped_ms = max_timestamp if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
+        stamped_ms = max_timestamp if config.stamps_append_time else NO_TIMESTAMP
         return Appended(first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False)
 
     def append_replicated(self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1) -> Appended | None:
@@ -459,10 +459,12 @@ class Log:
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a flush now."""
+        config = self.config
+        if not config.flushes:
+            return False
         unflushed = self.end_offset - self.recovery_point
         if unflushed <= 0:
             return False
-        config = self.config
         return unflushed >= config.flush_messages or now_ms - self.last_flush_ms >= config.flush_ms
 
     def start_flush(self, *, rolled_only: bool = False) -> Flush:

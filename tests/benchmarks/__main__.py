@@ -1,6 +1,6 @@
 """`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools.
 
-    python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--quick]
+    python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--minutes M] [--quick]
     python -m tests.benchmarks --profile CASE
 
 The table goes to the terminal; results.json and results.png to build/bench/. The exit status is 0 if every run came
@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from tests.benchmarks import report
 from tests.benchmarks.cases import Case, choose
 from tests.benchmarks.contestants import Contestant, contestant
-from tests.benchmarks.rounds import Course, measure_start
+from tests.benchmarks.rounds import Course, Failure, measure_start
 from tests.jvm.cache import FetchError
 from tests.jvm.jars import classpath
 
@@ -30,6 +32,7 @@ OUTPUT = Path("build/bench")
 CONTESTANTS = "kafka,odradek,floor"
 ROUNDS = 3
 STARTS = 5
+MINUTES = 25.0
 QUICK_SCALE = 0.1
 
 
@@ -63,6 +66,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--starts", type=int, default=STARTS, help="starts to take the median of (default: %(default)s)"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="begin no round that would end later (default: %(default)g)"
+    )
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records: to try things out")
     parser.add_argument("--profile", metavar="CASE", help="only Odradek, under py-spy: build/bench/CASE.svg")
     options = parser.parse_args(arguments)
@@ -77,6 +83,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
     """Start the contestants, run the cases, end everything. Raises ValueError for an unknown contestant."""
+    began = time.monotonic()
     profiler = find_py_spy() if options.profile else ""
 
     @contextmanager
@@ -84,25 +91,34 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
         with recording(profiler, one.pid, OUTPUT / f"{options.profile}.svg"):
             yield
 
+    contestants: list[Contestant] = []
+    start_s: dict[str, float] = {}
+    failures: list[Failure] = []
     with ExitStack() as stack:
         # On the disk of the working copy: the usual place for temporary files may be memory.
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        contestants = []
-        start_s: dict[str, float] = {}
         for name in options.only:
             (folder / name).mkdir()
             one = contestant(name, folder / name)
-            stack.callback(one.close)
+            stack.callback(end, one, failures)
             say(f"starting {name}, {options.starts} times")
             start_s[name] = measure_start(one, options.starts)
             contestants.append(one)
-        if options.profile:
-            course = Course(contestants, options.rounds, folder, say, profiled)
-        else:
-            course = Course(contestants, options.rounds, folder, say)
-        course.run(cases)
-        return report.Results(cases, course.samples, course.failures, start_s)
+        budget_s = options.minutes * 60 - (time.monotonic() - began)
+        course = Course(
+            contestants, folder, say, budget_s=budget_s, beside=profiled if options.profile else nullcontext
+        )
+        course.run(cases, options.rounds)
+    return report.Results(cases, course.samples, [*course.failures, *failures], start_s)
+
+
+def end(one: Contestant, failures: list[Failure]) -> None:
+    """End a contestant; that it does not end well is a failure, but not one that costs the results."""
+    try:
+        one.close()
+    except Exception as error:
+        failures.append(Failure("end", one.name, 0, f"{type(error).__name__}: {error}"))
 
 
 @contextmanager
@@ -113,7 +129,7 @@ def recording(profiler: str, pid: int, picture: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        process.send_signal(2)  # SIGINT: it stops watching and draws
+        process.send_signal(signal.SIGINT)  # it stops watching and draws
         _, complaints = process.communicate(timeout=60)
         if process.returncode == 0:
             say(f"    profile in {picture}")
@@ -138,4 +154,6 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    # Ends what was started and removes its data, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

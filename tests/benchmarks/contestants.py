@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from odradek.broker_process import BrokerProcess
 from tests.benchmarks import usage
@@ -70,6 +71,7 @@ class Broker:
     def __init__(self, name: str, server: _Server) -> None:
         self.name = name
         self._server = server
+        self._watched_pid = 0
 
     @property
     def bootstrap(self) -> str:
@@ -85,16 +87,17 @@ class Broker:
 
     def start(self) -> float:
         self._server.start()
-        watchdog().watch(self.pid)
+        self._watched_pid = self.pid
+        watchdog().watch(self._watched_pid)
         return seconds_to_first_answer(self.pid, self.bootstrap)
 
     def stop(self) -> None:
-        pid = self.pid
         self._server.stop()
-        watchdog().forget(pid)
+        watchdog().forget(self._watched_pid)
 
     def close(self) -> None:
         self._server.close()
+        watchdog().forget(self._watched_pid)
 
     def make_topic(self, topic: str, partitions: int) -> None:
         admin = self._admin()

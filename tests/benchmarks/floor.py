@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         at += 2 + max(LENGTH.unpack_from(buffer, at)[0], 0)
         acks, _, topic_count = PRODUCE_HEADER.unpack_from(buffer, at)
         at += PRODUCE_HEADER.size
-        answer = [SIZE.pack(topic_count)]
+        answer: list[bytes | memoryview] = [SIZE.pack(topic_count)]
         for _ in range(topic_count):
             name_end = at + 2 + LENGTH.unpack_from(buffer, at)[0]
             topic = bytes(view[at + 2 : name_end])
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         topic_count = max(SIZE.unpack_from(buffer, at)[0], 0)
         at += 4
         host = b"127.0.0.1"
-        answer = [
+        answer: list[bytes | memoryview] = [
             # throttle time; one broker: id 0, host and port, no rack; no cluster id; controller 0
             struct.pack(f">iiih{len(host)}sih", 0, 1, 0, len(host), host, self._port, -1),
             struct.pack(">hii", -1, 0, topic_count),

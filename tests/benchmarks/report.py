@@ -166,7 +166,9 @@ def draw(results: Results, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(13, 1.5 + 0.6 * len(results.cases)), sharey=True, layout="tight")
+    figure, axes = pyplot.subplots(
+        1, 2, figsize=(13, 1.5 + 0.6 * len(results.cases)), sharey=True, layout="constrained"
+    )
     panels = (
         ("mib_per_s", "throughput, Kafka = 1 (more is better)"),
         ("cpu_s_per_gb", "broker CPU, Kafka = 1 (less is better)"),
@@ -188,6 +190,6 @@ def draw(results: Results, path: Path) -> None:
         [row + 0.4 - height / 2 for row in range(len(results.cases))], [case.title for case in results.cases]
     )
     axes[0].invert_yaxis()
-    axes[1].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(contestants))
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -1,4 +1,5 @@
-"""How it is measured: all contestants in turn, round by round, so that a slow minute of the machine hits them alike.
+"""How it is measured: round by round all cases, in each case all contestants in turn, so that a slow minute of the
+machine hits them alike and an end of the time costs rounds, not cases.
 
 Each run has a topic of its own. Before it, the disk is given time to write what is still dirty (`sync`); around it
 stand readings of the server's CPU clock; after it the log is read and must hold what was sent. Round 0 warms up, with
@@ -77,49 +78,64 @@ class Progress:
 class Course:
     """One benchmark over `contestants`, which run already. What it has shown stands in `samples` and `failures`.
 
-    `beside` gives a context in which each counted run takes place, for a profiler.
+    A round that would end after `budget_s` is not begun; the first always is. `beside` gives a context in which each
+    counted run takes place, for a profiler.
     """
 
     def __init__(
-        self, contestants: Sequence[Contestant], rounds: int, folder: Path, say: Say, beside: Beside = nullcontext
+        self,
+        contestants: Sequence[Contestant],
+        folder: Path,
+        say: Say,
+        *,
+        budget_s: float,
+        beside: Beside = nullcontext,
     ) -> None:
         self.samples: list[Sample] = []
         self.failures: list[Failure] = []
         self._contestants = contestants
-        self._rounds = rounds
         self._text_file = folder / "events.txt"
         self._say = say
+        self._deadline = time.monotonic() + budget_s
         self._beside = beside
 
-    def run(self, cases: Sequence[Case]) -> None:
-        """Run all cases. A run that fails is noted and does not end the others."""
-        progress = Progress(sum(self._expected_s(case) for case in cases), self._say)
-        for case in cases:
-            if case.text:
-                perf_tools.write_text_file(self._text_file, case.record_bytes)
-            entrants = self._entrants(case)
-            if case.kind == "consume":
-                entrants = [one for one in entrants if self._fill(one, case, progress)]
-            for number in range(self._rounds + 1):
+    def run(self, cases: Sequence[Case], rounds: int) -> None:
+        """Run all cases in up to `rounds` rounds. A run that fails is noted and does not end the others."""
+        progress = Progress(sum(self._expected_s(case, rounds) for case in cases), self._say)
+        entrants = {case.name: self._prepare(case, progress) for case in cases}
+        longest_s = 0.0
+        for number in range(rounds + 1):
+            began = time.monotonic()
+            if number > 1 and began + longest_s > self._deadline:
+                self._say(f"the time is up: {number - 1} of {rounds} rounds were counted")
+                break
+            for case in cases:
                 load = case if number else case.scaled(_WARM_UP_SHARE)
-                label = f"round {number} of {self._rounds}" if number else "warm-up"
-                for entrant in entrants:
-                    progress.next(f"{case.name}, {label}: {entrant.name}", load.expected_s)
+                label = f"round {number} of {rounds}" if number else "warm-up"
+                for entrant in entrants[case.name]:
+                    progress.next(f"{label}, {case.name}: {entrant.name}", load.expected_s)
                     self._run_once(entrant, load, number)
-            if case.kind == "consume":
-                for entrant in entrants:
-                    entrant.drop_topic(case.name)
+            longest_s = max(longest_s, time.monotonic() - began)
 
     def _entrants(self, case: Case) -> list[Contestant]:
         return [one for one in self._contestants if one.name != "floor" or case.measures_floor]
 
-    def _expected_s(self, case: Case) -> float:
-        runs = self._rounds * case.expected_s + case.scaled(_WARM_UP_SHARE).expected_s
+    def _expected_s(self, case: Case, rounds: int) -> float:
+        runs_s = rounds * case.expected_s + case.scaled(_WARM_UP_SHARE).expected_s
         fill_s = case.expected_s if case.kind == "consume" else 0.0
-        return len(self._entrants(case)) * (runs + fill_s)
+        return len(self._entrants(case)) * (runs_s + fill_s)
+
+    def _prepare(self, case: Case, progress: Progress) -> list[Contestant]:
+        """Make what the case needs, and return who can take part."""
+        if case.text:
+            perf_tools.write_text_file(self._text_file, case.record_bytes)
+        entrants = self._entrants(case)
+        if case.kind == "consume":
+            return [one for one in entrants if self._fill(one, case, progress)]
+        return entrants
 
     def _fill(self, entrant: Contestant, case: Case, progress: Progress) -> bool:
-        progress.next(f"{case.name}, filling: {entrant.name}", case.expected_s)
+        progress.next(f"filling, {case.name}: {entrant.name}", case.expected_s)
         try:
             entrant.make_topic(case.name, case.partitions)
             perf_tools.produce(case, entrant.bootstrap, case.name, self._text_file)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 from crc32c import crc32c
+
 from odradek.protocol import batch
 from odradek.protocol.compression import compress, decompress
 

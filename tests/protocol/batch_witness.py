@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.protocol.batch import Record
-
 from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
 
 _SOURCE = Path(__file__).parent.parent / "jvm" / "BatchWitness.java"

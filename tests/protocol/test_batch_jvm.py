@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+
 from odradek.protocol import batch, chain
 from odradek.protocol.batch import Codec, Record
 from odradek.protocol.errors import ErrorCode, KafkaError
-
 from tests.protocol.batch_mutations import mutants, sealed
 from tests.protocol.batch_witness import as_text, ask
 

@@ -1,0 +1,142 @@
+"""What a connection still has to send: bytes and ranges of files, in order, written straight to the socket.
+
+Small answers that wait together leave in one system call; a range of a file leaves through sendfile and never enters
+this process. What the socket does not take stays here. This is the plain half of `net.Connection`; an encrypted
+connection writes through its transport.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+from typing import Final, Protocol
+
+JOINED_BYTES: Final = 64 * 1024
+FILE_CHUNK_BYTES: Final = 128 * 1024
+MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+
+
+class FileRange(Protocol):
+    """A range of an open file that can stand in an answer in place of bytes."""
+
+    position: int
+
+    def __len__(self) -> int: ...
+
+    def fileno(self) -> int: ...
+
+
+Part = bytes | bytearray | memoryview | FileRange
+"""One piece of an answer."""
+
+BYTES: Final = (bytes, bytearray, memoryview)
+
+
+class Outbox:
+    """The queue of one connection."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: deque[Part] = deque()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that wait in memory; ranges of files take none and do not count."""
+        return sum(len(part) for part in self.parts if isinstance(part, BYTES))
+
+    def flush(self, sock: socket.socket) -> bool:
+        """Send what the socket takes; returns whether that was everything. Raises OSError when the peer is gone."""
+        parts = self.parts
+        while parts:
+            try:
+                if not (self._send_bytes(sock) if isinstance(parts[0], BYTES) else self._send_file(sock)):
+                    return False
+            except (BlockingIOError, InterruptedError):
+                return False
+        return True
+
+    def _send_bytes(self, sock: socket.socket) -> bool:
+        """Send the bytes at the head of the queue with one system call."""
+        parts = self.parts
+        data = parts[0]
+        more = 0
+        if len(parts) > 1:
+            data, more = self._gather()
+        sent = sock.send(data, more)  # type: ignore[arg-type]
+        if sent == len(data):
+            parts.popleft()
+            return True
+        parts[0] = memoryview(data)[sent:]  # type: ignore[arg-type]
+        return False
+
+    def _gather(self) -> tuple[Part, int]:
+        """Join small parts at the head into one; returns it, with MSG_MORE when a file follows.
+
+        The first bytes of a file then share a packet with the head of its answer.
+        """
+        parts = self.parts
+        small: list[bytes | bytearray | memoryview] = []
+        size = 0
+        while parts and size < JOINED_BYTES:
+            part = parts[0]
+            if not isinstance(part, BYTES) or (small and size + len(part) > JOINED_BYTES):
+                break
+            small.append(part)
+            size += len(part)
+            parts.popleft()
+        joined = small[0] if len(small) == 1 else b"".join(small)
+        follows_file = bool(parts) and not isinstance(parts[0], BYTES)
+        parts.appendleft(joined)
+        return joined, MSG_MORE if follows_file else 0
+
+    def _send_file(self, sock: socket.socket) -> bool:
+        part: FileRange = self.parts[0]  # type: ignore[assignment]
+        count = len(part)
+        sent = os.sendfile(sock.fileno(), part.fileno(), part.position, count) if count else 0
+        if count and not sent:
+            raise truncated()
+        self.advance(sent)
+        return sent == count
+
+    def advance(self, sent: int) -> None:
+        """The first `sent` bytes of the range at the head have left."""
+        part: FileRange = self.parts.popleft()  # type: ignore[assignment]
+        if sent < len(part):
+            self.parts.appendleft(_Rest(part, sent))
+
+    def next_chunk(self) -> bytes | bytearray | memoryview:
+        """Take bytes off the queue for a transport: the part at the head, or a chunk of its file. Raises OSError."""
+        part = self.parts[0]
+        if isinstance(part, BYTES):
+            self.parts.popleft()
+            return part
+        chunk = os.pread(part.fileno(), min(len(part), FILE_CHUNK_BYTES), part.position)
+        if not chunk and len(part):
+            raise truncated()
+        self.advance(len(chunk))
+        return chunk
+
+
+def truncated() -> OSError:
+    """The file ended before its range did: a truncation overtook the answer, whose size is promised already."""
+    return OSError(errno.EPIPE, "the log was truncated under a fetch")
+
+
+class _Rest:
+    """What is left of a range of a file."""
+
+    __slots__ = ("_length", "_part", "position")
+
+    def __init__(self, part: FileRange, sent: int) -> None:
+        self._part = part
+        self._length = len(part) - sent
+        self.position = part.position + sent
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fileno(self) -> int:
+        return self._part.fileno()
