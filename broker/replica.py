@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 ACKS_ALL = -1
+NO_ERROR = ErrorCode.NONE
 
 
 class LogWaiter(Protocol):
@@ -94,7 +95,7 @@ class Replica:
 
     # ---- writing
 
-    def produce(self, records: memoryview, acks: int, now_ms: int, api_version: int) -> Appended:
+    def produce(self, records: memoryview | None, acks: int, now_ms: int, api_version: int) -> Appended:
         """Append one batch of a client.
 
         Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
@@ -150,7 +151,7 @@ class Replica:
             return ErrorCode.KAFKA_STORAGE_ERROR if self.log.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if machine.local_end < end_offset:
             return None  # an fsync is on its way
-        return machine.acknowledged(end_offset) if acks == ACKS_ALL else ErrorCode.NONE
+        return NO_ERROR if acks >= 0 else machine.acknowledged(end_offset)
 
     # ---- flushing
 
@@ -262,13 +263,13 @@ class Replicas:
     __slots__ = ("_topics",)
 
     def __init__(self) -> None:
-        self._topics: dict[str, dict[int, Replica]] = {}
+        self._topics: dict[str | None, dict[int, Replica]] = {}
 
     def __iter__(self) -> Iterator[Replica]:
         for partitions in list(self._topics.values()):
             yield from list(partitions.values())
 
-    def get(self, topic: str, partition: int) -> Replica | None:
+    def get(self, topic: str | None, partition: int) -> Replica | None:
         """The replica, None where this broker has none."""
         partitions = self._topics.get(topic)
         return partitions.get(partition) if partitions is not None else None

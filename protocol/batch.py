@@ -188,8 +188,7 @@ def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
     end = position + LOG_OVERHEAD + length
     if length < HEADER_SIZE - LOG_OVERHEAD or end > len(buffer):
         return False
-    with memoryview(buffer)[position + ATTRIBUTES_POSITION : end] as covered:
-        return crc32c(covered) == header.crc
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end]) == header.crc
 
 
 def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
@@ -302,16 +301,13 @@ def build(
         base_timestamp = delete_horizon_ms
     max_timestamp = log_append_time_ms
     if max_timestamp is None:
-        max_timestamp = max((item.timestamp_ms for item in items), default=NO_TIMESTAMP)
-        max_timestamp = max(max_timestamp, NO_TIMESTAMP)
+        max_timestamp = max([NO_TIMESTAMP, *(item.timestamp_ms for item in items)])
     payload: Buffer = write_records(items, base_offset, base_timestamp)
     if items:
         payload = compress(codec, payload, level)
-    batch = bytearray(HEADER_SIZE + len(payload))
-    batch[HEADER_SIZE:] = payload
     header = Header(
         base_offset=base_offset,
-        batch_length=len(batch) - LOG_OVERHEAD,
+        batch_length=HEADER_SIZE + len(payload) - LOG_OVERHEAD,
         leader_epoch=leader_epoch,
         magic=MAGIC,
         crc=0,
@@ -324,7 +320,13 @@ def build(
         base_sequence=base_sequence,
         record_count=len(items),
     )
-    _HEADER.pack_into(batch, 0, *header)
+    return _sealed(header, payload)
+
+
+def _sealed(header: Header, payload: Buffer) -> bytearray:
+    """The batch, with its checksum in place of the header's."""
+    batch = bytearray(_HEADER.pack(*header))
+    batch += payload
     _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
     return batch
 

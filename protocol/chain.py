@@ -73,6 +73,8 @@ def read_varint(buffer: Buffer, position: int, end: int, bits: int, beyond: Faul
 
     Raises ChainError: `beyond` where the bytes up to `end` run out, VARINT where it has no end.
     """
+    if position < end and (byte := buffer[position]) < 0x80:  # one byte: nearly always
+        return (byte >> 1) ^ -(byte & 1), position + 1
     total = 0
     for shift in range(0, bits, 7):
         if position >= end:

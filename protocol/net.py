@@ -35,7 +35,7 @@ from typing import Final, cast
 
 from odradek.protocol.outbox import Outbox, Part
 
-SIZE: Final = struct.Struct(">i")
+read_size: Final = struct.Struct(">i").unpack_from
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 FIRST_FRAME_BUFFER_BYTES: Final = 256 * 1024
 ANSWERS_AT_ONCE: Final = 64
@@ -219,6 +219,8 @@ class Connection(asyncio.BufferedProtocol):
         "_have",
         "_listener",
         "_loop",
+        "_most",
+        "_on_frame",
         "_out",
         "_paused",
         "_queued",
@@ -235,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+        self._on_frame = listener.on_frame
+        self._most = listener.limits.frame_bytes
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
@@ -328,20 +332,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _cut(self, view: memoryview, end: int) -> None:
         """Hand on every whole frame in view[:end] and keep what is left."""
-        position = 0
+        position, most, on_frame = 0, self._most, self._on_frame
         while end - position >= 4 and not self.closed:
             if self._paused:
                 self._keep_backlog(view[position:end])
                 return
-            (size,) = SIZE.unpack_from(view, position)
-            if not 0 <= size <= self._listener.limits.frame_bytes:
+            (size,) = read_size(view, position)
+            if not 0 <= size <= most:
                 self._refuse_size(size)
                 return
             start = position + 4
             if start + size > end:
                 break
             position = start + size
-            self._listener.on_frame(self, view[start:position])
+            on_frame(self, view[start:position])
         if position < end and not self.closed:
             if self._paused:
                 self._keep_backlog(view[position:end])
@@ -351,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_frame(self, part: memoryview) -> None:
         """Keep the beginning of a frame in a buffer of its own."""
         have = len(part)
-        need = 4 + SIZE.unpack_from(part)[0] if have >= 4 else 4
+        need = 4 + read_size(part)[0] if have >= 4 else 4
         frame = bytearray(max(have, min(need, FIRST_FRAME_BUFFER_BYTES)))
         frame[:have] = part
         self._frame, self._have, self._frame_need = frame, have, need
@@ -363,8 +367,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._have < self._frame_need:
             return
         if self._frame_need == 4:
-            (size,) = SIZE.unpack_from(frame)
-            if not 0 <= size <= self._listener.limits.frame_bytes:
+            (size,) = read_size(frame)
+            if not 0 <= size <= self._most:
                 self._refuse_size(size)
                 return
             self._frame_need = 4 + size
@@ -372,7 +376,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         self._frame = None
         self._listener.hold(-len(frame))
-        self._listener.on_frame(self, memoryview(frame)[4 : self._frame_need])
+        self._on_frame(self, memoryview(frame)[4 : self._frame_need])
 
     def _grow(self, frame: bytearray) -> None:
         """Make room for more of a frame: double what has arrived, up to the frame's end."""
@@ -384,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
         self._check_memory()
 
     def _refuse_size(self, size: int) -> None:
-        limit = self._listener.limits.frame_bytes
+        limit = self._most
         self.refuse(
             "invalid frame", f"a request of {size} bytes is not within 0 and {limit} (socket.request.max.bytes)"
         )

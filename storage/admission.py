@@ -43,7 +43,9 @@ _CODECS: Final = {
 }
 
 
-def admit(batch: Buffer, config: LogConfig, origin: Origin, api_version: int, now_ms: int) -> tuple[memoryview, Header]:
+def admit(
+    batch: Buffer | None, config: LogConfig, origin: Origin, api_version: int, now_ms: int
+) -> tuple[memoryview, Header]:
     """The bytes to write and their header, once nothing speaks against the batch.
 
     `batch` is changed in place where the topic stamps times and it can be written to; else the result is a copy.
@@ -54,7 +56,7 @@ def admit(batch: Buffer, config: LogConfig, origin: Origin, api_version: int, no
         header = check_produce_shape(batch, api_version)
     else:
         header = _read_own(batch)
-    view = batch if type(batch) is memoryview else memoryview(batch)
+    view = batch if type(batch) is memoryview else memoryview(batch)  # type: ignore[arg-type]
     size = len(view)
     if size > config.max_message_bytes:
         raise _too_large(size, config)
@@ -64,9 +66,8 @@ def admit(batch: Buffer, config: LogConfig, origin: Origin, api_version: int, no
         )
     max_timestamp = header.max_timestamp
     if origin is Origin.CLIENT:
-        max_timestamp = check_records(
-            view, 0, header, require_keys=config.compacts, timestamps=_allowed_timestamps(config, now_ms)
-        )
+        timestamps = _ANY_TIMESTAMP if config.takes_any_timestamp else _allowed_timestamps(config, now_ms)
+        max_timestamp = check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
     if config.compression_type != "producer":
         view, header = _recompress(view, header, config)
     if config.stamps_append_time:
@@ -92,8 +93,10 @@ def _too_large(size: int, config: LogConfig) -> KafkaError:
     )
 
 
-def _read_own(batch: Buffer) -> Header:
+def _read_own(batch: Buffer | None) -> Header:
     """The header of a batch that a coordinator of this broker has made."""
+    if batch is None:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no batch at all")
     try:
         header = read_header(batch)
     except ProtocolError as error:
@@ -107,8 +110,6 @@ def _allowed_timestamps(config: LogConfig, now_ms: int) -> tuple[int, int, int] 
     """The argument for `check_records`; None where the broker's clock replaces whatever the records say."""
     if config.stamps_append_time:
         return None
-    if config.takes_any_timestamp:
-        return _ANY_TIMESTAMP
     after_max_ms = config.message_timestamp_after_max_ms
     if after_max_ms > MAX_INT64 - now_ms:
         after_max_ms = MAX_INT64 - now_ms

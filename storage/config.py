@@ -71,12 +71,13 @@ class LogConfig:
 
     def __post_init__(self) -> None:
         compacts = "compact" in self.cleanup_policy
+        stamps = self.message_timestamp_type == "LogAppendTime"
         unlimited = self.message_timestamp_before_max_ms == self.message_timestamp_after_max_ms == MAX_INT64
         for name, value in (
             ("compacts", compacts),
             ("deletes", "delete" in self.cleanup_policy),
-            ("stamps_append_time", self.message_timestamp_type == "LogAppendTime"),
-            ("takes_any_timestamp", unlimited),
+            ("stamps_append_time", stamps),
+            ("takes_any_timestamp", unlimited and not stamps),
             ("flushes", self.flush_messages < MAX_INT64 or self.flush_ms < MAX_INT64),
             ("max_segment_ms", min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms),
         ):

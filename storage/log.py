@@ -30,6 +30,7 @@ from odradek.storage.segment import DELETED_SUFFIX, Segment
 from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
 
 NO_TIMESTAMP: Final = -1
+_new: Final = tuple.__new__
 NO_LIMIT: Final = 2**63 - 1
 _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -137,7 +138,7 @@ class Log:
 
     def append(
         self,
-        batch: Buffer,
+        batch: Buffer | None,
         *,
         leader_epoch: int,
         now_ms: int,
@@ -187,7 +188,7 @@ class Log:
             self._apply(segment, header, first_offset, marker)
         self.producers.end_offset = last_offset + 1
         stamped_ms = max_timestamp if config.stamps_append_time else NO_TIMESTAMP
-        return Appended(first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False)
+        return _new(Appended, (first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False))
 
     def append_replicated(self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1) -> Appended | None:
         """Write what a leader sent as it is, but for a torn last batch. None where no batch is whole.

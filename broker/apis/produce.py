@@ -26,6 +26,8 @@ TOPIC_IDS_FROM = 13
 NO_ERROR = ErrorCode.NONE
 PartitionResponse = m.ProduceResponse.PartitionProduceResponse
 TopicResponse = m.ProduceResponse.TopicProduceResponse
+RecordError = m.ProduceResponse.BatchIndexAndErrorMessage
+Response = m.ProduceResponse
 
 
 class Produce:
@@ -51,26 +53,35 @@ class Produce:
             name = topic.name if version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
             partitions = []
             for data in topic.partition_data:
-                answer = PartitionResponse(index=data.index)
-                partitions.append(answer)
                 try:
-                    replica = self._replica(name, data.index, acks)
-                    end_offset = self._append(replica, data.records, acks, now_ms, version, answer)
-                    settled = replica.settled(end_offset, acks)
-                    if settled is None:
-                        waiting.append((answer, replica, end_offset))
-                    elif settled is not NO_ERROR:
-                        answer.error_code = settled
+                    replica = self._replicas.get(name, data.index)
+                    if replica is None or not -1 <= acks <= 1:
+                        raise _unwritable(name, data.index, acks)
+                    appended = replica.produce(data.records, acks, now_ms, version)
                 except KafkaError as error:
                     failed = True
-                    self._refuse(answer, error, name, data.index)
+                    partitions.append(self._refusal(error, name, data.index))
+                    continue
+                answer = PartitionResponse(
+                    index=data.index,
+                    base_offset=appended.first_offset,
+                    log_append_time_ms=appended.log_append_time_ms,
+                    log_start_offset=appended.start_offset,
+                )
+                partitions.append(answer)
+                end_offset = appended.last_offset + 1
+                settled = replica.settled(end_offset, acks)
+                if settled is None:
+                    waiting.append((answer, replica, end_offset))
+                elif settled is not NO_ERROR:
+                    answer.error_code = settled
             topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
         if acks == 0:
             call.no_reply = True
             if failed:
                 call.connection.refuse("acks=0", "a write with acks=0 was refused")
             return None
-        response = m.ProduceResponse(responses=topics)
+        response = Response(responses=topics)
         if waiting:
             ProduceWait(call, response, waiting, acks).start(
                 self._timers, self._clock.monotonic_ms() + max(0, request.timeout_ms)
@@ -78,44 +89,31 @@ class Produce:
             return None
         return response
 
-    def _replica(self, name: str | None, index: int, acks: int) -> Replica:
-        if acks not in (-1, 0, 1):
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
-        if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        replica = self._replicas.get(name, index)
-        if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not on this broker")
-        return replica
-
-    @staticmethod
-    def _append(
-        replica: Replica, records: memoryview | None, acks: int, now_ms: int, version: int, answer: PartitionResponse
-    ) -> int:
-        """Append, and fill in the answer. Returns the end offset whose durability the acknowledgement stands for."""
-        if records is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
-        appended = replica.produce(records, acks, now_ms, version)
-        answer.base_offset = appended.first_offset
-        answer.log_append_time_ms = appended.log_append_time_ms
-        answer.log_start_offset = appended.start_offset
-        return appended.last_offset + 1
-
-    def _refuse(self, answer: PartitionResponse, error: KafkaError, name: str | None, index: int) -> None:
-        answer.error_code = error.code
-        answer.base_offset = -1
-        answer.error_message = error.message or None
+    def _refusal(self, error: KafkaError, name: str | None, index: int) -> PartitionResponse:
+        answer = PartitionResponse(
+            index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
+        )
         if isinstance(error, InvalidRecords):
             answer.record_errors = [
-                m.ProduceResponse.BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+                RecordError(batch_index=batch_index, batch_index_error_message=message)
                 for batch_index, message in error.record_errors
             ]
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and name is not None:
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             replica = self._replicas.get(name, index)
             if replica is not None:
                 answer.current_leader = m.ProduceResponse.LeaderIdAndEpoch(
                     leader_id=replica.machine.leader_id, leader_epoch=replica.machine.leader_epoch
                 )
+        return answer
+
+
+def _unwritable(name: str | None, index: int, acks: int) -> KafkaError:
+    """Why there is nothing to write to."""
+    if not -1 <= acks <= 1:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
+    if name is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not on this broker")
 
 
 class ProduceWait:

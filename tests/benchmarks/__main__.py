@@ -4,7 +4,7 @@
     python -m tests.benchmarks --profile CASE
 
 The table goes to the terminal; results.json and results.png to build/bench/. The exit status is 0 if every run came
-through, whether or not goals were met. All traffic stays on loopback, and nothing outlives the command.
+through, whether or not goals were met. Ctrl-C ends it early with a report of what there is. All traffic stays on loopback, and nothing outlives the command.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
         course = Course(
             contestants, folder, say, budget_s=budget_s, beside=profiled if options.profile else nullcontext
         )
-        course.run(cases, options.rounds)
+        try:
+            course.run(cases, options.rounds)
+        except KeyboardInterrupt:
+            failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
     return report.Results(cases, course.samples, [*course.failures, *failures], start_s)
 
 
@@ -154,6 +157,6 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    # Ends what was started and removes its data, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # Asked to end, it ends what it started and reports what it has, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
