@@ -4,7 +4,8 @@
     python -m tests.benchmarks --profile CASE
 
 The table goes to the terminal; results.json and results.png to build/bench/. The exit status is 0 if every run came
-through, whether or not goals were met. Ctrl-C ends it early with a report of what there is. All traffic stays on loopback, and nothing outlives the command.
+through, whether or not goals were met. Ctrl-C ends it early with a report of what there is. All traffic stays on
+loopback, and nothing outlives the command.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Broker:
 
     def _admin(self) -> AdminClient:
         # A new one each time, kept until the answer is there: its threads must not run beside a measurement.
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})
 
 
 class Floor:
