@@ -64,7 +64,7 @@ from odradek.broker.registry.interface import Registry, ensure_path
 from odradek.broker.registry.journal import JournalInUseError
 from odradek.broker.replica import Replica, Replicas
 from odradek.broker.replica_host import ReplicaHost, log_config
-from odradek.broker.waiting import Clock, LoopTimers, SystemClock
+from odradek.broker.waiting import Clock, LoopTimers, SystemClock, Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.net import Connection, Limits, Listener
 from odradek.storage.directory import Directory, DirectoryRequest, open_all, read_identity
@@ -125,9 +125,9 @@ class Broker:
         cluster = await cluster_id(registry, _new_cluster_id(environment.random))
         directories = self._open_directories(cluster, await _topic_configs(registry))
         worker = ThreadWorker(loop, threads=max(2, len(directories)))
-        undo.callback(worker.close)
         host = ReplicaHost(config, directories, self._replicas, clock, worker, self._on_disk_failure)
         undo.callback(host.close)
+        undo.callback(worker.close)  # first: a flush under way ends before its log is closed
 
         view = ClusterView(cluster)
         settings = _group_settings(config)
@@ -140,43 +140,35 @@ class Broker:
                 groups.load(replica.partition)
 
         controller = Controller(config, registry, view, host, clock, environment.random, on_lead)
-        sessions = FetchSessions(
-            int(config["max.incremental.fetch.session.cache.slots"]), lambda: environment.random.randrange(1, 2**31)
-        )
         dispatcher = _dispatcher(
             [
-                Produce(self._replicas, view, clock, timers),
-                Fetch(self._replicas, view, sessions, clock, timers, lambda: int(config["fetch.max.bytes"])),
-                ListOffsets(self._replicas),
-                Metadata(view, controller, lambda: bool(config["auto.create.topics.enable"])),
-                OffsetForLeaderEpoch(self._replicas),
-                CreateTopics(controller),
-                DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"])),
-                InitProducerId(controller),
-                DescribeConfigs(config, view, controller),
-                DescribeCluster(view),
+                *self._log_handlers(view, timers),
+                *_topic_handlers(config, view, controller),
+                *_group_handlers(groups, view, clock),
                 FindCoordinator(Coordinators(settings, view, controller)),
-                JoinGroup(groups),
-                SyncGroup(groups),
-                Heartbeat(groups),
-                LeaveGroup(groups),
-                OffsetCommit(groups, view, clock),
-                OffsetFetch(groups, view),
-                OffsetDelete(groups, view),
-                DescribeGroups(groups),
-                ListGroups(groups),
-                DeleteGroups(groups),
             ]
         )
         endpoints = await self._bind(dispatcher.frame, undo)
         view.brokers[config.broker_id] = BrokerView(config.broker_id, endpoints, config["broker.rack"])
         await controller.start(self._registration(endpoints))
         undo.push_async_callback(controller.close)
-        undo.callback(lambda: self._close_listeners())
+        undo.callback(self._close_listeners)
         groups.start()
         self._keep_house(Periodic(clock, timers), host, undo)
         for listener in self._listeners:
             await listener.serve()
+
+    def _log_handlers(self, view: ClusterView, timers: Timers) -> list[Handler]:
+        config, environment, replicas = self._config, self._environment, self._replicas
+        sessions = FetchSessions(
+            int(config["max.incremental.fetch.session.cache.slots"]), lambda: environment.random.randrange(1, 2**31)
+        )
+        return [
+            Produce(replicas, view, environment.clock, timers),
+            Fetch(replicas, view, sessions, environment.clock, timers, lambda: int(config["fetch.max.bytes"])),
+            ListOffsets(replicas),
+            OffsetForLeaderEpoch(replicas),
+        ]
 
     async def _open_registry(self, undo: contextlib.AsyncExitStack) -> Registry:
         config, environment = self._config, self._environment
@@ -303,6 +295,32 @@ class Broker:
             listener.close()
 
 
+def _topic_handlers(config: BrokerConfig, view: ClusterView, controller: Controller) -> list[Handler]:
+    return [
+        Metadata(view, controller, lambda: bool(config["auto.create.topics.enable"])),
+        CreateTopics(controller),
+        DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"])),
+        InitProducerId(controller),
+        DescribeConfigs(config, view, controller),
+        DescribeCluster(view),
+    ]
+
+
+def _group_handlers(groups: GroupCoordinator, view: ClusterView, clock: Clock) -> list[Handler]:
+    return [
+        JoinGroup(groups),
+        SyncGroup(groups),
+        Heartbeat(groups),
+        LeaveGroup(groups),
+        OffsetCommit(groups, view, clock),
+        OffsetFetch(groups, view),
+        OffsetDelete(groups, view),
+        DescribeGroups(groups),
+        ListGroups(groups),
+        DeleteGroups(groups),
+    ]
+
+
 def _dispatcher(handlers: list[Handler]) -> Dispatcher:
     dispatcher: Dispatcher
     versions = ApiVersions(lambda: dispatcher.versions())
@@ -351,10 +369,10 @@ def run(config: BrokerConfig, *, on_ready: OnReady) -> int:
 
     _allow_many_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, on_ready))
+        return runner.run(_serve(config, on_ready, os.path.abspath(config.log_dirs[0])))
 
 
-async def _serve(config: BrokerConfig, on_ready: OnReady) -> int:
+async def _serve(config: BrokerConfig, on_ready: OnReady, data: str) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -365,7 +383,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    on_ready(broker.broker_id, broker.host, broker.port, os.path.abspath(config.log_dirs[0]))
+    on_ready(broker.broker_id, broker.host, broker.port, data)
     await stop.wait()
     log.info("stopping")
     await broker.stop()

@@ -91,6 +91,7 @@ MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
 # A batch of magic 0 or 1 is no shorter than this behind its length; Kafka calls what is shorter corrupt.
 _SHORTEST_MESSAGE: Final = 14
 _ZSTD_SINCE: Final = 7  # the first Produce version that may carry zstd (KIP-110)
+_TOUCHES_SCAN: Final = CODEC_MASK | LOG_APPEND_TIME
 _MAGIC_2_SINCE: Final = 3  # the first Produce version that carries exactly one batch of magic 2 (KIP-98)
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -443,6 +444,25 @@ def check_records(
     Returns the highest timestamp of the records (ms, -1 if none has one), which belongs into the header: give it to
     `stamp_max_timestamp` unless the header is stamped with the broker's clock. Raises InvalidRecords or KafkaError.
     """
+    flags, earliest, latest = 0, 0, 0
+    if timestamps is not None:
+        now_ms, before_max_ms, after_max_ms = timestamps
+        flags, earliest, latest = chain.CHECK_TIMESTAMPS, now_ms - before_max_ms, now_ms + after_max_ms
+    if require_keys:
+        flags |= chain.REQUIRE_KEYS
+    return judge_records(buffer, position, header, flags, earliest, latest, max_decompressed)
+
+
+def judge_records(
+    buffer: Buffer,
+    position: int,
+    header: Header,
+    flags: int,
+    earliest: int,
+    latest: int,
+    max_decompressed: int = MAX_DECOMPRESSED,
+) -> int:
+    """`check_records` with its rules as the flags and bounds of `chain.scan`, for who has them at hand."""
     (base_offset, length, _, magic, _, attributes, last_offset_delta,
      base_timestamp, max_timestamp, producer_id, _, base_sequence, count) = header  # fmt: skip
     end = position + LOG_OVERHEAD + length
@@ -456,20 +476,14 @@ def check_records(
     ):
         _refuse_header(buffer, position, header)
 
-    flags, earliest, latest = 0, 0, 0
-    if timestamps is not None:
-        now_ms, before_max_ms, after_max_ms = timestamps
-        flags, earliest, latest = chain.CHECK_TIMESTAMPS, now_ms - before_max_ms, now_ms + after_max_ms
-    if require_keys:
-        flags |= chain.REQUIRE_KEYS
-    if attributes & LOG_APPEND_TIME:
-        flags |= chain.ONE_TIMESTAMP
-        base_timestamp = max_timestamp
-
     payload, start = buffer, position + HEADER_SIZE
-    if attributes & CODEC_MASK:
-        payload = _decompressed(buffer, start, end, attributes & CODEC_MASK, max_decompressed)
-        start, end = 0, len(payload)
+    if attributes & _TOUCHES_SCAN:
+        if attributes & LOG_APPEND_TIME:
+            flags |= chain.ONE_TIMESTAMP
+            base_timestamp = max_timestamp
+        if attributes & CODEC_MASK:
+            payload = _decompressed(buffer, start, end, attributes & CODEC_MASK, max_decompressed)
+            start, end = 0, len(payload)
     fault, index, where, max_timestamp, _, violations = chain.scan(
         payload, start, end, count, base_timestamp, flags, earliest, latest
     )
@@ -479,7 +493,7 @@ def check_records(
             f"record {index} of {count}, at byte {where - start} of the records: {chain.FAULTS[fault]}",
         )
     if violations:
-        _refuse_records(violations, count, (earliest, latest) if timestamps else None)
+        _refuse_records(violations, count, (earliest, latest) if flags & chain.CHECK_TIMESTAMPS else None)
     return max_timestamp
 
 

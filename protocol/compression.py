@@ -225,7 +225,28 @@ def _write_lz4(data: Buffer, level: int | None) -> bytes:
     return written
 
 
+_SCRATCH_BYTES: Final = 1 << 20
+_scratch: list[bytearray] = []
+"""Buffers to decompress into; one for each thread that does so at a time. Fresh memory costs more than the work."""
+
+
 def _read_lz4(data: memoryview, limit: int) -> bytes:
+    """Most batches fit the scratch buffer. Whatever does not come out of it whole goes the careful way."""
+    from cramjam import DecompressionError, lz4
+
+    buffer = _scratch.pop() if _scratch else bytearray(_SCRATCH_BYTES)
+    try:
+        size = lz4.decompress_into(data, buffer)
+        if 0 < size <= limit:
+            return bytes(memoryview(buffer)[:size])
+    except DecompressionError:
+        pass
+    finally:
+        _scratch.append(buffer)
+    return _read_lz4_in_chunks(data, limit)
+
+
+def _read_lz4_in_chunks(data: memoryview, limit: int) -> bytes:
     from lz4 import frame
 
     context = frame.create_decompression_context()

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from odradek.protocol import chain
 from odradek.protocol.batch import (
     ATTRIBUTES_POSITION,
     HEADER_SIZE,
@@ -23,6 +24,7 @@ from odradek.protocol.batch import (
     check_produce_shape,
     check_records,
     crc_ok,
+    judge_records,
     read_header,
     records,
     stamp_log_append_time,
@@ -33,7 +35,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
 from odradek.storage.producers import Marker, read_marker
 
-_ANY_TIMESTAMP: Final = (0, MAX_INT64, MAX_INT64)
+_ANY_TIME: Final = chain.CHECK_TIMESTAMPS  # against bounds that no timestamp passes
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -66,8 +68,11 @@ def admit(
         )
     max_timestamp = header.max_timestamp
     if origin is Origin.CLIENT:
-        timestamps = _ANY_TIMESTAMP if config.takes_any_timestamp else _allowed_timestamps(config, now_ms)
-        max_timestamp = check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
+        if config.has_plain_records:
+            max_timestamp = judge_records(view, 0, header, _ANY_TIME, -MAX_INT64, MAX_INT64)
+        else:
+            timestamps = _allowed_timestamps(config, now_ms)
+            max_timestamp = check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
     if config.compression_type != "producer":
         view, header = _recompress(view, header, config)
     if config.stamps_append_time:

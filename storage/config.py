@@ -62,8 +62,8 @@ class LogConfig:
     """Whether old segments go by age and by size."""
     stamps_append_time: bool = field(init=False)
     """Whether records carry the broker's clock instead of the producer's (KIP-32)."""
-    takes_any_timestamp: bool = field(init=False)
-    """Whether a producer may give its records any time at all."""
+    has_plain_records: bool = field(init=False)
+    """Whether records need no key and may have any time at all, as by default."""
     flushes: bool = field(init=False)
     """Whether the topic asks for a flush at some point, instead of leaving it to the operating system."""
     max_segment_ms: int = field(init=False)
@@ -77,7 +77,7 @@ class LogConfig:
             ("compacts", compacts),
             ("deletes", "delete" in self.cleanup_policy),
             ("stamps_append_time", stamps),
-            ("takes_any_timestamp", unlimited and not stamps),
+            ("has_plain_records", unlimited and not stamps and not compacts),
             ("flushes", self.flush_messages < MAX_INT64 or self.flush_ms < MAX_INT64),
             ("max_segment_ms", min(self.segment_ms, self.max_compaction_lag_ms) if compacts else self.segment_ms),
         ):

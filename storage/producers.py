@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+
 from odradek.protocol.batch import (
     CONTROL,
     LOG_OVERHEAD,

@@ -26,6 +26,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "odradek.storage": (
         "odradek.storage",
         "odradek.protocol.batch",
+        "odradek.protocol.chain",
         "odradek.protocol.errors",
         "odradek.protocol.compression",
     ),

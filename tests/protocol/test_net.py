@@ -33,9 +33,7 @@ class Server:
         self.reports: list[tuple[str, str]] = []
         self.closed: list[Connection] = []
         self.changed = asyncio.Event()
-        self.listener = Listener(
-            "TEST", handler, limits=Limits(**limits), on_close=self._on_close, report=self._report
-        )
+        self.listener = Listener("TEST", handler, limits=Limits(**limits), on_close=self._on_close, report=self._report)
         self.port = 0
 
     def _on_close(self, connection: Connection) -> None:
