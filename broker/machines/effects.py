@@ -53,3 +53,41 @@ class CancelTimer(NamedTuple):
 
 
 Effect = Append | Reply | SetTimer | CancelTimer
+
+
+class Gathering:
+    """The effects of one event, as they come up, and the timers that stand set. A machine owns one."""
+
+    __slots__ = ("_effects", "armed")
+
+    def __init__(self) -> None:
+        self.armed: dict[TimerName, int] = {}
+        """The timers that are set, with their deadlines (monotonic ms)."""
+        self._effects: list[Effect] = []
+
+    def append(self, records: list[KeyValue], token: Any) -> None:
+        """Ask for an append."""
+        self._effects.append(Append(records, token))
+
+    def reply(self, token: Any, answer: Any) -> None:
+        """Ask for an answer."""
+        self._effects.append(Reply(token, answer))
+
+    def arm(self, name: TimerName, deadline_ms: int) -> None:
+        """Set a timer, in place of the one of that name."""
+        self.armed[name] = deadline_ms
+        self._effects.append(SetTimer(name, deadline_ms))
+
+    def disarm(self, name: TimerName) -> None:
+        """Cancel a timer, if it is set."""
+        if self.armed.pop(name, None) is not None:
+            self._effects.append(CancelTimer(name))
+
+    def fired(self, name: TimerName) -> None:
+        """The timer has fired and is set no more."""
+        self.armed.pop(name, None)
+
+    def drain(self) -> list[Effect]:
+        """What has come up since the last call."""
+        effects, self._effects = self._effects, []
+        return effects

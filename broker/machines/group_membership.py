@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from odradek.broker.machines.effects import Append, CancelTimer, Effect, Now, Reply, SetTimer, TimerName
+from odradek.broker.machines.effects import Effect, Gathering, Now, TimerName
 from odradek.broker.machines.group_records import group_record, member_value, restore_members, subscribed_topics
 from odradek.broker.machines.group_requests import (
     STORE_ERRORS,
@@ -79,13 +79,12 @@ class Membership:
         self._initial_delay: tuple[int, int] | None = None
         self._newcomer_during_delay = False
         self._storing_generation = -1
-        self._armed: dict[TimerName, int] = {}
-        self._effects: list[Effect] = []
+        self._effects = Gathering()
 
     @property
     def armed(self) -> dict[TimerName, int]:
         """The timers that are set, with their deadlines (monotonic ms)."""
-        return dict(self._armed)
+        return dict(self._effects.armed)
 
     # --- joining ---
 
@@ -93,23 +92,23 @@ class Membership:
         """A member wants into the next generation. Answered with a JoinResult; `unique` ends a new member id."""
         member_id = request.member_id
         if self.state is State.DEAD:
-            self._reply(token, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
+            self._effects.reply(token, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
         elif not self._has_room(member_id):
             self._drop(member_id)
-            self._reply(token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
+            self._effects.reply(token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         elif not self._speaks(request):
-            self._reply(token, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            self._effects.reply(token, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif member_id == UNKNOWN_MEMBER_ID:
             self._join_new(token, request, unique, now)
         elif member_id in self._pending:
             if request.terms.instance_id is not None:
-                self._reply(token, JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
+                self._effects.reply(token, JoinResult(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
             else:
                 self._add(token, member_id, request, now)
         else:
             self._join_known(token, request, now)
         self._try_complete_join(now)
-        return self._drain()
+        return self._effects.drain()
 
     def _has_room(self, member_id: str) -> bool:
         limit = self._settings.group_max_size
@@ -139,8 +138,8 @@ class Membership:
         member_id = f"{terms.client_id}-{unique}"
         if request.id_required:
             self._pending[member_id] = None
-            self._arm(("pending", member_id), now.monotonic_ms + terms.session_timeout_ms)
-            self._reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            self._effects.arm(("pending", member_id), now.monotonic_ms + terms.session_timeout_ms)
+            self._effects.reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(token, member_id, request, now)
 
@@ -148,9 +147,9 @@ class Membership:
         error = self._check_member(request.member_id, request.terms.instance_id)
         member = self.roster.get(request.member_id)
         if error or member is None:
-            self._reply(token, JoinResult(error or ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            self._effects.reply(token, JoinResult(error or ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         elif self.state is State.EMPTY:
-            self._reply(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            self._effects.reply(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         elif (
             self.state is State.PREPARING
             or member.terms.protocols != request.terms.protocols
@@ -161,12 +160,12 @@ class Membership:
             self._maybe_prepare(now)
         else:
             # Probably the first answer was lost; the generation is still the current one.
-            self._reply(token, self._generation_for(member))
+            self._effects.reply(token, self._generation_for(member))
 
     def _add(self, token: Any, member_id: str, request: JoinRequest, now: Now) -> None:
         if member_id in self._pending:
             del self._pending[member_id]
-            self._disarm(("pending", member_id))
+            self._effects.disarm(("pending", member_id))
         if self.state is State.PREPARING and self.generation == 0:
             self._newcomer_during_delay = True
         if not self.roster:
@@ -223,7 +222,7 @@ class Membership:
         self._touch(member, now, member.terms.session_timeout_ms)
 
     def _rename(self, member: Member, member_id: str, now: Now) -> None:
-        self._disarm(("member", member.member_id))
+        self._effects.disarm(("member", member.member_id))
         if member.member_id in self._unsynced:
             del self._unsynced[member.member_id]
             self._unsynced[member_id] = None
@@ -254,15 +253,15 @@ class Membership:
         if self.state is State.COMPLETING:
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._unsynced.clear()
-        self._disarm(SYNC)
+        self._effects.disarm(SYNC)
         timeout_ms = self.roster.rebalance_timeout_ms
         if self.state is State.EMPTY:
             delay_ms = self._settings.group_initial_rebalance_delay_ms
             self._initial_delay = (delay_ms, max(timeout_ms - delay_ms, 0))
-            self._arm(JOIN, now.monotonic_ms + delay_ms)
+            self._effects.arm(JOIN, now.monotonic_ms + delay_ms)
         else:
             self._initial_delay = None
-            self._arm(JOIN, now.monotonic_ms + timeout_ms)
+            self._effects.arm(JOIN, now.monotonic_ms + timeout_ms)
         self._become(State.PREPARING, now)
         self._try_complete_join(now)
 
@@ -284,18 +283,18 @@ class Membership:
                 self._newcomer_during_delay = False
                 next_ms = min(self._settings.group_initial_rebalance_delay_ms, left_ms)
                 self._initial_delay = (next_ms, max(left_ms - delay_ms, 0))
-                self._arm(JOIN, now.monotonic_ms + next_ms)
+                self._effects.arm(JOIN, now.monotonic_ms + next_ms)
                 return
         self._complete_join(now)
 
     def _complete_join(self, now: Now) -> None:
         self._initial_delay = None
-        self._disarm(JOIN)
+        self._effects.disarm(JOIN)
         for member in [each for each in self.roster if each.join_token is None and not each.is_static]:
             self._drop(member.member_id)
         if self.roster and not self.roster.elect():
             # Only static members are left and none is back: wait until one is, or their sessions end.
-            self._arm(JOIN, now.monotonic_ms + self.roster.rebalance_timeout_ms)
+            self._effects.arm(JOIN, now.monotonic_ms + self.roster.rebalance_timeout_ms)
             return
         self.generation += 1
         self._unsynced.clear()
@@ -313,7 +312,7 @@ class Membership:
             self._touch(member, now, member.terms.session_timeout_ms)
             member.is_new = False
             self._unsynced[member.member_id] = None
-        self._arm(SYNC, now.monotonic_ms + self.roster.rebalance_timeout_ms)
+        self._effects.arm(SYNC, now.monotonic_ms + self.roster.rebalance_timeout_ms)
 
     # --- the assignment ---
 
@@ -322,10 +321,10 @@ class Membership:
         error = self._check_sync(request)
         member = self.roster.get(request.member_id)
         if error or member is None:
-            self._reply(token, SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
+            self._effects.reply(token, SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
         elif self.state is State.STABLE:
             self._synced(member)
-            self._reply(token, self._assignment_of(member))
+            self._effects.reply(token, self._assignment_of(member))
             self._touch(member, now, member.terms.session_timeout_ms)
         else:
             self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -337,7 +336,7 @@ class Membership:
                 self._store(
                     {each.member_id: request.assignments.get(each.member_id, b"") for each in self.roster}, None
                 )
-        return self._drain()
+        return self._effects.drain()
 
     def _check_sync(self, request: SyncRequest) -> ErrorCode:
         if self.state is State.DEAD:
@@ -358,7 +357,7 @@ class Membership:
     def _synced(self, member: Member) -> None:
         self._unsynced.pop(member.member_id, None)
         if not self._unsynced:
-            self._disarm(SYNC)
+            self._effects.disarm(SYNC)
 
     def _sync_deadline(self, now: Now) -> None:
         if self.state in (State.COMPLETING, State.STABLE) and self._unsynced:
@@ -409,7 +408,7 @@ class Membership:
             return ErrorCode.UNKNOWN_MEMBER_ID, []
         self._touch(member, now, member.terms.session_timeout_ms)
         preparing = self.state is State.PREPARING
-        return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE, self._drain()
+        return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE, self._effects.drain()
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
         """A member goes, or an administrator removes a static one, by its instance id alone."""
@@ -427,7 +426,7 @@ class Membership:
             if error or member is None:
                 return error or ErrorCode.UNKNOWN_MEMBER_ID, []
             self._lose(member, now)
-        return ErrorCode.NONE, self._drain()
+        return ErrorCode.NONE, self._effects.drain()
 
     def _lose(self, member: Member, now: Now) -> None:
         self._drop(member.member_id)
@@ -441,7 +440,7 @@ class Membership:
         if member is None or member.counts_as_alive:
             return
         if member.deadline_ms > now.monotonic_ms:
-            self._arm(("member", member_id), member.deadline_ms)
+            self._effects.arm(("member", member_id), member.deadline_ms)
         else:
             self._lose(member, now)
 
@@ -477,7 +476,7 @@ class Membership:
         member = self.roster.get(member_id)
         if member is not None:
             self._touch(member, now, member.terms.session_timeout_ms)
-        return self._drain()
+        return self._effects.drain()
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member consumes this topic; True also where that cannot be known."""
@@ -497,7 +496,7 @@ class Membership:
             self._finish_return(token, error, now)
         else:
             self._finish_generation(token.value, error, now)
-        return self._drain()
+        return self._effects.drain()
 
     def replay(self, value: m.GroupMetadataValue) -> None:
         """Take over a generation that is in the log: at a load, and when an assignment has become durable."""
@@ -515,7 +514,7 @@ class Membership:
             self._prepare(now)
         for member in self.roster:
             self._touch(member, now, member.terms.session_timeout_ms)
-        return self._drain()
+        return self._effects.drain()
 
     def unload(self, now: Now) -> list[Effect]:
         """This broker no longer coordinates the group: send everyone who waits elsewhere."""
@@ -528,13 +527,13 @@ class Membership:
         """The group is gone: no timer stays."""
         self._become(State.DEAD, now)
         self._initial_delay = None
-        for name in list(self._armed):
-            self._disarm(name)
-        return self._drain()
+        for name in list(self._effects.armed):
+            self._effects.disarm(name)
+        return self._effects.drain()
 
     def timer(self, name: TimerName, now: Now) -> list[Effect]:
         """A timer that was set has fired."""
-        self._armed.pop(name, None)
+        self._effects.fired(name)
         match name:
             case ("join",):
                 self._join_deadline(now)
@@ -545,7 +544,7 @@ class Membership:
             case ("pending", member_id):
                 self._drop(member_id)
                 self._try_complete_join(now)
-        return self._drain()
+        return self._effects.drain()
 
     def generation_value(self, assignments: dict[str, bytes]) -> m.GroupMetadataValue:
         """The current generation as its record says it."""
@@ -562,7 +561,7 @@ class Membership:
 
     def _store(self, assignments: dict[str, bytes], undo: ReturnStored | None) -> None:
         value = self.generation_value(assignments)
-        self._effects.append(Append([group_record(self.group_id, value)], undo or GenerationStored(value)))
+        self._effects.append([group_record(self.group_id, value)], undo or GenerationStored(value))
 
     def _become(self, state: State, now: Now) -> None:
         self.state = state
@@ -573,44 +572,29 @@ class Membership:
         self._unsynced.pop(member_id, None)
         if member_id in self._pending:
             del self._pending[member_id]
-            self._disarm(("pending", member_id))
+            self._effects.disarm(("pending", member_id))
         member = self.roster.remove(member_id)
         if member is not None:
             self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID))
             self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-            self._disarm(("member", member_id))
+            self._effects.disarm(("member", member_id))
 
     def _touch(self, member: Member, now: Now, timeout_ms: int) -> None:
         member.deadline_ms = now.monotonic_ms + timeout_ms
         name = ("member", member.member_id)
-        armed = self._armed.get(name)
+        armed = self._effects.armed.get(name)
         if armed is None or armed > member.deadline_ms:
-            self._arm(name, member.deadline_ms)
-
-    def _arm(self, name: TimerName, deadline_ms: int) -> None:
-        self._armed[name] = deadline_ms
-        self._effects.append(SetTimer(name, deadline_ms))
-
-    def _disarm(self, name: TimerName) -> None:
-        if self._armed.pop(name, None) is not None:
-            self._effects.append(CancelTimer(name))
+            self._effects.arm(name, member.deadline_ms)
 
     def _answer_join(self, member: Member, result: JoinResult) -> None:
         if member.join_token is not None:
-            self._reply(member.join_token, result)
+            self._effects.reply(member.join_token, result)
             member.join_token = None
 
     def _answer_sync(self, member: Member, result: SyncResult) -> None:
         if member.sync_token is not None:
-            self._reply(member.sync_token, result)
+            self._effects.reply(member.sync_token, result)
             member.sync_token = None
-
-    def _reply(self, token: Any, answer: Any) -> None:
-        self._effects.append(Reply(token, answer))
-
-    def _drain(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
-        return effects
 
     def _consumed_topics(self) -> frozenset[str] | None:
         return subscribed_topics(self.roster, self.protocol_name) if self.protocol_type == CONSUMER else None
