@@ -156,13 +156,17 @@ class Replica:
     # ---- flushing
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flush in the background what `flush.ms` says is old enough; nobody waits for this one."""
-        if not self._flushing and self.machine.role is not Role.OFFLINE and self.log.flush_due(now_ms):
+        """Flush in the background what `flush.ms` says is old enough, and what rolled segments still hold."""
+        if self._flushing or self.machine.role is Role.OFFLINE:
+            return
+        if self.log.flush_due(now_ms):
             self._start_flush()
+        elif self.log.recovery_point < self.log.active_base_offset:
+            self._start_flush(rolled_only=True)
 
-    def _start_flush(self) -> None:
+    def _start_flush(self, *, rolled_only: bool = False) -> None:
         try:
-            flush = self.log.start_flush()
+            flush = self.log.start_flush(rolled_only=rolled_only)
         except KafkaError:
             self._check_disk()
             return
@@ -205,8 +209,10 @@ class Replica:
     @property
     def last_stable_offset(self) -> int:
         """Up to where a read_committed consumer reads: the high watermark, or the first open transaction before it."""
-        unstable = self.log.first_unstable_offset
-        high_watermark = self.machine.high_watermark
+        log, high_watermark = self.log, self.machine.high_watermark
+        if log.first_unstable_offset is not None:
+            log.on_high_watermark(high_watermark)
+        unstable = log.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def readable_end(self, isolation_level: int) -> int:

@@ -124,6 +124,11 @@ class Log:
         return self.start_offset > self._segments.first_offset
 
     @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that takes the writes; what lies below is written for good."""
+        return self._segments.active.base_offset
+
+    @property
     def segments(self) -> list[Segment]:
         """The segments, oldest first, as a list of its own."""
         return list(self._segments)

@@ -144,7 +144,7 @@ class Groups(RuleBasedStateMachine):
     def static_member_returns(self, may_skip: bool, protocols: Any) -> None:
         self.join(3, protocols, may_skip, True)
 
-    @precondition(lambda self: self.world.state() == "Stable")
+    @precondition(lambda self: self.world.state() in ("Stable", "CompletingRebalance"))
     @rule(index=st.integers(0, 3), partition=st.sampled_from(PARTITIONS), stale=st.sampled_from([0, 1]))
     def member_commits(self, index: int, partition: tuple[str, int], stale: int) -> None:
         self.commit(index, partition, stale)
