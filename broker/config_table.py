@@ -98,7 +98,7 @@ _ROWS: Final[tuple[Property, ...]] = (
       "Longest life of a SASL session before the client must authenticate anew; 0 sets no end."),
     P("connection.failed.authentication.delay.ms", INT, 100, Range(0), READ_ONLY, IGNORED,
       "Wait before closing a connection that failed to authenticate."),
-    P("queued.max.request.bytes", LONG, -1, ANY, READ_ONLY, IGNORED,
+    P("queued.max.request.bytes", LONG, -1, ANY, READ_ONLY, WORKS,
       "Bytes of requests waiting in memory above which no more are read; -1 sets no limit."),
     P("queued.max.requests", INT, 500, Range(1), READ_ONLY, IGNORED,
       "Requests waiting for a thread before reading stops; Odradek serves on one loop."),

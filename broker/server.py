@@ -66,7 +66,7 @@ from odradek.broker.replica import Replica, Replicas
 from odradek.broker.replica_host import ReplicaHost, log_config
 from odradek.broker.waiting import Clock, LoopTimers, SystemClock, Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.net import Connection, Limits, Listener
+from odradek.protocol.net import Census, Connection, Limits, Listener
 from odradek.storage.directory import Directory, DirectoryRequest, open_all, read_identity
 from odradek.storage.disk import Disk, OsDisk
 
@@ -231,12 +231,18 @@ class Broker:
             connections_per_address=int(config["max.connections.per.ip"]),
             connections_by_address=config.connections_per_address,
             idle_s=int(config["connections.max.idle.ms"]) / 1000,
+            **(
+                {"total_bytes": int(config["queued.max.request.bytes"])}
+                if config["queued.max.request.bytes"] > 0
+                else {}
+            ),
         )
+        census = Census()
         report = RateLimitedReport(self._environment.clock)
         told = []
         told_to = {each.listener: each for each in config.advertised_listeners}
         for endpoint in config.listeners:
-            listener = Listener(endpoint.listener, on_frame, limits=limits, report=report)
+            listener = Listener(endpoint.listener, on_frame, limits=limits, report=report, census=census)
             backlog = int(config["socket.listen.backlog.size"])
             port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog)
             undo.callback(listener.close)

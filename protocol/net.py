@@ -97,6 +97,18 @@ class Limits:
         self.total_bytes = total_bytes
 
 
+class Census:
+    """The connections and the held bytes that count together: those of all listeners of a broker."""
+
+    __slots__ = ("by_address", "count", "held_bytes", "waiting_for_memory")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.by_address: dict[str, int] = {}
+        self.held_bytes = 0
+        self.waiting_for_memory: deque[Connection] = deque()
+
+
 FrameHandler = Callable[["Connection", memoryview], None]
 """Takes a connection and one frame without its size; the view is valid only until it returns."""
 
@@ -113,8 +125,12 @@ class Listener:
         on_close: Callable[[Connection], None] | None = None,
         report: Callable[[str, str], None] | None = None,
         tls: ssl.SSLContext | None = None,
+        census: Census | None = None,
     ) -> None:
-        """`on_close` hears of each connection that ends. `report(kind, text)` hears what was refused and why."""
+        """`on_close` hears of each connection that ends. `report(kind, text)` hears what was refused and why.
+
+        Listeners that share a `census` share the limits on connections and memory.
+        """
         self.name = name
         self.limits = limits
         self.on_frame = on_frame
@@ -123,9 +139,7 @@ class Listener:
         self.tls = tls
         self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
-        self.held_bytes = 0
-        self.waiting_for_memory: deque[Connection] = deque()
-        self._by_address: dict[str, int] = {}
+        self.census = census or Census()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -170,14 +184,15 @@ class Listener:
 
     def admit(self, connection: Connection) -> str | None:
         """Count a new connection; the answer is None, or why it cannot stay."""
-        address, limits = connection.address, self.limits
+        address, limits, census = connection.address, self.limits, self.census
         allowed = limits.connections_by_address.get(address, limits.connections_per_address)
-        count = self._by_address.get(address, 0)
-        if len(self.connections) >= limits.connections:
-            return f"the listener {self.name} has its {limits.connections} connections (max.connections)"
+        count = census.by_address.get(address, 0)
+        if census.count >= limits.connections:
+            return f"the broker has its {limits.connections} connections (max.connections)"
         if count >= allowed:
             return f"{address} has its {allowed} connections (max.connections.per.ip)"
-        self._by_address[address] = count + 1
+        census.count += 1
+        census.by_address[address] = count + 1
         self.connections.add(connection)
         return None
 
@@ -186,19 +201,27 @@ class Listener:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        left = self._by_address.get(connection.address, 1) - 1
+        census = self.census
+        census.count -= 1
+        left = census.by_address.get(connection.address, 1) - 1
         if left > 0:
-            self._by_address[connection.address] = left
+            census.by_address[connection.address] = left
         else:
-            self._by_address.pop(connection.address, None)
+            census.by_address.pop(connection.address, None)
         if self.on_close is not None:
             self.on_close(connection)
 
     def hold(self, count: int) -> None:
         """Account for `count` bytes more (or fewer, when negative) that are kept in memory for connections."""
-        self.held_bytes += count
-        if count < 0 and self.waiting_for_memory and self.held_bytes < self.limits.total_bytes:
-            self.waiting_for_memory.popleft().resume()
+        census = self.census
+        census.held_bytes += count
+        while count < 0 and census.waiting_for_memory and census.held_bytes < self.limits.total_bytes:
+            census.waiting_for_memory.popleft().resume()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory for the connections of this census: incomplete requests and answers that wait."""
+        return self.census.held_bytes
 
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -398,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
     def _check_memory(self) -> None:
         listener = self._listener
         if listener.held_bytes > listener.limits.total_bytes and not self._paused:
-            listener.waiting_for_memory.append(self)
+            listener.census.waiting_for_memory.append(self)
             listener.report("memory", f"reading from {self.peer} waits: {listener.held_bytes} bytes are held in all")
             self._pause()
 
