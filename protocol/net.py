@@ -334,6 +334,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- receiving
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        # Nothing here may stop the reading: libuv is in the middle of it and would call a callback that is gone.
         frame = self._frame
         if frame is None:
             return self._listener.receive_view
@@ -350,6 +351,8 @@ class Connection(asyncio.BufferedProtocol):
             self._have += nbytes
             self._go_on_with_frame()
         self._corked = False
+        if self._frame is not None:
+            self._check_memory()
         if self._out.parts and not self._writing:
             self._flush()
 
@@ -383,7 +386,6 @@ class Connection(asyncio.BufferedProtocol):
         frame[:have] = part
         self._frame, self._have, self._frame_need = frame, have, need
         self._listener.hold(len(frame))
-        self._check_memory()
 
     def _go_on_with_frame(self) -> None:
         frame = cast("bytearray", self._frame)
@@ -408,7 +410,6 @@ class Connection(asyncio.BufferedProtocol):
         larger[: self._have] = memoryview(frame)[: self._have]
         self._frame = larger
         self._listener.hold(room - len(frame))
-        self._check_memory()
 
     def _refuse_size(self, size: int) -> None:
         limit = self._most

@@ -1,4 +1,4 @@
-"""What would Kafka do: one script of group requests goes to Apache Kafka 3.9.2 and to Odradek; the answers are compared.
+"""What would Kafka do: a script of group requests goes to Apache Kafka 3.9.2 and to Odradek; the answers must agree.
 
 The answers are compared field by field, in every version that Kafka 3.9 speaks. Member ids are random, so each is
 replaced by its number in the order of appearance; where Kafka's order is that of a hash table, both are sorted.
@@ -318,7 +318,7 @@ async def deleted_offsets(script: Script) -> None:
 async def _until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> None:
     """Ask until the answer is as wanted."""
     async with asyncio.timeout(PATIENCE_S):
-        while not holds(await ask()):
+        while not holds(await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
             await asyncio.sleep(0.02)
 
 

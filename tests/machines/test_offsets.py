@@ -1,0 +1,180 @@
+"""Committed offsets against a model that knows only the log: what is durable, and in which order it stands there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from odradek.broker.machines.group_records import offset_record, read_key, read_offset
+from odradek.broker.machines.offsets import Committed, Offsets, Partition, Stage
+from odradek.protocol.errors import ErrorCode
+
+PARTITIONS: list[Partition] = [("a", 0), ("a", 1), ("b", 0)]
+PRODUCERS = [None, 1, 2]
+
+
+def commit(offset: int, *, commit_ms: int = 0, expire_ms: int = -1) -> Committed:
+    return Committed(offset, -1, "", commit_ms, expire_ms)
+
+
+class Commits(RuleBasedStateMachine):
+    """Commits of consumers and of transactions, whose outcomes come back in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offsets = Offsets()
+        self.under_way: list[Stage] = []
+        self.value = 0
+        # The log in its order: (stage, outcome), the outcome None while it is not known.
+        self.log: list[tuple[Any, bool | None]] = []
+
+    @rule(partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1), producer=st.sampled_from(PRODUCERS))
+    def stage(self, partitions: set[Partition], producer: int | None) -> None:
+        self.value += 1
+        stage = self.offsets.stage([(each, commit(self.value)) for each in sorted(partitions)], producer)
+        self.under_way.append(stage)
+        self.log.append((stage, None))
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), durable=st.sampled_from([True, True, False]))
+    def finish(self, data: st.DataObject, durable: bool) -> None:
+        stage = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        self.offsets.finish(stage, durable)
+        self.log = [(each, durable if each is stage else outcome) for each, outcome in self.log]
+
+    @rule(producer=st.sampled_from([1, 2]), committed=st.booleans())
+    def end(self, producer: int, committed: bool) -> None:
+        # A marker is written after the records of its transaction are durable.
+        if any(stage.producer_id == producer for stage in self.under_way):
+            return
+        self.offsets.complete(producer, committed)
+        self.log.append((("marker", producer, committed), True))
+
+    def expected(self) -> dict[Partition, int]:
+        found: dict[Partition, tuple[int, int]] = {}
+        pending: dict[int, dict[Partition, tuple[int, int]]] = {1: {}, 2: {}}
+        for place, (item, durable) in enumerate(self.log):
+            if not isinstance(item, Stage):
+                _, producer, committed = item
+                for partition, (order, value) in pending[producer].items():
+                    if committed and found.get(partition, (-1, 0))[0] < order:
+                        found[partition] = (order, value)
+                pending[producer] = {}
+                continue
+            if not durable:
+                continue
+            target = found if item.producer_id is None else pending[item.producer_id]
+            for partition, committed_offset in item.entries:
+                if target.get(partition, (-1, 0))[0] < place:
+                    target[partition] = (place, committed_offset.offset)
+        return {partition: value for partition, (_, value) in found.items()}
+
+    @invariant()
+    def what_is_durable_last_is_seen(self) -> None:
+        assert {partition: committed.offset for partition, committed in self.offsets.items()} == self.expected()
+
+    @invariant()
+    def what_is_under_way_is_unstable(self) -> None:
+        for stage in self.under_way:
+            if stage.producer_id is None:
+                latest = [each for each, _ in self.log if isinstance(each, Stage) and each.producer_id is None]
+                for partition, _ in stage.entries:
+                    newest = [each for each in latest if partition in dict(each.entries)][-1]
+                    if newest in self.under_way:
+                        assert self.offsets.is_unstable(partition)
+
+    @invariant()
+    def nothing_is_left_when_nothing_is_there(self) -> None:
+        if not self.log:
+            assert not self.offsets.in_use
+
+
+TestCommits = Commits.TestCase
+
+
+def test_an_older_commit_that_comes_back_later_does_not_win() -> None:
+    offsets = Offsets()
+    first, second = offsets.stage([(("t", 0), commit(1))]), offsets.stage([(("t", 0), commit(2))])
+    offsets.finish(second, durable=True)
+    offsets.finish(first, durable=True)
+    assert offsets.get(("t", 0)) == commit(2)
+
+
+def test_a_transaction_is_seen_with_its_marker_and_loses_to_a_later_commit() -> None:
+    offsets = Offsets()
+    offsets.replay(("t", 0), commit(1), producer_id=7)
+    offsets.replay(("t", 1), commit(1), producer_id=7)
+    offsets.replay(("t", 1), commit(2))
+    assert offsets.get(("t", 0)) is None
+    fetched = offsets.fetch([("t", 0)], require_stable=True)
+    assert fetched[0].error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    offsets.complete(7, commit=True)
+    assert offsets.get(("t", 0)) == commit(1)
+    assert offsets.get(("t", 1)) == commit(2)
+
+
+def test_an_aborted_transaction_leaves_nothing() -> None:
+    offsets = Offsets()
+    offsets.replay(("t", 0), commit(1), producer_id=7)
+    assert offsets.in_use, "a group that a transaction is about to use is not removed"
+    offsets.complete(7, commit=False)
+    assert not offsets.in_use
+
+
+def test_a_refused_transactional_commit_leaves_nothing() -> None:
+    offsets = Offsets()
+    offsets.finish(offsets.stage([(("t", 0), commit(1))], 7), durable=False)
+    assert not offsets.in_use
+
+
+def test_what_is_under_way_does_not_expire() -> None:
+    offsets = Offsets()
+    offsets.replay(("t", 0), commit(1))
+    offsets.replay(("t", 1), commit(1))
+    offsets.replay(("t", 2), commit(1))
+    offsets.stage([(("t", 0), commit(2))])
+    offsets.stage([(("t", 1), commit(2))], 7)
+    assert offsets.expire(100, 10, None) == [("t", 2)]
+
+
+@given(
+    now=st.integers(0, 100),
+    committed=st.integers(0, 100),
+    base=st.none() | st.integers(0, 100),
+    retention=st.integers(0, 100),
+    own=st.none() | st.integers(0, 100),
+)
+def test_expiry_counts_from_the_base_the_commit_or_the_commits_own_time(
+    now: int, committed: int, base: int | None, retention: int, own: int | None
+) -> None:
+    offsets = Offsets()
+    offsets.replay(("t", 0), commit(1, commit_ms=committed, expire_ms=-1 if own is None else own))
+    expired = offsets.expire(now, retention, base)
+    begin = committed if base is None else base
+    assert bool(expired) == (now >= own if own is not None else now - begin >= retention)
+    assert bool(expired) == (len(offsets) == 0)
+
+
+@given(
+    group=st.text(max_size=20),
+    topic=st.text(max_size=20),
+    index=st.integers(0, 2**31 - 1),
+    committed=st.builds(
+        Committed,
+        st.integers(0, 2**63 - 1),
+        st.integers(-1, 2**31 - 1),
+        st.text(max_size=20),
+        st.integers(0, 2**62),
+        st.just(-1) | st.integers(0, 2**62),
+    ),
+)
+def test_a_commit_survives_its_record(group: str, topic: str, index: int, committed: Committed) -> None:
+    key, value = offset_record(group, (topic, index), committed)
+    assert value is not None
+    assert read_key(key) == (group, (topic, index))
+    if committed.expire_ms != -1:
+        committed = committed._replace(leader_epoch=-1)  # version 1 of the value has no place for it
+    assert read_offset(value) == committed
