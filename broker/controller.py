@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from odradek.broker.cluster_view import ClusterView, PartitionView, TopicView
 from odradek.broker.config import BrokerConfig
@@ -71,6 +71,18 @@ class TopicOutcome:
     configs: tuple[ConfigEntry, ...] = ()
 
 
+class PartitionEvents(Protocol):
+    """Who wants to know what becomes of partitions."""
+
+    def led(self, replica: Replica) -> None:
+        """This broker begins to lead a partition."""
+        ...
+
+    def deleted(self, topic: TopicView) -> None:
+        """A topic is gone."""
+        ...
+
+
 class Controller:
     """The shell around the registry."""
 
@@ -82,16 +94,16 @@ class Controller:
         host: ReplicaHost,
         clock: Clock,
         random: Random,
-        on_lead: Callable[[Replica], None],
+        events: PartitionEvents,
     ) -> None:
-        """`on_lead` hears of every partition that this broker begins to lead."""
+        """Nothing is read or written before `start`."""
         self._config = config
         self._registry = registry
         self._view = view
         self._host = host
         self._clock = clock
         self._random = random
-        self._on_lead = on_lead
+        self._events = events
         self._epoch = 0
         self._topic_configs: dict[str, dict[str, str]] = {}
         self._producer_ids: range = range(0)
@@ -205,7 +217,7 @@ class Controller:
             except KafkaError as error:
                 log.error("%s-%d cannot be led: %s", topic.name, partition.index, error.message)
                 continue
-            self._on_lead(replica)
+            self._events.led(replica)
         self._view.put_topics([topic])
 
     # ---- topics
@@ -305,9 +317,12 @@ class Controller:
         return ErrorCode.NONE
 
     async def _delete(self, name: str) -> None:
+        topic = self._view.topics.get(name)
         self._view.remove_topic(name)
         self._topic_configs.pop(name, None)
         self._host.remove_topic(name)
+        if topic is not None:
+            self._events.deleted(topic)
         await self._remove_tree(znodes.topic_path(name))
         await self._remove_tree(znodes.config_path(f"topics/{name}"))
         await self._remove_tree(znodes.delete_topic_path(name))

@@ -37,10 +37,13 @@ class OffsetsTopic:
         self._timers = timers
 
     def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
-        """Append one batch; `done` hears when it is durable on the in-sync replicas, or why it is not."""
+        """Append one batch; `done` hears when it is durable on the in-sync replicas, or why it is not.
+
+        The codes are those of a produce; what they mean to a member of a group, the machines know.
+        """
         replica = self._replicas.get(GROUP_OFFSETS, partition)
         if replica is None:
-            done(ErrorCode.NOT_COORDINATOR)
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         now_ms = self._clock.now_ms()
         batch = build(
@@ -50,11 +53,11 @@ class OffsetsTopic:
         try:
             end_offset = replica.write(batch, now_ms)
         except KafkaError as error:
-            done(_as_coordinator_error(error.code))
+            done(error.code)
             return
         settled = replica.settled(end_offset, ACKS_ALL)
         if settled is not None:
-            done(_as_coordinator_error(settled))
+            done(settled)
             return
         deadline_ms = self._clock.monotonic_ms() + self._settings.offsets_commit_timeout_ms
         CommitWait(replica, end_offset, done).start(self._timers, deadline_ms)
@@ -85,24 +88,6 @@ class OffsetsTopic:
                 return
 
 
-def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
-    """What a group's client is told when its coordinator cannot write (GroupMetadataManager.appendForGroup)."""
-    match code:
-        case (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            | ErrorCode.NOT_ENOUGH_REPLICAS
-            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            | ErrorCode.REQUEST_TIMED_OUT
-        ):
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
-            return ErrorCode.NOT_COORDINATOR
-        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        case _:
-            return code
-
-
 class CommitWait:
     """An append of the coordinator that waits for followers or an fsync."""
 
@@ -116,13 +101,13 @@ class CommitWait:
 
     def start(self, timers: Timers, deadline_ms: int) -> None:
         """Begin to wait, until the deadline at most."""
-        self._timer = timers.at(deadline_ms, lambda: self._finish(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._timer = timers.at(deadline_ms, lambda: self._finish(ErrorCode.REQUEST_TIMED_OUT))
         self._replica.watch(self)
 
     def wake(self, replica: Replica) -> None:
         settled = replica.settled(self._end_offset, ACKS_ALL)
         if settled is not None:
-            self._finish(_as_coordinator_error(settled))
+            self._finish(settled)
 
     def _finish(self, code: ErrorCode) -> None:
         self._replica.unwatch(self)

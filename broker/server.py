@@ -45,7 +45,7 @@ from odradek.broker.apis.offset_fetch import OffsetFetch
 from odradek.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from odradek.broker.apis.produce import Produce
 from odradek.broker.apis.sync_group import SyncGroup
-from odradek.broker.cluster_view import BrokerView, ClusterView
+from odradek.broker.cluster_view import BrokerView, ClusterView, TopicView
 from odradek.broker.cluster_view import Endpoint as ViewEndpoint
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigError
@@ -135,11 +135,8 @@ class Broker:
         groups = GroupCoordinator(settings, clock, timers, self._fresh_id, offsets)
         undo.callback(groups.close)
 
-        def on_lead(replica: Replica) -> None:
-            if replica.topic == GROUP_OFFSETS:
-                groups.load(replica.partition)
-
-        controller = Controller(config, registry, view, host, clock, environment.random, on_lead)
+        events = GroupEvents(groups)
+        controller = Controller(config, registry, view, host, clock, environment.random, events)
         dispatcher = _dispatcher(
             [
                 *self._log_handlers(view, timers),
@@ -151,6 +148,8 @@ class Broker:
         endpoints = await self._bind(dispatcher.frame, undo)
         view.brokers[config.broker_id] = BrokerView(config.broker_id, endpoints, config["broker.rack"])
         await controller.start(self._registration(endpoints))
+        if GROUP_OFFSETS in view.topics:  # as many partitions as it was made with, whatever the property says now
+            settings.offsets_topic_num_partitions = len(view.topics[GROUP_OFFSETS].partitions)
         undo.push_async_callback(controller.close)
         undo.callback(self._close_listeners)
         groups.start()
@@ -325,6 +324,22 @@ def _group_handlers(groups: GroupCoordinator, view: ClusterView, clock: Clock) -
         ListGroups(groups),
         DeleteGroups(groups),
     ]
+
+
+class GroupEvents:
+    """What the coordinator of groups has to know of partitions."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def led(self, replica: Replica) -> None:
+        if replica.topic == GROUP_OFFSETS:
+            self._groups.load(replica.partition)
+
+    def deleted(self, topic: TopicView) -> None:
+        """Offsets of partitions that are gone go with them."""
+        if topic.name != GROUP_OFFSETS:
+            self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
 
 
 def _dispatcher(handlers: list[Handler]) -> Dispatcher:

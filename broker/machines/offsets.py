@@ -3,8 +3,9 @@
 An offset is staged when its record is appended and becomes visible when that record is durable. Two commits of one
 partition may be under way at once, and offsets that belong to a transaction become visible only with its marker, so
 each commit carries its place in the order of the log, and a later place wins whatever comes back first (Kafka's
-CommitRecordMetadataAndOffset). A partition with a commit under way, plain or transactional, is unstable (KIP-447) and
-does not expire (KAFKA-13636).
+CommitRecordMetadataAndOffset). Kafka remembers only the newest of the commits under way, so that an older one is
+acknowledged and then not found when the newer one is refused; here each is remembered until its outcome is known. A
+partition with a commit under way, plain or transactional, is unstable (KIP-447) and does not expire (KAFKA-13636).
 
 Expiry follows KIP-211:
 
@@ -76,9 +77,10 @@ class Offsets:
     def __init__(self) -> None:
         self._order = 0
         self._committed: dict[Partition, tuple[int, Committed]] = {}
-        self._staged: dict[Partition, int] = {}
-        # producer id -> partition -> (order, commit, whether its record is durable)
-        self._by_producer: dict[int, dict[Partition, tuple[int, Committed, bool]]] = {}
+        # partition -> the places of the commits whose outcome is not known
+        self._staged: dict[Partition, list[int]] = {}
+        # producer id -> partition -> (place, durable commit), until the marker
+        self._by_producer: dict[int, dict[Partition, tuple[int, Committed]]] = {}
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -100,28 +102,24 @@ class Offsets:
     def stage(self, entries: list[tuple[Partition, Committed]], producer_id: int | None = None) -> Stage:
         """These commits are being appended; hand the stage to `finish` when the outcome is known."""
         self._order += 1
-        if producer_id is None:
-            for partition, _ in entries:
-                self._staged[partition] = self._order
-        else:
-            transaction = self._by_producer.setdefault(producer_id, {})
-            for partition, committed in entries:
-                transaction[partition] = (self._order, committed, False)
+        for partition, _ in entries:
+            self._staged.setdefault(partition, []).append(self._order)
         return Stage(self._order, entries, producer_id)
 
     def finish(self, stage: Stage, durable: bool) -> None:
         """The records of a stage are durable, or were refused."""
-        if stage.producer_id is not None:
-            self._finish_transactional(stage, durable)
-            return
         for partition, committed in stage.entries:
-            staged = self._staged.get(partition)
-            if staged is None:
+            places = self._staged.get(partition, [])
+            if stage.order not in places:
                 continue  # removed meanwhile, with its topic
-            if durable:
-                self._apply(partition, committed, stage.order)
-            if staged == stage.order:
+            places.remove(stage.order)
+            if not places:
                 del self._staged[partition]
+            if durable:
+                commits = self._committed
+                if stage.producer_id is not None:
+                    commits = self._by_producer.setdefault(stage.producer_id, {})
+                _put_newer(commits, partition, stage.order, committed)
 
     def replay(self, partition: Partition, committed: Committed | None, producer_id: int | None = None) -> None:
         """Apply one record of the log; None is a tombstone. The same code as for a commit that has become durable."""
@@ -130,13 +128,14 @@ class Offsets:
         elif producer_id is None:
             self._committed.pop(partition, None)
         else:
-            self._by_producer.get(producer_id, {}).pop(partition, None)
+            self._drop_pending(producer_id, partition)
 
     def complete(self, producer_id: int, commit: bool) -> None:
         """The marker that ends a producer's transaction is in the log."""
-        for partition, (order, committed, durable) in self._by_producer.pop(producer_id, {}).items():
-            if commit and durable:
-                self._apply(partition, committed, order)
+        pending = self._by_producer.pop(producer_id, {})
+        if commit:
+            for partition, (order, committed) in pending.items():
+                _put_newer(self._committed, partition, order, committed)
 
     def fetch(self, partitions: Iterable[Partition] | None, require_stable: bool) -> list[FetchedOffset]:
         """The commits of these partitions, None for all that have one."""
@@ -158,10 +157,10 @@ class Offsets:
         Returns those of which a record is or may come to be in the log, which need a tombstone.
         """
         removed = []
-        for partition in [*self._committed, *self._staged] if partitions is None else partitions:
+        for partition in dict.fromkeys([*self._committed, *self._staged]) if partitions is None else partitions:
             staged = self._staged.pop(partition, None)
-            for transaction in self._by_producer.values():
-                transaction.pop(partition, None)
+            for producer_id in list(self._by_producer):
+                self._drop_pending(producer_id, partition)
             if self._committed.pop(partition, None) is not None or staged is not None:
                 removed.append(partition)
         return removed
@@ -186,23 +185,17 @@ class Offsets:
         ]
         return self.remove(expired)
 
-    def _apply(self, partition: Partition, committed: Committed, order: int) -> None:
-        current = self._committed.get(partition)
-        if current is None or current[0] < order:
-            self._committed[partition] = (order, committed)
-
-    def _finish_transactional(self, stage: Stage, durable: bool) -> None:
-        assert stage.producer_id is not None
-        transaction = self._by_producer.get(stage.producer_id)
-        if transaction is None:
-            return
-        for partition, committed in stage.entries:
-            pending = transaction.get(partition)
-            if pending is None or pending[0] != stage.order:
-                continue
-            if durable:
-                transaction[partition] = (stage.order, committed, True)
-            else:
-                del transaction[partition]
+    def _drop_pending(self, producer_id: int, partition: Partition) -> None:
+        transaction = self._by_producer.get(producer_id, {})
+        transaction.pop(partition, None)
         if not transaction:
-            del self._by_producer[stage.producer_id]
+            self._by_producer.pop(producer_id, None)
+
+
+def _put_newer(
+    commits: dict[Partition, tuple[int, Committed]], partition: Partition, order: int, committed: Committed
+) -> None:
+    current = commits.get(partition)
+    # One request may name a partition twice, in one place of the log; then the last of them counts.
+    if current is None or current[0] <= order:
+        commits[partition] = (order, committed)

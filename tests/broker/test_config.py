@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_table import BROKER_PROPERTIES
 from odradek.broker.config_types import ConfigEntry, ConfigError, Password, Source, Synonym, Type, show_value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigError
 from odradek.broker.listeners import Endpoint

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from html import unescape
 
 import pytest
+
 from odradek.broker.config_table import BROKER_PROPERTIES, FALLBACKS
 from odradek.broker.config_types import Property, Type, Update, show_value
 from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
-
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java
 

@@ -1,4 +1,4 @@
-"""The coordinator's shell: what it reads at a load, whom it answers meanwhile, and what Kafka reads of what it wrote."""
+"""The coordinator's shell: what it reads at a load, whom it answers meanwhile, and what Kafka reads of its records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from odradek.broker import coordinator as shell
 from odradek.broker.coordinator import partition_for
 from odradek.broker.machines.effects import KeyValue
 from odradek.broker.machines.group_records import offset_record
+from odradek.broker.machines.group_requests import JoinRequest
 from odradek.broker.machines.offsets import Committed
-from odradek.protocol import messages as m
 from odradek.protocol.batch import Header, Record, build, control_batch, headers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.jvm.process import java_command, run_java
@@ -32,7 +32,7 @@ def transaction(producer_id: int, *records: KeyValue, base_offset: int = 0) -> b
 
 def marker(log: MemoryLog, producer_id: int, *, commit: bool) -> bytearray:
     return control_batch(
-        commit,
+        commit=commit,
         coordinator_epoch=0,
         producer_id=producer_id,
         producer_epoch=0,
@@ -161,13 +161,11 @@ def test_an_answer_that_cannot_be_given_does_not_hold_up_the_others() -> None:
     def fail(_: object) -> None:
         raise ValueError("cannot be encoded")
 
-    request = m.JoinGroupRequest  # only to show that any exception of a token is meant
-    assert request.API_KEY == 11
-    terms = world.groups.describe(GROUP)[1]
-    assert terms is not None
-    member = terms.roster.get(leader)
+    _, membership = world.groups.describe(GROUP)
+    assert membership is not None
+    member = membership.roster.get(leader)
     assert member is not None
-    world.groups.join(GROUP, shell.JoinRequest(leader, "consumer", member.terms), fail)
+    world.groups.join(GROUP, JoinRequest(leader, "consumer", member.terms), fail)
     assert world.join(follower).answer.generation == generation + 1
 
 
@@ -209,10 +207,8 @@ def test_groups_belong_where_java_puts_them(tmp_path: Path) -> None:
     source.write_text(HASHING)
     draw = random.Random(39)
     keys = ["", "g", "polygenelubricants", "\N{BUTTERFLY}\N{BUTTERFLY}"]
-    keys += [
-        "".join(chr(draw.choice([draw.randrange(1, 0xD7FF), draw.randrange(0x10000, 0x10FFFF)])) for _ in range(n))
-        for n in range(60)
-    ]
+    ranges = [(1, 0xD7FF), (0x10000, 0x10FFFF)]
+    keys += ["".join(chr(draw.randint(*draw.choice(ranges))) for _ in range(length)) for length in range(60)]
     lines = "".join(key.encode().hex() + "\n" for key in keys)
     result = run_java(java_command("3.9.2", str(source), [], []), stdin=lines, timeout_s=60)
     assert [partition_for(key, 50) for key in keys] == [int(line) for line in result.stdout.split()]
@@ -231,11 +227,11 @@ def test_kafka_reads_what_the_coordinator_wrote(tmp_path: Path) -> None:
     segment = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
     segment.parent.mkdir()
     segment.write_bytes(b"".join(world.log.batches[0]))
-    assert sum(header.record_count for _, header in headers(segment.read_bytes())) == 9
+    assert sum(header.record_count for _, header in headers(segment.read_bytes())) == 8
     arguments = ["--offsets-decoder", "--deep-iteration", "--files", str(segment)]
     lines = [line for line in run_tool("3.9.2", "kafka-dump-log", arguments).stdout.splitlines() if "key:" in line]
     told = [re.sub(r"^.*?key: ", "", line) for line in lines]
-    assert len(told) == 9, told
+    assert len(told) == 8, told
     assert '"group":"g"' in told[0]
     assert f'"generation":{generation}' in told[0]
     assert f'"leader":"{leader}"' in told[0]

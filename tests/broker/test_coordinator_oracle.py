@@ -66,7 +66,7 @@ class Script:
         return answer
 
     def _sort(self, part: Any) -> None:
-        for name in ("members", "topics", "groups", "partitions"):
+        for name in ("members", "topics", "groups", "partitions", "results"):
             items = getattr(part, name, None) or []
             for item in items:
                 self._sort(item)

@@ -147,6 +147,7 @@ def consumers(broker: Broker, topic: str, group: str) -> Iterator[Group]:
     running.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", TRIOS)
 def test_members_join_leave_and_die(consumers: Group, kinds: tuple[str, str, str]) -> None:
     first, second, third = kinds

@@ -79,12 +79,7 @@ class Commits(RuleBasedStateMachine):
     @invariant()
     def what_is_under_way_is_unstable(self) -> None:
         for stage in self.under_way:
-            if stage.producer_id is None:
-                latest = [each for each, _ in self.log if isinstance(each, Stage) and each.producer_id is None]
-                for partition, _ in stage.entries:
-                    newest = [each for each in latest if partition in dict(each.entries)][-1]
-                    if newest in self.under_way:
-                        assert self.offsets.is_unstable(partition)
+            assert all(self.offsets.is_unstable(partition) for partition, _ in stage.entries)
 
     @invariant()
     def nothing_is_left_when_nothing_is_there(self) -> None:
@@ -100,6 +95,26 @@ def test_an_older_commit_that_comes_back_later_does_not_win() -> None:
     first, second = offsets.stage([(("t", 0), commit(1))]), offsets.stage([(("t", 0), commit(2))])
     offsets.finish(second, durable=True)
     offsets.finish(first, durable=True)
+    assert offsets.get(("t", 0)) == commit(2)
+
+
+def test_an_older_commit_counts_when_the_newer_one_is_refused_first() -> None:
+    offsets = Offsets()
+    first, second = offsets.stage([(("t", 0), commit(1))]), offsets.stage([(("t", 0), commit(2))])
+    offsets.finish(second, durable=False)
+    offsets.finish(first, durable=True)
+    assert offsets.get(("t", 0)) == commit(1)
+    assert not offsets.is_unstable(("t", 0))
+
+
+def test_a_commit_under_way_does_not_come_back_after_its_partition_was_removed() -> None:
+    offsets = Offsets()
+    stage = offsets.stage([(("t", 0), commit(1))])
+    assert offsets.remove([("t", 0), ("t", 1)]) == [("t", 0)]
+    later = offsets.stage([(("t", 0), commit(2))])
+    offsets.finish(stage, durable=True)
+    assert offsets.get(("t", 0)) is None
+    offsets.finish(later, durable=True)
     assert offsets.get(("t", 0)) == commit(2)
 
 
