@@ -108,6 +108,11 @@ class Broker:
         """The broker's number; -1 until `start` has found one where none was configured."""
         return self._config.broker_id
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory for connections: incomplete requests, and answers that wait."""
+        return self._listeners[0].held_bytes if self._listeners else 0
+
     # ---- start
 
     async def start(self) -> None:
