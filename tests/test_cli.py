@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import odradek.broker
 import pytest
 from click.testing import CliRunner, Result
-from odradek.broker.config import BrokerConfig
-from odradek.protocol.errors import ErrorCode, KafkaError
 
 import odradek
+import odradek.broker
+from odradek.broker.config import BrokerConfig
 from odradek.cli import main
 from odradek.log_lines import JsonLines, TextLines
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 Run = Callable[..., int]
 

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from odradek.protocol.grammar import NO_VERSIONS, Versions
-
 from tests.jvm.jars import classpath
 
 RELEASES = ("3.9.2", "4.3.0")

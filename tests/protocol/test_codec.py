@@ -8,9 +8,9 @@ import traceback
 from typing import Any
 
 import pytest
+
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
-
 from tests.protocol.samples import every_version, sample
 
 T, P = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData

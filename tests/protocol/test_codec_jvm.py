@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from odradek.protocol import messages
 from odradek.protocol.classes import BaseMessage
-
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java
 from tests.protocol.kafka_definitions import RELEASES, Json, definitions, versions

@@ -22,9 +22,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import LoadableEntityType, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+
 from odradek.protocol import messages
 from odradek.protocol.grammar import Field, Message, Struct
-
 from tests.protocol.samples import Special, Value, definitions, sample
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

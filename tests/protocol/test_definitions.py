@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 import pytest
+
 from odradek.protocol import messages
 from odradek.protocol.compile import Shape, literal
 from odradek.protocol.grammar import Field, Message, Versions, parse
-
 from tests.protocol.kafka_definitions import RELEASES, FieldFacts, definitions, fields_at, versions
 
 OURS: dict[str, Message] = {

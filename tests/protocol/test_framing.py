@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.framing import (
@@ -19,7 +20,6 @@ from odradek.protocol.framing import (
     response_header,
     response_header_version,
 )
-
 from tests.protocol.samples import sample
 
 UNKNOWN_API = 9999

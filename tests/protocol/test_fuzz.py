@@ -12,9 +12,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from odradek.protocol import messages
 from odradek.protocol.errors import ProtocolError
-
 from tests.protocol.samples import every_version, sample
 
 SPOILED_COPIES = 100

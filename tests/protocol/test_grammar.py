@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from odradek.protocol.grammar import DefinitionError, Versions, parse, snake_case
 
 TEXT = """

@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 import pytest
+
 from odradek.protocol import messages as m
 from odradek.protocol.stubs import STUB, stub
-
 from tests.protocol.samples import definitions
 
 WHAT_IS_TOUCHED = """

@@ -334,7 +334,7 @@ async def test_memory_for_all_is_bounded_and_given_back() -> None:
         assert server.listener.held_bytes < 2_000_000 + 6 * 600_000
         for _, writer in writers[3:]:
             writer.close()
-        for reader, writer in writers[:3]:
+        for _, writer in writers[:3]:
             writer.write(framed(data)[800_000:])
         for reader, _ in writers[:3]:
             assert await read_frame(reader) == data

@@ -9,12 +9,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import decode_offsets
 from odradek.storage.config import LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest, emptiest, open_all, read_identity
 from odradek.storage.disk import OsDisk
-
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 
 import pytest
+
 from odradek.protocol.batch import headers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
-
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch, open_log
 from tests.storage.disks import MemoryDisk
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.index import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex

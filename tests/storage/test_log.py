@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from odradek.protocol.batch import InvalidRecords, Record, build, crc_ok, headers, read_header, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
 from odradek.storage.segment import FileRange
-
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
 
 

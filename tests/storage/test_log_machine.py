@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from odradek.protocol.batch import Header, headers, records
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
 from odradek.storage.producers import encode_snapshot
-
 from tests.storage.batches import NOW_MS, all_bytes, batch, open_log
 from tests.storage.disks import MemoryDisk
 

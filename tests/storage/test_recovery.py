@@ -8,12 +8,12 @@ import zlib
 from pathlib import Path
 
 import pytest
+
 from odradek.protocol.batch import control_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
-
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)

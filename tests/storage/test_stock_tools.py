@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from odradek.protocol.batch import control_batch, headers
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import KafkaError
@@ -18,7 +19,6 @@ from odradek.storage.directory import Directory, DirectoryRequest, read_identity
 from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
 from odradek.storage.producers import decode_snapshot, encode_snapshot
-
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
