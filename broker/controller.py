@@ -22,7 +22,15 @@ from typing import Any, Final, Protocol
 from odradek.broker.cluster_view import ClusterView, PartitionView, TopicView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigEntry, ConfigError
-from odradek.broker.machines.topics import Assignment, check_assignment, collision, is_internal, name_problem, place
+from odradek.broker.machines.topics import (
+    CLUSTER_METADATA,
+    Assignment,
+    check_assignment,
+    collision,
+    is_internal,
+    name_problem,
+    place,
+)
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
     Create,
@@ -251,6 +259,8 @@ class Controller:
         return outcome
 
     def _check_name(self, name: str) -> None:
+        if name == CLUSTER_METADATA:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the name {name!r} is kept for the cluster itself")
         problem = name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -307,8 +317,7 @@ class Controller:
     async def delete_topic(self, name: str) -> ErrorCode:
         """Remove a topic with everything of it. Raises RegistryError."""
         if name not in self._view.topics:
-            invalid = name_problem(name) is not None
-            return ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
             await self._registry.create(znodes.delete_topic_path(name), None)
         except NodeExistsError:

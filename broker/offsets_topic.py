@@ -146,26 +146,28 @@ class Coordinators:
             self._controller.submit(self._create())
 
     async def _create(self) -> None:
-        settings = self._settings
         try:
-            await self._controller.create_topics(
-                [
-                    NewTopic(
-                        GROUP_OFFSETS,
-                        partitions=settings.offsets_topic_num_partitions,
-                        # Kafka waits until there are as many brokers as the property says; one broker alone could
-                        # then never serve a group with the default of 3.
-                        replication_factor=min(settings.offsets_topic_replication_factor, len(self._view.brokers)),
-                        configs={
-                            "cleanup.policy": "compact",
-                            "segment.bytes": str(settings.offsets_topic_segment_bytes),
-                            "compression.type": "producer",
-                        },
-                    )
-                ]
-            )
+            await self._controller.create_topics([new_topic(GROUP_OFFSETS, self._settings, len(self._view.brokers))])
         finally:
             self._creating = False
+
+
+def new_topic(name: str, settings: GroupSettings, brokers: int) -> NewTopic:
+    """How to make a topic of which only the name is known (AutoTopicCreationManager): this one has its own ways."""
+    if name != GROUP_OFFSETS:
+        return NewTopic(name)
+    return NewTopic(
+        name,
+        partitions=settings.offsets_topic_num_partitions,
+        # Kafka waits until there are as many brokers as the property says; one broker alone could then never serve a
+        # group with the default of 3.
+        replication_factor=min(settings.offsets_topic_replication_factor, brokers),
+        configs={
+            "cleanup.policy": "compact",
+            "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            "compression.type": "producer",
+        },
+    )
 
 
 def _unavailable(message: str | None) -> tuple[ErrorCode, int, str, int, str | None]:

@@ -89,8 +89,8 @@ class ReplicaHost:
     def remove_topic(self, name: str) -> None:
         """The topic is deleted: its replicas answer no more and its logs go."""
         for replica in self._replicas.of_topic(name):
+            self._replicas.remove(replica)  # first: who waits for it then learns that it is unknown
             replica.retire()
-            self._replicas.remove(replica)
         for directory in self._directories:
             for log_name in [each for each in directory.logs if each[0] == name]:
                 try:

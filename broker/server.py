@@ -57,7 +57,7 @@ from odradek.broker.machines.fetch_session import FetchSessions
 from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.topics import GROUP_OFFSETS
 from odradek.broker.observe import RateLimitedReport
-from odradek.broker.offsets_topic import Coordinators, OffsetsTopic
+from odradek.broker.offsets_topic import Coordinators, OffsetsTopic, new_topic
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Registry, ensure_path
@@ -145,7 +145,7 @@ class Broker:
         dispatcher = _dispatcher(
             [
                 *self._log_handlers(view, timers),
-                *_topic_handlers(config, view, controller),
+                *_topic_handlers(config, view, controller, settings),
                 *_group_handlers(groups, view, clock),
                 FindCoordinator(Coordinators(settings, view, controller)),
             ]
@@ -305,9 +305,16 @@ class Broker:
             listener.close()
 
 
-def _topic_handlers(config: BrokerConfig, view: ClusterView, controller: Controller) -> list[Handler]:
+def _topic_handlers(
+    config: BrokerConfig, view: ClusterView, controller: Controller, settings: GroupSettings
+) -> list[Handler]:
     return [
-        Metadata(view, controller, lambda: bool(config["auto.create.topics.enable"])),
+        Metadata(
+            view,
+            controller,
+            lambda: bool(config["auto.create.topics.enable"]),
+            lambda name: new_topic(name, settings, len(view.brokers)),
+        ),
         CreateTopics(controller),
         DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"])),
         InitProducerId(controller),

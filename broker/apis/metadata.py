@@ -2,12 +2,12 @@
 
 Topics are named, or from version 10 on given by id; null (an empty list in version 0) asks for all. A topic that is
 not there is created when the request and `auto.create.topics.enable` allow it: the answer then waits the moment that
-takes, where Kafka answers with an error that makes clients ask again.
+takes, where Kafka answers with an error that makes clients ask again. Where it cannot be created, the answer says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
@@ -30,10 +30,18 @@ class Metadata:
     KEY = 3
     VERSIONS = (0, 13)
 
-    def __init__(self, view: ClusterView, controller: Controller, auto_create: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        controller: Controller,
+        auto_create: Callable[[], bool],
+        new_topic: Callable[[str], NewTopic],
+    ) -> None:
+        """`new_topic` says how a topic is to be made of which only the name is known."""
         self._view = view
         self._controller = controller
         self._auto_create = auto_create
+        self._new_topic = new_topic
 
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
@@ -43,7 +51,7 @@ class Metadata:
         if missing:
             self._controller.submit(self._create_then_answer(call, request, missing))
             return None
-        return self._answer(call, request)
+        return self._answer(call, request, {})
 
     def _to_create(self, call: Call, request: m.MetadataRequest) -> list[str]:
         if not self._auto_create() or (call.version >= 4 and not request.allow_auto_topic_creation):
@@ -56,10 +64,10 @@ class Metadata:
         ]
 
     async def _create_then_answer(self, call: Call, request: m.MetadataRequest, names: list[str]) -> None:
-        await self._controller.create_topics([NewTopic(name) for name in dict.fromkeys(names)])
-        call.reply(self._answer(call, request))
+        outcomes = await self._controller.create_topics([self._new_topic(name) for name in dict.fromkeys(names)])
+        call.reply(self._answer(call, request, {outcome.name: outcome.error for outcome in outcomes}))
 
-    def _answer(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
+    def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
         answers = []
         for wanted in request.topics or ():
             name = wanted.name
@@ -76,6 +84,7 @@ class Metadata:
                 continue
             invalid = name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = outcomes.get(name) or code
             answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
         return self._response(call, answers)
 

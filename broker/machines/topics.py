@@ -14,6 +14,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
+CLUSTER_METADATA = "__cluster_metadata"
+"""Nobody's topic: KRaft keeps its log under this name, and the embedded registry its own."""
 MAX_NAME_LENGTH = 249
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

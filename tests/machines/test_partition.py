@@ -1,0 +1,138 @@
+"""The partition machine: transcripts of what happens, and rules that hold whatever happens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from odradek.broker.machines.partition import PartitionMachine, Role
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+ALONE = frozenset({0})
+THREE = frozenset({0, 1, 2})
+
+
+def leader(isr: frozenset[int] = THREE, *, local_end: int = 10, min_isr: int = 1) -> PartitionMachine:
+    machine = PartitionMachine(0, high_watermark=0, local_end=local_end, min_isr=min_isr)
+    machine.become_leader(3, replicas=(0, 1, 2), isr=isr)
+    return machine
+
+
+def test_a_leader_without_followers_commits_what_it_has() -> None:
+    machine = leader(ALONE)
+    assert machine.high_watermark == 10
+    assert machine.appended(15)
+    assert (machine.high_watermark, machine.acknowledged(15)) == (15, ErrorCode.NONE)
+    assert machine.acknowledged(16) is None
+
+
+def test_a_write_is_acknowledged_when_the_last_of_the_in_sync_replicas_has_it() -> None:
+    machine = leader()
+    assert machine.high_watermark == 0  # where the followers stand is not known yet
+    assert not machine.follower_fetched(1, 10)
+    assert machine.follower_fetched(2, 8)
+    assert (machine.high_watermark, machine.acknowledged(10)) == (8, None)
+    assert machine.follower_fetched(2, 10)
+    assert machine.acknowledged(10) is ErrorCode.NONE
+    assert not machine.follower_fetched(7, 99), "a stranger counts for nothing"
+
+
+def test_too_few_in_sync_replicas() -> None:
+    machine = leader(ALONE, min_isr=2)
+    machine.check_may_append(1)
+    with pytest.raises(KafkaError) as refused:
+        machine.check_may_append(-1)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert machine.acknowledged(5) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_who_does_not_lead_takes_no_writes() -> None:
+    machine = leader()
+    machine.become_follower(4, 1, replicas=(0, 1, 2), isr=THREE)
+    with pytest.raises(KafkaError) as refused:
+        machine.check_may_append(1)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert machine.acknowledged(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    machine.go_offline()
+    with pytest.raises(KafkaError) as refused:
+        machine.check_may_append(1)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_epochs_fence() -> None:
+    machine = leader()
+    machine.check_leader(-1)
+    machine.check_leader(3)
+    for epoch, code in ((2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        with pytest.raises(KafkaError) as refused:
+            machine.check_leader(epoch)
+        assert refused.value.code is code
+    machine.become_follower(2, 1, replicas=(0, 1, 2), isr=THREE)
+    assert (machine.role, machine.leader_epoch) == (Role.LEADER, 3), "an old order is not obeyed"
+
+
+class Partition(RuleBasedStateMachine):
+    """Any events in any order, beside what a naive observer knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = PartitionMachine(0, high_watermark=0, local_end=0, min_isr=2)
+        self.seen_epoch = -1
+        self.committed = 0
+        self.reached: dict[int, int] = {}
+
+    @rule(step=st.integers(-1, 2), isr=st.sets(st.integers(1, 2)).map(lambda others: frozenset({0, *others})))
+    def lead(self, step: int, isr: frozenset[int]) -> None:
+        epoch = self.seen_epoch + step
+        if epoch < 0:
+            return
+        begins = epoch > self.seen_epoch or (epoch == self.seen_epoch and self.machine.role is not Role.LEADER)
+        self.machine.become_leader(epoch, replicas=(0, 1, 2), isr=isr)
+        if begins:
+            self.reached = {}
+        self.seen_epoch = max(epoch, self.seen_epoch)
+
+    @rule(step=st.integers(-1, 2))
+    def follow(self, step: int) -> None:
+        epoch = self.seen_epoch + step
+        if epoch < 0:
+            return
+        self.machine.become_follower(epoch, 1, replicas=(0, 1, 2), isr=THREE)
+        self.seen_epoch = max(epoch, self.seen_epoch)
+
+    @precondition(lambda self: self.machine.role is Role.LEADER)
+    @rule(records=st.integers(1, 5))
+    def append(self, records: int) -> None:
+        self.machine.appended(self.machine.local_end + records)
+
+    @rule(replica=st.integers(1, 3), behind=st.integers(0, 6))
+    def fetch(self, replica: int, behind: int) -> None:
+        end = max(0, self.machine.local_end - behind)
+        self.machine.follower_fetched(replica, end)
+        if self.machine.role is Role.LEADER and replica in (1, 2):
+            self.reached[replica] = end
+
+    @invariant()
+    def epochs_never_go_back(self) -> None:
+        assert self.machine.leader_epoch == self.seen_epoch
+
+    @invariant()
+    def the_high_watermark_never_falls_and_never_passes_the_end(self) -> None:
+        assert self.committed <= self.machine.high_watermark <= self.machine.local_end
+        self.committed = self.machine.high_watermark
+
+    @invariant()
+    def an_acknowledged_write_is_on_every_in_sync_replica(self) -> None:
+        machine = self.machine
+        if machine.role is Role.LEADER and machine.acknowledged(machine.local_end) is ErrorCode.NONE:
+            assert len(machine.isr) >= 2
+            others = machine.isr - {0}
+            moved = any(self.reached.get(replica, -1) >= 0 for replica in others)
+            assert machine.high_watermark == machine.local_end
+            assert moved or machine.local_end == self.committed
+
+
+TestPartition = Partition.TestCase
+TestPartition.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
