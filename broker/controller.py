@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
@@ -115,7 +115,7 @@ class Controller:
         self._epoch = 0
         self._topic_configs: dict[str, dict[str, str]] = {}
         self._producer_ids: range = range(0)
-        self._queue: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Coroutine[Any, Any, None], Callable[[], None]]] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
 
     # ---- start and stop
@@ -160,19 +160,21 @@ class Controller:
             self._epoch = 1
             await self._registry.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(self._epoch))
 
-    def submit(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this after what was submitted before."""
-        self._queue.put_nowait(work)
+    def submit(self, work: Coroutine[Any, Any, None], abandon: Callable[[], None] = lambda: None) -> None:
+        """Do this after what was submitted before; `abandon` is called when it fails and nobody else will answer."""
+        self._queue.put_nowait((work, abandon))
 
     async def _work(self) -> None:
         while True:
-            work = await self._queue.get()
+            work, abandon = await self._queue.get()
             try:
                 await work
-            except RegistryError as error:
-                log.error("the registry failed; the request behind it gets no answer: %s", error)
-            except Exception:
-                log.exception("a change to the cluster failed; the request behind it gets no answer")
+            except Exception as error:
+                if isinstance(error, RegistryError):
+                    log.error("the registry failed; the request behind it gets no answer: %s", error)
+                else:
+                    log.exception("a change to the cluster failed; the request behind it gets no answer")
+                abandon()
             finally:
                 self._queue.task_done()
 

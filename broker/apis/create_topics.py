@@ -29,7 +29,7 @@ class CreateTopics:
         self._controller = controller
 
     def handle(self, call: Call, request: m.CreateTopicsRequest) -> None:
-        self._controller.submit(self._create(call, request))
+        self._controller.submit(self._create(call, request), call.connection.close)
 
     async def _create(self, call: Call, request: m.CreateTopicsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)

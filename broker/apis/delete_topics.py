@@ -42,7 +42,7 @@ class DeleteTopics:
             return m.DeleteTopicsResponse(
                 responses=[Result(name=name, topic_id=topic_id, error_code=code) for name, topic_id in wanted]
             )
-        self._controller.submit(self._delete(call, wanted))
+        self._controller.submit(self._delete(call, wanted), call.connection.close)
         return None
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]]) -> None:

@@ -32,7 +32,7 @@ class InitProducerId:
         producer_id = self._controller.next_producer_id()
         if producer_id is not None:
             return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-        self._controller.submit(self._answer(call))
+        self._controller.submit(self._answer(call), call.connection.close)
         return None
 
     async def _answer(self, call: Call) -> None:

@@ -49,7 +49,7 @@ class Metadata:
             return self._response(call, [self._describe(topic, call) for topic in self._view])
         missing = self._to_create(call, request)
         if missing:
-            self._controller.submit(self._create_then_answer(call, request, missing))
+            self._controller.submit(self._create_then_answer(call, request, missing), call.connection.close)
             return None
         return self._answer(call, request, {})
 
