@@ -8,7 +8,7 @@ the registry is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 NO_LEADER = -1
@@ -81,6 +81,16 @@ class ClusterView:
         topic = self.topics.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
+
+    def take_offline(self, name: str, index: int) -> None:
+        """The only replica of a partition is lost: there is no leader until the next start."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            partitions = tuple(
+                replace(each, leader=NO_LEADER, offline=each.replicas) if each.index == index else each
+                for each in topic.partitions
+            )
+            self.put_topics([topic._replace(partitions=partitions)])
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id (16 bytes)."""

@@ -221,14 +221,15 @@ class Controller:
 
     def _lead(self, topic: TopicView) -> None:
         """Make the replicas of a topic and show the topic to clients."""
+        self._view.put_topics([topic])
         for partition in topic.partitions:
             try:
                 replica = self._host.lead(topic, partition, self._topic_configs.get(topic.name, {}))
             except KafkaError as error:
                 log.error("%s-%d cannot be led: %s", topic.name, partition.index, error.message)
+                self._view.take_offline(topic.name, partition.index)
                 continue
             self._events.led(replica)
-        self._view.put_topics([topic])
 
     # ---- topics
 

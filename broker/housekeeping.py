@@ -33,9 +33,10 @@ class ThreadWorker:
 
         self._pool.submit(work).add_done_callback(finished)
 
-    def close(self) -> None:
-        """Wait for what runs; nothing new is taken."""
-        self._pool.shutdown(wait=True)
+    async def close(self) -> None:
+        """Wait for what runs, and until it has been reported; nothing new is taken."""
+        # Each report is on the loop before its thread ends, so it runs before this goes on.
+        await self._loop.run_in_executor(None, self._pool.shutdown)
 
 
 class Periodic:

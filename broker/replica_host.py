@@ -141,10 +141,13 @@ class ReplicaHost:
             if marks != directory.high_watermarks:
                 quietly(directory.write_high_watermarks, marks)
 
-    def close(self) -> None:
-        """Flush and close every log, write the checkpoints and the clean marks."""
+    def retire(self) -> None:
+        """Take no more writes: the broker stops."""
         for replica in self._replicas:
             replica.retire()
+
+    def close(self) -> None:
+        """Flush and close every log, write the checkpoints and the clean marks. `retire` comes before."""
         self.write_high_watermarks()
         for directory in self._directories:
             quietly(partial(directory.close, now_ms=self._clock.now_ms()))

@@ -62,7 +62,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Registry, ensure_path
 from odradek.broker.registry.journal import JournalInUseError
-from odradek.broker.replica import Replica, Replicas
+from odradek.broker.replica import Replica, Replicas, Worker
 from odradek.broker.replica_host import ReplicaHost, log_config
 from odradek.broker.waiting import Clock, LoopTimers, SystemClock, Timers
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -88,6 +88,12 @@ class Environment:
     clock: Clock = field(default_factory=SystemClock)
     random: random.Random = field(default_factory=random.SystemRandom)
     disk: Disk = field(default_factory=OsDisk)
+    listen: Callable[..., Listener] = Listener
+    """Makes a listener, with the arguments of `Listener`: the network."""
+    registry: Registry | None = None
+    """A session of a registry that others keep; None for one of the broker's own, inside its data directory."""
+    worker: Worker | None = None
+    """Runs what blocks; None for threads of the broker's own."""
 
 
 class Broker:
@@ -129,12 +135,16 @@ class Broker:
         self._config = config = await self._identify(registry)
         cluster = await cluster_id(registry, _new_cluster_id(environment.random))
         directories = self._open_directories(cluster, await _topic_configs(registry))
-        worker = ThreadWorker(loop, threads=max(2, len(directories)))
-        host = ReplicaHost(config, directories, self._replicas, clock, worker, self._on_disk_failure)
-        undo.callback(host.close)
-        undo.callback(worker.close)  # first: a flush under way ends before its log is closed
-
+        worker = environment.worker or ThreadWorker(loop, threads=max(2, len(directories)))
         view = ClusterView(cluster)
+        host = ReplicaHost(
+            config, directories, self._replicas, clock, worker, lambda lost: _on_disk_failure(view, lost)
+        )
+        undo.callback(host.close)
+        if isinstance(worker, ThreadWorker):
+            undo.push_async_callback(worker.close)  # a flush under way ends, and is heard of, before its log is closed
+        undo.callback(host.retire)  # and no flush follows
+
         settings = _group_settings(config)
         offsets = OffsetsTopic(settings, self._replicas, clock, timers)
         groups = GroupCoordinator(settings, clock, timers, self._fresh_id, offsets)
@@ -176,6 +186,8 @@ class Broker:
 
     async def _open_registry(self, undo: contextlib.AsyncExitStack) -> Registry:
         config, environment = self._config, self._environment
+        if environment.registry is not None:
+            return environment.registry
         if config["zookeeper.connect"]:
             raise ConfigError(
                 "zookeeper.connect is set, and a ZooKeeper cannot be used yet: leave it out to use the registry "
@@ -246,7 +258,9 @@ class Broker:
         told = []
         told_to = {each.listener: each for each in config.advertised_listeners}
         for endpoint in config.listeners:
-            listener = Listener(endpoint.listener, on_frame, limits=limits, report=report, census=census)
+            listener = self._environment.listen(
+                endpoint.listener, on_frame, limits=limits, report=report, census=census
+            )
             backlog = int(config["socket.listen.backlog.size"])
             port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog)
             undo.callback(listener.close)
@@ -290,9 +304,6 @@ class Broker:
         bits = bits & ~(0x3 << 62) | 0x2 << 62
         text = f"{bits:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-    def _on_disk_failure(self, replica: Replica) -> None:
-        log.error("replica %s-%d has lost its disk and serves no more", replica.topic, replica.partition)
 
     # ---- stop
 
@@ -352,6 +363,11 @@ class GroupEvents:
         """Offsets of partitions that are gone go with them."""
         if topic.name != GROUP_OFFSETS:
             self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
+
+
+def _on_disk_failure(view: ClusterView, replica: Replica) -> None:
+    log.error("replica %s-%d has lost its disk and serves no more", replica.topic, replica.partition)
+    view.take_offline(replica.topic, replica.partition)
 
 
 def _dispatcher(handlers: list[Handler]) -> Dispatcher:

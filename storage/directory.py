@@ -266,7 +266,12 @@ class Directory:
         self.high_watermarks.pop(name, None)
         suffix = f"-{name[1]}.{self._random.getrandbits(128):032x}{_DELETE_SUFFIX}"
         new_name = name[0][: _LONGEST_NAME - len(suffix)] + suffix
-        log.move(self._folder / new_name)
+        try:
+            log.move(self._folder / new_name)
+        except KafkaError as error:
+            # What is still there under its old name must not become part of a new log.
+            self.failure = error.message
+            raise
         self._deleted.append((now_ms + log.config.file_delete_delay_ms, new_name))
 
     def purge(self, now_ms: int) -> int | None:

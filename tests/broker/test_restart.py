@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from odradek.broker.config import BrokerConfig
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.server import Broker, Environment
+from odradek.broker.waiting import SystemClock
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.net import Listener
+from odradek.storage.disk import OsDisk
 from tests.broker.wire import Client, batch, produce_request, running_broker
 
 GROUP = "readers"
@@ -151,3 +159,34 @@ async def test_a_deleted_topic_stays_deleted_and_its_name_begins_anew(tmp_path: 
         assert after["records"] == [[], []]
         assert after["committed"] == (-1, "", 0)  # the group's offsets went with the topic
         client.close()
+
+
+async def test_the_world_enters_through_the_constructor(tmp_path: Path) -> None:
+    """A registry, a network and a worker of somebody else's serve as well as the broker's own."""
+    ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=SystemClock().now_ms)
+    listeners: list[Listener] = []
+    flushed: list[str] = []
+
+    def listen(*arguments: Any, **options: Any) -> Listener:
+        listeners.append(Listener(*arguments, **options))
+        return listeners[-1]
+
+    class AtOnce:
+        def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+            work()
+            flushed.append("once")
+            done(None)
+
+    world = Environment(registry=await ensemble.connect(), listen=listen, worker=AtOnce())
+    config = {"broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
+    broker = Broker(BrokerConfig(config), world)
+    await broker.start()
+    client = await Client.connect(broker.port)
+    await client.create_topic("t", configs={"flush.messages": "1"})
+    assert (await client.produce("t", batch(b"v"))).error_code == 0
+    assert (len(listeners), flushed) == (1, ["once"])
+    assert (tmp_path / "data" / "t-0").exists()
+    assert not (tmp_path / "data" / "__cluster_metadata-0").exists()
+    client.close()
+    await broker.stop()
+    await ensemble.close()
