@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from tests.compatibility.brokers import Broker, create_topic, log_end_offsets
 
+pytestmark = pytest.mark.slow
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 READ_TIMEOUT_S = 30.0
 DAY_MS = 24 * 60 * 60 * 1000
