@@ -7,8 +7,8 @@ the registry is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 NO_LEADER = -1
@@ -58,7 +58,7 @@ class TopicView(NamedTuple):
 class ClusterView:
     """The brokers and topics as this broker knows them."""
 
-    __slots__ = ("_by_id", "brokers", "cluster_id", "controller_id", "topics")
+    __slots__ = ("_by_id", "_watchers", "brokers", "cluster_id", "controller_id", "topics")
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
@@ -66,6 +66,15 @@ class ClusterView:
         self.brokers: dict[int, BrokerView] = {}
         self.topics: dict[str, TopicView] = {}
         self._by_id: dict[bytes, str] = {}
+        self._watchers: dict[Callable[[], None], None] = {}
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever topics have changed, until `unwatch`."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._watchers.pop(watcher, None)
 
     def __iter__(self) -> Iterator[TopicView]:
         return iter(self.topics.values())
@@ -73,24 +82,31 @@ class ClusterView:
     def put_topics(self, topics: Iterable[TopicView]) -> None:
         """Add topics, or replace them by what they are now."""
         for topic in topics:
+            known = self.topics.get(topic.name)
+            if known is not None and known.topic_id != topic.topic_id:
+                self._by_id.pop(known.topic_id, None)
             self.topics[topic.name] = topic
             self._by_id[topic.topic_id] = topic.name
+        self._changed()
+
+    def _changed(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
 
     def remove_topic(self, name: str) -> None:
         """The topic has been deleted."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
+            self._changed()
 
-    def take_offline(self, name: str, index: int) -> None:
-        """The only replica of a partition is lost: there is no leader until the next start."""
-        topic = self.topics.get(name)
-        if topic is not None:
-            partitions = tuple(
-                replace(each, leader=NO_LEADER, offline=each.replicas) if each.index == index else each
-                for each in topic.partitions
-            )
-            self.put_topics([topic._replace(partitions=partitions)])
+    def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Who leads a partition, and in which epoch; None where it is not known."""
+        known = self.topics.get(topic)
+        if known is None:
+            return None
+        found = next((each for each in known.partitions if each.index == partition), None)
+        return (found.leader, found.leader_epoch) if found is not None else None
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id (16 bytes)."""

@@ -2,7 +2,8 @@
 
 `BrokerConfig.load` reads a server.properties and the overrides of the command line. Four layers give a property its
 value, the nearest first: set at run time for this broker, set at run time for all brokers, set in the file, the default
-(KIP-226). A configuration never changes; a change at run time makes a new one with `with_dynamic`.
+(KIP-226). A change at run time makes a new configuration with `with_dynamic`, which checks it; `adopt` puts it in force
+for everyone who holds the broker's configuration and asks it when a value is needed.
 
 The properties stand in `config_table`, the rules that join several of them in `config_rules`.
 """
@@ -17,11 +18,33 @@ from typing import Any, Final
 
 from odradek.broker.config_rules import check_rules
 from odradek.broker.config_table import BROKER_PROPERTIES, FALLBACKS, HOUR, MINUTE
-from odradek.broker.config_types import ConfigEntry, ConfigError, Source, Synonym, Type, Update, read_value, show_value
+from odradek.broker.config_types import (
+    LONG_MAX,
+    ConfigEntry,
+    ConfigError,
+    Property,
+    Range,
+    Source,
+    Synonym,
+    Type,
+    Update,
+    read_value,
+    show_value,
+)
 from odradek.broker.listeners import Endpoint, parse_listeners, parse_pairs, parse_protocol_map
 from odradek.broker.properties import parse_properties
 
 Layer = tuple[Source, Mapping[str, str]]
+
+DYNAMIC_ONLY: Final = {
+    name: Property(name, Type.LONG, LONG_MAX, Range(0), Update.CLUSTER_WIDE, False, doc)
+    for name, doc in (
+        ("leader.replication.throttled.rate", "Bytes a second that throttled replicas get from this broker."),
+        ("follower.replication.throttled.rate", "Bytes a second that throttled replicas fetch to this broker."),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "Bytes a second between data directories of this broker."),
+    )
+}
+"""Properties of a broker that no file can set (Kafka's DynamicConfig)."""
 
 _DEFAULTS: Final = {name: row.default for name, row in BROKER_PROPERTIES.items()}
 _UNIT_MS: Final = {".hours": HOUR, ".minutes": MINUTE, ".ms": 1}
@@ -88,6 +111,10 @@ class BrokerConfig:
         numbered = copy(self)
         numbered._values = {**self._values, "broker.id": broker_id, "node.id": broker_id}
         return numbered
+
+    def adopt(self, other: BrokerConfig) -> None:
+        """Take over the values of `other`, made by `with_dynamic` of this configuration. Listeners stay as they are."""
+        self._layers, self._values = other._layers, other._values
 
     def __getitem__(self, name: str) -> Any:
         """The value of property `name`, in the Python type that `config_types.Value` gives for its Kafka type."""
@@ -247,7 +274,7 @@ def _only_dynamic(layer: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text
         for name, text in layer.items()
-        if (row := BROKER_PROPERTIES.get(name)) and row.update is not Update.READ_ONLY
+        if name in DYNAMIC_ONLY or ((row := BROKER_PROPERTIES.get(name)) and row.update is not Update.READ_ONLY)
     }
 
 

@@ -182,11 +182,6 @@ _REFUSED: Final[tuple[tuple[str, tuple[object, ...], str], ...]] = (
     ("process.roles", ((),), "Odradek keeps its metadata as ZooKeeper mode does; leave process.roles out"),
     ("controller.listener.names", (None, ""), "it must be empty when not running in KRaft mode"),
     ("zookeeper.metadata.migration.enable", (False,), "Odradek takes no part in the move to KRaft; allowed: false"),
-    (
-        "zookeeper.connect",
-        (None,),
-        "a ZooKeeper outside this process is not there yet; leave zookeeper.connect out to use the embedded registry",
-    ),
     ("authorizer.class.name", ("",), "authorizers are not there yet; leave it out if everyone may do everything"),
     ("remote.log.storage.system.enable", (False,), "tiered storage is not there yet; allowed: false"),
 )

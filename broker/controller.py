@@ -1,404 +1,595 @@
-"""The controller: topics come and go, partitions get leaders, producers get ids.
+"""The controller's office: who holds it, and the shell around the machine of whoever does.
 
-What a cluster is stands in the registry, in the nodes and formats of Kafka 3.9 with ZooKeeper; this shell reads and
-writes them and tells the replica host what follows. It runs one change at a time, in the order of arrival. This is
-the controller of a cluster of one broker: it elects itself, and every partition is led here.
+Every broker campaigns for /controller, an ephemeral node that one of them can create; with it the controller's epoch
+grows by one, in the same transaction. The winner runs a `ControllerMachine`: it carries out the machine's steps on the
+registry, one event after the other in the order of their arrival, and hands its orders to the brokers' channels.
+Whoever loses waits for the node to go away.
 
-A topic is made in three steps, as Kafka makes it: its configuration, its assignment, the state of each partition. A
-stop in between leaves an assignment whose missing states are written at the next start. A topic is deleted by a node
-under /admin/delete_topics, which stays until everything else of the topic is gone, so a deletion that a stop
-interrupts is finished at the next start.
+An office ends with the registry session, with a write that shows that the epoch has moved on, and with a failure of the
+registry in the middle of an event, for then nobody knows what has been written: the next office reads everything anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
-from random import Random
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
-from odradek.broker.cluster_view import ClusterView, PartitionView, TopicView
+from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigEntry, ConfigError
-from odradek.broker.machines.topics import (
-    CLUSTER_METADATA,
-    Assignment,
-    check_assignment,
-    collision,
-    is_internal,
-    name_problem,
-    place,
-)
+from odradek.broker.control_channels import LiveBroker
+from odradek.broker.controller_topics import NewPartitions, NewTopic, TopicMaker, TopicOutcome
+from odradek.broker.machines.controller import ControllerMachine, ControllerSettings
+from odradek.broker.machines.controller_context import Partition
+from odradek.broker.machines.controller_steps import Children, ControllerMovedError, Read, Step, Steps, Watch, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
+    BadVersionError,
+    Check,
     Create,
+    Event,
     NodeExistsError,
     NoNodeError,
     Operation,
     Registry,
     RegistryError,
     Set,
-    ensure_path,
+    Watcher,
 )
-from odradek.broker.replica import Replica
-from odradek.broker.replica_host import ReplicaHost
-from odradek.broker.topic_config import check_topic, describe_topic
-from odradek.broker.waiting import Clock
+from odradek.broker.registry.znodes import Replicas
+from odradek.broker.registry_session import RegistrySession
+from odradek.broker.waiting import Clock, Timer, Timers
+from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+__all__ = ["Controller", "NewPartitions", "NewTopic", "TopicOutcome"]
 
 log = logging.getLogger(__name__)
 
-BROKER_DEFAULT: Final = -1
-OPERATIONS_AT_A_TIME: Final = 500
+READS_AT_A_TIME: Final = 500
+SPARE_TOPIC_IDS: Final = 100
 PRODUCER_IDS_IN_BLOCK: Final = 1000
+RETRY_MS: Final = 100
+Outcome = tuple[ErrorCode, str | None]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic that somebody wants; -1 leaves a number to the broker's configuration."""
+class Channels(Protocol):
+    """The way of orders to brokers (control_channels.py)."""
 
-    name: str
-    partitions: int = BROKER_DEFAULT
-    replication_factor: int = BROKER_DEFAULT
-    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
-    """What became of the wish."""
-
-    name: str
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-    topic_id: bytes = bytes(16)
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: tuple[ConfigEntry, ...] = ()
-
-
-class PartitionEvents(Protocol):
-    """Who wants to know what becomes of partitions."""
-
-    def led(self, replica: Replica) -> None:
-        """This broker begins to lead a partition."""
+    def update(self, live: dict[int, LiveBroker]) -> None:
+        """These brokers live."""
         ...
 
-    def deleted(self, topic: TopicView) -> None:
-        """A topic is gone."""
+    def send(self, broker_id: int, message: Any, on_response: Callable[[Any], None]) -> None:
+        """Give an order."""
         ...
+
+
+class Office:
+    """One term: a machine on one session."""
+
+    __slots__ = ("machine", "noticed", "queued", "registry")
+
+    def __init__(
+        self, registry: Registry, machine: ControllerMachine, noticed: Callable[[Office, Event], None]
+    ) -> None:
+        self.registry = registry
+        self.machine = machine
+        self.noticed: Watcher = lambda event: noticed(self, event)
+        self.queued: dict[str, None] = {}
+        """Events of watches that wait for their turn: one look is enough for several changes."""
 
 
 class Controller:
-    """The shell around the registry."""
+    """Campaigns, and when elected decides."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        registry: Registry,
+        session: RegistrySession,
         view: ClusterView,
-        host: ReplicaHost,
+        channels: Channels,
         clock: Clock,
-        random: Random,
-        events: PartitionEvents,
+        timers: Timers,
+        random: Any,
     ) -> None:
-        """Nothing is read or written before `start`."""
+        """Does nothing before the session is begun."""
         self._config = config
-        self._registry = registry
+        self._session = session
         self._view = view
-        self._host = host
+        self._channels = channels
         self._clock = clock
-        self._random = random
-        self._events = events
-        self._epoch = 0
-        self._topic_configs: dict[str, dict[str, str]] = {}
-        self._producer_ids: range = range(0)
-        self._queue: asyncio.Queue[tuple[Coroutine[Any, Any, None], Callable[[], None]]] = asyncio.Queue()
+        self._timers = timers
+        self._maker = TopicMaker(config, random)
+        self._office: Office | None = None
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
+        self._retry: Timer | None = None
+        self._balance: Timer | None = None
+        self._closed = False
 
-    # ---- start and stop
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._office is not None
 
-    async def start(self, registration: znodes.BrokerRegistration) -> None:
-        """Register this broker, take the controller's place and lead every partition.
+    @property
+    def office(self) -> Office | None:
+        """The term that runs, if this broker is the controller."""
+        return self._office
 
-        Raises RegistryError, and KafkaError with DUPLICATE_BROKER_REGISTRATION when the id is taken.
-        """
-        registry, broker_id = self._registry, self._config.broker_id
-        for path in znodes.PERSISTENT_PATHS:
-            await ensure_path(registry, path)
-        try:
-            await registry.create(znodes.broker_path(broker_id), registration.encode(), ephemeral=True)
-        except NodeExistsError as error:
-            raise KafkaError(
-                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                f"a broker with id {broker_id} is registered already; give this one another broker.id",
-            ) from error
-        controller = znodes.Controller(broker_id, self._clock.now_ms())
-        await registry.create(znodes.CONTROLLER, controller.encode(), ephemeral=True)
-        await self._begin_epoch()
-        self._view.controller_id = broker_id
-        await self._finish_deletions()
-        topics, _ = await registry.children(znodes.TOPICS)
-        await self._lead_all(topics)
-        self._worker = asyncio.get_running_loop().create_task(self._work())
+    # ---- session
+
+    def session_lost(self) -> None:
+        """The seat is gone with the session."""
+        self._resign("the registry session has expired")
+
+    async def session_begun(self, registry: Registry) -> None:
+        """Campaign on a new session. Raises RegistryError."""
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+        done = asyncio.get_running_loop().create_future()
+
+        async def campaign() -> None:
+            await self._campaign(registry)
+            if not done.done():
+                done.set_result(None)
+
+        self._queue.put_nowait(campaign)
+        await done
 
     async def close(self) -> None:
-        """Finish what was submitted and take nothing more."""
+        """Decide nothing more; the seat goes with the session."""
+        self._closed = True
+        self._resign("the broker stops")
+        for timer in (self._retry, self._balance):
+            if timer is not None:
+                timer.cancel()
         if self._worker is not None:
-            await self._queue.join()
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
 
-    async def _begin_epoch(self) -> None:
-        try:
-            data, stat = await self._registry.get(znodes.CONTROLLER_EPOCH)
-            self._epoch = znodes.decode_controller_epoch(data) + 1
-            await self._registry.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(self._epoch), stat.version)
-        except NoNodeError:
-            self._epoch = 1
-            await self._registry.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(self._epoch))
-
-    def submit(self, work: Coroutine[Any, Any, None], abandon: Callable[[], None] = lambda: None) -> None:
-        """Do this after what was submitted before; `abandon` is called when it fails and nobody else will answer."""
-        self._queue.put_nowait((work, abandon))
-
     async def _work(self) -> None:
         while True:
-            work, abandon = await self._queue.get()
+            work = await self._queue.get()
             try:
-                await work
-            except Exception as error:
-                if isinstance(error, RegistryError):
-                    log.error("the registry failed; the request behind it gets no answer: %s", error)
-                else:
-                    log.exception("a change to the cluster failed; the request behind it gets no answer")
-                abandon()
-            finally:
-                self._queue.task_done()
+                await work()
+            except Exception:
+                log.exception("an event of the controller failed")
 
-    # ---- leading
+    # ---- office
 
-    async def _lead_all(self, topics: Iterable[str]) -> None:
-        """Lead every partition of these topics in a new epoch: the old leader, whoever it was, is gone."""
-        operations: list[Operation] = []
-        led: list[TopicView] = []
-        for name in topics:
-            data, _ = await self._registry.get(znodes.topic_path(name))
-            assignment = znodes.TopicAssignment.decode(data)
-            self._topic_configs[name] = await self._read_config(name)
-            partitions = []
-            for index, replicas in sorted(assignment.partitions.items()):
-                state, operation = await self._next_state(name, index)
-                operations.extend(operation)
-                partitions.append(PartitionView(index, state.leader, state.leader_epoch, replicas.replicas, state.isr))
-            led.append(TopicView(name, assignment.topic_id or bytes(16), is_internal(name), tuple(partitions)))
-        await self._write(operations)
-        for topic in led:
-            self._lead(topic)
-
-    async def _next_state(self, topic: str, index: int) -> tuple[znodes.PartitionState, list[Operation]]:
-        """The state of a partition under this controller, and how to write it."""
-        broker_id, path = self._config.broker_id, znodes.partition_state_path(topic, index)
+    async def _campaign(self, registry: Registry) -> None:
+        """Take the seat, or find out who has it."""
+        if self._closed or self._office is not None or registry is not self._session.registry:
+            return
         try:
-            data, stat = await self._registry.get(path)
+            while True:
+                try:
+                    data, stat = await registry.get(znodes.CONTROLLER, self._seat_changed)
+                except NoNodeError:
+                    office = await self._elect(registry, Create(znodes.CONTROLLER, self._own_seat(), ephemeral=True))
+                else:
+                    if stat.ephemeral_owner != registry.session_id:
+                        self._view.controller_id = znodes.Controller.decode(data).broker_id
+                        return
+                    # The seat is still ours from a term that failed: a new epoch, so that nothing of it counts.
+                    office = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
+                if office is not None:
+                    await registry.exists(znodes.CONTROLLER, self._seat_changed)
+                    await self._take_office(office)
+                    return
+        except RegistryError as error:
+            log.warning("the race for the controller's seat is interrupted: %s", error)
+            self._campaign_later()
+
+    def _own_seat(self) -> bytes:
+        return znodes.Controller(self._config.broker_id, self._clock.now_ms()).encode()
+
+    async def _elect(self, registry: Registry, seat: Operation) -> Office | None:
+        """Win the seat with the next epoch, or None when somebody else was faster."""
+        try:
+            data, stat = await registry.get(znodes.CONTROLLER_EPOCH)
         except NoNodeError:
-            state = znodes.PartitionState(broker_id, 0, (broker_id,), self._epoch)
-            return state, await self._missing_parents(topic, index) + [Create(path, state.encode())]
-        old = znodes.PartitionState.decode(data)
-        state = znodes.PartitionState(broker_id, old.leader_epoch + 1, (broker_id,), self._epoch)
-        return state, [Set(path, state.encode(), stat.version)]
+            with contextlib.suppress(NodeExistsError):
+                await registry.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+            data, stat = await registry.get(znodes.CONTROLLER_EPOCH)
+        epoch = znodes.decode_controller_epoch(data) + 1
+        try:
+            await registry.multi(
+                [seat, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version)]
+            )
+        except (NodeExistsError, BadVersionError, NoNodeError):
+            return None
+        settings = ControllerSettings(
+            self._config.broker_id,
+            self._config.inter_broker_listener,
+            bool(self._config["unclean.leader.election.enable"]),
+            bool(self._config["delete.topic.enable"]),
+            int(self._config["leader.imbalance.per.broker.percentage"]),
+        )
+        return Office(registry, ControllerMachine(settings, epoch, stat.version + 1), self._noticed)
 
-    async def _missing_parents(self, topic: str, index: int) -> list[Operation]:
-        paths = [znodes.partitions_path(topic)] if index == 0 else []
-        paths.append(znodes.partition_path(topic, index))
-        return [Create(path, None) for path in paths if await self._registry.exists(path) is None]
+    async def _take_office(self, office: Office) -> None:
+        log.info("broker %d is the controller, epoch %d", self._config.broker_id, office.machine.context.epoch)
+        self._office = office
+        self._view.controller_id = self._config.broker_id
+        self._channels.update({})
+        await self._run(office, office.machine.elected(self._maker.topic_ids(SPARE_TOPIC_IDS)))
+        if self._config["auto.leader.rebalance.enable"]:
+            self._balance_later()
 
-    async def _write(self, operations: list[Operation]) -> None:
-        for start in range(0, len(operations), OPERATIONS_AT_A_TIME):
-            await self._registry.multi(operations[start : start + OPERATIONS_AT_A_TIME])
+    def _resign(self, why: str) -> None:
+        if self._office is not None:
+            log.warning("broker %d is the controller no more: %s", self._config.broker_id, why)
+            self._office = None
+            self._channels.update({})
+            if self._balance is not None:
+                self._balance.cancel()
 
-    def _lead(self, topic: TopicView) -> None:
-        """Make the replicas of a topic and show the topic to clients."""
-        self._view.put_topics([topic])
-        for partition in topic.partitions:
+    def _seat_changed(self, event: Event) -> None:
+        """The controller's node has changed or gone."""
+        registry = self._session.registry
+
+        async def look() -> None:
+            office = self._office
+            if office is not None:
+                await self._check_seat(office)
+            await self._campaign(registry)
+
+        self._queue.put_nowait(look)
+
+    async def _check_seat(self, office: Office) -> None:
+        """Whether this broker still has the seat; a hand may have removed the node."""
+        try:
+            stat = await office.registry.exists(znodes.CONTROLLER, self._seat_changed)
+        except RegistryError:
+            return  # the session's end will tell
+        if stat is None or stat.ephemeral_owner != office.registry.session_id:
+            self._resign("the seat has been taken away")
+
+    def _campaign_later(self) -> None:
+        if self._closed:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        registry = self._session.registry
+        deadline_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._retry = self._timers.at(deadline_ms, lambda: self._queue.put_nowait(lambda: self._campaign(registry)))
+
+    # ---- events
+
+    async def _run(self, office: Office, event: Steps[T]) -> T:
+        """Run an event to its end and send the orders that came of it.
+
+        Raises KafkaError with NOT_CONTROLLER when the office ends with it, and what the event raises.
+        """
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                if self._office is not office:
+                    event.close()
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
+                step = event.throw(error) if error is not None else event.send(result)
+                result, error = None, None
+                try:
+                    result = await self._execute(office, step)
+                except RegistryError as failure:
+                    error = failure
+        except StopIteration as end:
+            self._send_orders(office)
+            value: T = end.value
+            return value
+        except KafkaError:
+            if self._office is office:
+                self._send_orders(office)
+            raise
+        except (ControllerMovedError, RegistryError) as failure:
+            if self._office is office:
+                self._resign(str(failure) or type(failure).__name__)
+                self._campaign_later()
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's term has ended: {failure}") from failure
+        except Exception as failure:
+            if self._office is office:
+                self._resign(f"an event failed: {failure!r}")
+                self._campaign_later()
+            raise
+
+    async def _execute(self, office: Office, step: Step) -> Any:
+        registry = office.registry
+        if isinstance(step, Write):
+            results = await registry.multi(step.operations)
+            return results[1:]
+        if isinstance(step, Children):
             try:
-                replica = self._host.lead(topic, partition, self._topic_configs.get(topic.name, {}))
-            except KafkaError as error:
-                log.error("%s-%d cannot be led: %s", topic.name, partition.index, error.message)
-                self._view.take_offline(topic.name, partition.index)
-                continue
-            self._events.led(replica)
+                return (await registry.children(step.path, office.noticed))[0]
+            except NoNodeError:
+                return []
+        if isinstance(step, Watch):
+            return await registry.exists(step.path, office.noticed)
+        return await self._read(registry, step, office.noticed if step.watch else None)
 
-    # ---- topics
+    @staticmethod
+    async def _read(registry: Registry, step: Read, watch: Watcher | None) -> list[Any]:
+        async def read(path: str) -> Any:
+            try:
+                return await registry.get(path, watch)
+            except NoNodeError:
+                return None
+
+        found: list[Any] = []
+        for start in range(0, len(step.paths), READS_AT_A_TIME):
+            found.extend(await asyncio.gather(*map(read, step.paths[start : start + READS_AT_A_TIME])))
+        return found
+
+    def _send_orders(self, office: Office) -> None:
+        listener = self._config.inter_broker_listener
+        live = {}
+        for broker_id, broker in office.machine.context.brokers.items():
+            endpoint = next((each for each in broker.registration.endpoints if each.listener == listener), None)
+            if endpoint is not None:
+                live[broker_id] = LiveBroker(endpoint.host, endpoint.port, broker.epoch)
+        self._channels.update(live)
+        for broker_id, message in office.machine.drain():
+            self._channels.send(broker_id, message, partial(self._answered, office, broker_id))
+
+    def _answered(self, office: Office, broker_id: int, response: Any) -> None:
+        """A broker has answered an order."""
+        machine = office.machine
+        if isinstance(response, m.LeaderAndIsrResponse):
+            offline = machine.context.offline_replicas.get(broker_id)
+            bad = any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in _results(response))
+            if bad or offline:
+                self._submit(office, lambda: machine.leader_and_isr_answered(broker_id, response))
+        elif isinstance(response, m.StopReplicaResponse) and machine.context.deleting:
+            self._submit(office, lambda: machine.stop_replica_answered(broker_id, response))
+
+    def _submit(self, office: Office, event: Callable[[], Steps[Any]], done: Callable[[], None] = lambda: None) -> None:
+        """Run an event after those before it, if the office still stands then."""
+
+        async def run() -> None:
+            done()
+            if self._office is office:
+                try:
+                    await self._run(office, event())
+                except KafkaError as error:
+                    log.info("an event of the controller ended early: %s", error.message)
+
+        self._queue.put_nowait(run)
+
+    def _noticed(self, office: Office, event: Event) -> None:
+        """A watch has fired."""
+        path, machine = event.path, office.machine
+        events: dict[str, Callable[[], Steps[Any]]] = {
+            znodes.TOPICS: lambda: machine.topics_changed(self._maker.topic_ids(SPARE_TOPIC_IDS)),
+            znodes.DELETE_TOPICS: machine.deletions_changed,
+            znodes.ISR_CHANGES: machine.isr_changed,
+            znodes.LOG_DIR_EVENTS: machine.log_dirs_changed,
+            znodes.PREFERRED_REPLICA_ELECTION: machine.elections_wished,
+            znodes.REASSIGN_PARTITIONS: machine.reassignments_wished,
+        }
+        what, run = path, events.get(path)
+        if run is None and path.startswith(znodes.BROKER_IDS):
+            what, run = znodes.BROKER_IDS, machine.brokers_changed
+        elif run is None and path.startswith(znodes.TOPICS + "/"):
+            topic = path.removeprefix(znodes.TOPICS + "/")
+            run = lambda: machine.partitions_changed(topic)  # noqa: E731
+        if run is not None and what not in office.queued and self._office is office:
+            office.queued[what] = None
+            self._submit(office, run, lambda: office.queued.pop(what, None))
+
+    def _balance_later(self) -> None:
+        office = self._office
+        if office is None or self._closed:
+            return
+        interval_ms = int(self._config["leader.imbalance.check.interval.seconds"]) * 1000
+
+        def balance() -> None:
+            self._submit(office, office.machine.balance)
+            self._balance_later()
+
+        self._balance = self._timers.at(self._clock.monotonic_ms() + interval_ms, balance)
+
+    # ---- requests
+
+    async def _do(self, work: Callable[[Office], Coroutine[Any, Any, T]]) -> T:
+        """Do this in its turn, as the controller.
+
+        Raises KafkaError with NOT_CONTROLLER where this broker is not, or not any more; ConnectionLossError and the
+        like become that, too, for the term ends with them.
+        """
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            office = self._office
+            try:
+                if office is None:
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+                result = await work(office)
+            except RegistryError as error:
+                _fail(done, KafkaError(ErrorCode.NOT_CONTROLLER, f"the registry failed: {error}"))
+            except Exception as error:
+                _fail(done, error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+        if self._office is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        self._queue.put_nowait(run)
+        return await done
 
     async def create_topics(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
-        """Make topics; each succeeds or fails by itself. Raises RegistryError."""
-        outcomes = []
-        for topic in wanted:
-            try:
-                outcomes.append(await self._create(topic, validate_only=validate_only))
-            except ConfigError as error:
-                outcomes.append(TopicOutcome(topic.name, ErrorCode.INVALID_CONFIG, error.message))
-            except KafkaError as error:
-                outcomes.append(TopicOutcome(topic.name, error.code, error.message))
-        return outcomes
+        """Make topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
 
-    async def _create(self, wanted: NewTopic, *, validate_only: bool) -> TopicOutcome:
-        self._check_name(wanted.name)
-        assignment = self._place(wanted)
-        configs = check_topic(self._config, wanted.configs)
-        topic_id = bytes(16) if validate_only else self._random.randbytes(16)
-        outcome = TopicOutcome(
-            wanted.name,
-            topic_id=topic_id,
-            partitions=len(assignment),
-            replication_factor=len(assignment[0]),
-            configs=tuple(describe_topic(self._config, configs)),
-        )
-        if not validate_only:
-            await self._write_topic(wanted.name, topic_id, assignment, configs)
-        return outcome
+        async def create(office: Office) -> list[TopicOutcome]:
+            context = office.machine.context
+            outcomes = [
+                await self._maker.create(office.registry, context, topic, validate_only=validate_only)
+                for topic in wanted
+            ]
+            if not validate_only:
+                spare = self._maker.topic_ids(SPARE_TOPIC_IDS)
+                await self._run(office, office.machine.topics_changed(spare))
+            return outcomes
 
-    def _check_name(self, name: str) -> None:
-        if name == CLUSTER_METADATA:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the name {name!r} is kept for the cluster itself")
-        problem = name_problem(name)
-        if problem is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-        if name in self._view.topics:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        other = collision(name, self._view.topics)
-        if other is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name!r} collides with {other!r}: names that differ only by '.' and '_' cannot both exist",
-            )
-
-    def _place(self, wanted: NewTopic) -> Assignment:
-        brokers = sorted(self._view.brokers)
-        if wanted.assignments:
-            if wanted.partitions != BROKER_DEFAULT or wanted.replication_factor != BROKER_DEFAULT:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    "give either an assignment, or a number of partitions and a replication factor, not both",
-                )
-            check_assignment(wanted.assignments, brokers)
-            return dict(wanted.assignments)
-        partitions, factor = wanted.partitions, wanted.replication_factor
-        if partitions == BROKER_DEFAULT:
-            partitions = int(self._config["num.partitions"])
-        if factor == BROKER_DEFAULT:
-            factor = int(self._config["default.replication.factor"])
-        return place(partitions, factor, brokers, first=self._random.randrange(max(1, len(brokers))))
-
-    async def _write_topic(
-        self, name: str, topic_id: bytes, assignment: Assignment, configs: Mapping[str, str]
-    ) -> None:
-        registry = self._registry
-        config_path, config_data = znodes.config_path(f"topics/{name}"), znodes.encode_config(configs)
-        if await registry.exists(config_path) is None:
-            await registry.create(config_path, config_data)
-        else:
-            await registry.set(config_path, config_data)
-        self._topic_configs[name] = dict(configs)
-        replicas = {index: znodes.Replicas(brokers) for index, brokers in assignment.items()}
-        operations: list[Operation] = [
-            Create(znodes.topic_path(name), znodes.TopicAssignment(topic_id, replicas).encode()),
-            Create(znodes.partitions_path(name), None),
-        ]
-        partitions = []
-        for index, brokers in sorted(assignment.items()):
-            state = znodes.PartitionState(brokers[0], 0, brokers, self._epoch)
-            operations.append(Create(znodes.partition_path(name, index), None))
-            operations.append(Create(znodes.partition_state_path(name, index), state.encode()))
-            partitions.append(PartitionView(index, state.leader, state.leader_epoch, brokers, state.isr))
-        await self._write(operations)
-        self._lead(TopicView(name, topic_id, is_internal(name), tuple(partitions)))
+        return await self._do(create)
 
     async def delete_topic(self, name: str) -> ErrorCode:
-        """Remove a topic with everything of it. Raises RegistryError."""
-        if name not in self._view.topics:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        try:
-            await self._registry.create(znodes.delete_topic_path(name), None)
-        except NodeExistsError:
-            log.info("the deletion of topic %s had begun before", name)
-        await self._delete(name)
-        return ErrorCode.NONE
+        """Have a topic deleted; it is gone from the view of clients when this returns.
 
-    async def _delete(self, name: str) -> None:
-        topic = self._view.topics.get(name)
-        self._view.remove_topic(name)
-        self._topic_configs.pop(name, None)
-        self._host.remove_topic(name)
-        if topic is not None:
-            self._events.deleted(topic)
-        await self._remove_tree(znodes.topic_path(name))
-        await self._remove_tree(znodes.config_path(f"topics/{name}"))
-        await self._remove_tree(znodes.delete_topic_path(name))
+        Raises KafkaError with NOT_CONTROLLER.
+        """
 
-    async def _finish_deletions(self) -> None:
-        names, _ = await self._registry.children(znodes.DELETE_TOPICS)
-        for name in names:
-            log.info("the deletion of topic %s, begun before the last stop, goes on", name)
-            await self._delete(name)
+        async def delete(office: Office) -> ErrorCode:
+            if name not in office.machine.context.assignments:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                await office.registry.create(znodes.delete_topic_path(name), None)
+            except NodeExistsError:
+                log.info("the deletion of topic %s had begun before", name)
+            await self._run(office, office.machine.deletions_changed())
+            return ErrorCode.NONE
 
-    async def _remove_tree(self, path: str) -> None:
-        """Delete a node and everything below it."""
-        try:
-            children, _ = await self._registry.children(path)
-            for child in children:
-                await self._remove_tree(f"{path}/{child}")
-            await self._registry.delete(path)
-        except NoNodeError:
-            return
+        return await self._do(delete)
 
-    def topic_config(self, name: str) -> Mapping[str, str]:
-        """The properties that were set for a topic."""
-        return self._topic_configs.get(name, {})
+    async def create_partitions(self, wanted: list[NewPartitions], *, validate_only: bool) -> dict[str, Outcome]:
+        """Give topics more partitions; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
 
-    async def _read_config(self, topic: str) -> dict[str, str]:
-        try:
-            data, _ = await self._registry.get(znodes.config_path(f"topics/{topic}"))
-        except NoNodeError:
-            return {}
-        return znodes.decode_config(data)
+        async def grow(office: Office) -> dict[str, Outcome]:
+            outcomes: dict[str, Outcome] = {}
+            for wish in wanted:
+                try:
+                    context = office.machine.context
+                    await self._maker.grow(office.registry, context, wish, validate_only=validate_only)
+                except KafkaError as error:
+                    outcomes[wish.topic] = (error.code, error.message)
+                    continue
+                if not validate_only:
+                    await self._run(office, office.machine.partitions_changed(wish.topic))
+                outcomes[wish.topic] = (ErrorCode.NONE, None)
+            return outcomes
 
-    # ---- producer ids
+        return await self._do(grow)
 
-    def next_producer_id(self) -> int | None:
-        """An unused producer id, None when a new block has to be allocated first."""
-        if not self._producer_ids:
-            return None
-        producer_id = self._producer_ids[0]
-        self._producer_ids = self._producer_ids[1:]
-        return producer_id
+    async def elect_leaders(self, unclean: bool, partitions: list[Partition] | None) -> dict[Partition, Outcome]:
+        """Elect preferred leaders, or any that are left. Raises KafkaError with NOT_CONTROLLER."""
 
-    async def allocate_producer_id(self) -> int:
-        """An unused producer id, from a new block where the last one is used up. Raises RegistryError."""
-        producer_id = self.next_producer_id()
-        while producer_id is None:
-            await self._allocate_block()
-            producer_id = self.next_producer_id()
-        return producer_id
+        async def elect(office: Office) -> dict[Partition, Outcome]:
+            machine = office.machine
+            event = machine.elect_unclean(partitions) if unclean else machine.elect_preferred(partitions)
+            codes = await self._run(office, event)
+            return {each: (code, _ELECTION_MESSAGES.get(code)) for each, code in codes.items()}
 
-    async def _allocate_block(self) -> None:
-        data, stat = await self._registry.get(znodes.PRODUCER_ID_BLOCK)
-        first = znodes.ProducerIdBlock.decode(data).last + 1 if data else 0
-        last = first + PRODUCER_IDS_IN_BLOCK - 1
-        block = znodes.ProducerIdBlock(self._config.broker_id, first, last)
-        await self._registry.set(znodes.PRODUCER_ID_BLOCK, block.encode(), stat.version)
-        self._producer_ids = range(first, last + 1)
+        return await self._do(elect)
+
+    async def alter_partition_reassignments(
+        self, wanted: dict[Partition, tuple[int, ...] | None], *, allow_factor_change: bool
+    ) -> dict[Partition, Outcome]:
+        """Move partitions, or with None back. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def alter(office: Office) -> dict[Partition, Outcome]:
+            machine, refused = office.machine, dict[Partition, Outcome]()
+            for partition, replicas in wanted.items():
+                known = machine.context.replicas(partition)
+                if not allow_factor_change and replicas and known and len(replicas) != len(known.replicas):
+                    refused[partition] = (
+                        ErrorCode.INVALID_REPLICATION_FACTOR,
+                        f"the partition has {len(known.replicas)} replicas, it would have {len(replicas)}",
+                    )
+            results = await self._run(
+                office, machine.reassign({each: wanted[each] for each in wanted if each not in refused})
+            )
+            outcomes = {
+                each: (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+                for each, error in results.items()
+            }
+            return {**outcomes, **refused}
+
+        return await self._do(alter)
+
+    async def list_partition_reassignments(self, partitions: list[Partition] | None) -> dict[Partition, Replicas]:
+        """What is being moved, of these partitions or of all. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def look(office: Office) -> dict[Partition, Replicas]:
+            under_way = office.machine.reassignments()
+            return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
+
+        return await self._do(look)
+
+    async def alter_partition(self, request: m.AlterPartitionRequest, version: int) -> m.AlterPartitionResponse:
+        """Change ISRs as leaders wish. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def alter(office: Office) -> m.AlterPartitionResponse:
+            event = office.machine.alter_partition(request, by_id=version >= 2)
+            return await self._run(office, event)
+
+        return await self._do(alter)
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[Partition]:
+        """Move leadership away from a broker; returns what it still leads.
+
+        Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        """
+
+        async def leave(office: Office) -> list[Partition]:
+            return await self._run(office, office.machine.controlled_shutdown(broker_id, broker_epoch))
+
+        return await self._do(leave)
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        """A block of producer ids that no other broker gets (KIP-730).
+
+        Raises KafkaError: NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+
+        async def allocate(office: Office) -> range:
+            broker = office.machine.context.brokers.get(broker_id)
+            if broker is None:
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+            if broker.epoch != broker_epoch:
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"the epoch of broker {broker_id} is {broker.epoch}")
+            while True:
+                data, stat = await office.registry.get(znodes.PRODUCER_ID_BLOCK)
+                first = znodes.ProducerIdBlock.decode(data).last + 1 if data else 0
+                last = first + PRODUCER_IDS_IN_BLOCK - 1
+                block = znodes.ProducerIdBlock(broker_id, first, last).encode()
+                check = Check(znodes.CONTROLLER_EPOCH, office.machine.context.epoch_version)
+                try:
+                    await office.registry.multi([check, Set(znodes.PRODUCER_ID_BLOCK, block, stat.version)])
+                except BadVersionError as error:
+                    if error.path == znodes.CONTROLLER_EPOCH:
+                        raise
+                    continue
+                return range(first, last + 1)
+
+        return await self._do(allocate)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """A topic's configuration has changed; it may allow unclean elections now."""
+        office = self._office
+        if office is not None:
+            self._submit(office, lambda: office.machine.topic_config_changed(topic))
 
 
-async def cluster_id(registry: Registry, proposal: str) -> str:
-    """The id of the cluster; `proposal` becomes it when the cluster is new. Raises RegistryError."""
-    try:
-        data, _ = await registry.get(znodes.CLUSTER_ID)
-    except NoNodeError:
-        await ensure_path(registry, znodes.CLUSTER_ID.rpartition("/")[0])
-        await registry.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(proposal))
-        return proposal
-    return znodes.decode_cluster_id(data)
+_ELECTION_MESSAGES: Final = {
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "Failed to elect leader for partition under strategy PreferredReplica",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Failed to elect leader for partition under strategy Offline",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted.",
+}
+
+
+def _results(response: m.LeaderAndIsrResponse) -> list[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError]:
+    return [*response.partition_errors, *(each for topic in response.topics for each in topic.partition_errors)]
+
+
+def _fail(done: asyncio.Future[Any], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)

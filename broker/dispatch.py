@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from odradek.protocol import messages as m
@@ -27,6 +27,10 @@ from odradek.protocol.outbox import Part
 log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY: Final = 18
+CONTROLLED_SHUTDOWN_0: Final = (7, 0)
+"""The only API and version whose request has no client id in its header."""
+NO_CLIENT_ID: Final = 8
+"""Where the body of such a request begins."""
 HEADER: Final = struct.Struct(">iih")
 """Key and version as one number, correlation id, length of the client id."""
 SIZE_CORRELATION: Final = struct.Struct(">ii")
@@ -96,6 +100,39 @@ class Call(Exchange):
         connection.answer(self, parts)
 
 
+class LocalCall:
+    """A request of this broker to itself, as the controller and its own broker exchange them: no bytes, no socket."""
+
+    __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "connection", "version")
+
+    client_host = "/local"
+    principal = "User:ANONYMOUS"
+    listener = ""
+
+    def __init__(
+        self, version: int, client_id: str, on_answer: Callable[[Any], None], on_lost: Callable[[], None]
+    ) -> None:
+        """`on_answer` hears the answer, `on_lost` that there will be none."""
+        self.version = version
+        self.client_id = client_id
+        self.closed = False
+        self.connection = self
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+
+    def reply(self, response: Any) -> None:
+        """The answer."""
+        if not self.closed:
+            self.closed = True
+            self._on_answer(response)
+
+    def close(self) -> None:
+        """There will be no answer."""
+        if not self.closed:
+            self.closed = True
+            self._on_lost()
+
+
 class Route:
     """One API in one version: how to decode, who handles, how to encode."""
 
@@ -107,6 +144,9 @@ class Route:
         self.version = version
         self.name = request.__name__.removesuffix("Request")
         self.decode = request.DECODERS[version]
+        if (handler.KEY, version) == CONTROLLED_SHUTDOWN_0:
+            decode = self.decode
+            self.decode = lambda frame, body: decode(frame, NO_CLIENT_ID)
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
         self._encode = response.ENCODERS[version]
@@ -131,15 +171,36 @@ class Dispatcher:
     def __init__(self, handlers: Iterable[Handler]) -> None:
         """Raises ValueError when two handlers claim one key."""
         self._handlers: dict[int, Handler] = {}
+        self._routes: dict[int, Route] = {}
+        self.serve(handlers)
+
+    def serve(self, handlers: Iterable[Handler]) -> None:
+        """Add handlers; what comes before its handler is refused. Raises ValueError when two claim one key."""
         for handler in handlers:
             if handler.KEY in self._handlers:
                 raise ValueError(f"API key {handler.KEY} has two handlers")
             self._handlers[handler.KEY] = handler
-        self._routes: dict[int, Route] = {}
 
     def versions(self) -> list[tuple[int, int, int]]:
         """What ApiVersions says: (key, lowest, highest version) of every API, by key."""
         return [(key, *self._handlers[key].VERSIONS) for key in sorted(self._handlers)]
+
+    def local(
+        self, request: Any, version: int, client_id: str, on_answer: Callable[[Any], None], on_lost: Callable[[], None]
+    ) -> None:
+        """Handle a request of this broker to itself; exactly one of both is called, perhaps before this returns.
+
+        `on_lost` stands for a connection that ends without an answer.
+        """
+        call = LocalCall(version, client_id, on_answer, on_lost)
+        try:
+            response = self._handlers[request.API_KEY].handle(call, request)  # type: ignore[arg-type]
+        except Exception:
+            log.exception("%s of this broker to itself failed", type(request).__name__)
+            call.close()
+        else:
+            if response is not None:
+                call.reply(response)
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request. `frame` begins at the request header; it is valid only during this call."""

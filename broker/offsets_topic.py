@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from odradek.broker.cluster_view import ClusterView
-from odradek.broker.controller import Controller, NewTopic
 from odradek.broker.coordinator import partition_for
 from odradek.broker.machines.effects import KeyValue
 from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.topics import GROUP_OFFSETS
 from odradek.broker.replica import Replica, Replicas
+from odradek.broker.topic_creation import TopicCreator, WantedTopic
 from odradek.broker.waiting import Clock, Timer, Timers
 from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_header, records
 from odradek.protocol.compression import Codec
@@ -119,11 +119,14 @@ class CommitWait:
 class Coordinators:
     """Which broker coordinates a group: the leader of the group's partition."""
 
-    def __init__(self, settings: GroupSettings, view: ClusterView, controller: Controller) -> None:
+    def __init__(
+        self, settings: GroupSettings, view: ClusterView, creator: TopicCreator, replicas: Callable[[], int]
+    ) -> None:
+        """`replicas()` is the most that `__consumer_offsets` can have now."""
+        self._replicas = replicas
         self._settings = settings
         self._view = view
-        self._controller = controller
-        self._creating = False
+        self._creator = creator
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
         """Error, node id, host and port of the coordinator as it is reached through a listener, and a text."""
@@ -141,22 +144,14 @@ class Coordinators:
         return ErrorCode.NONE, broker.broker_id, endpoint.host, endpoint.port, None
 
     def _create_topic(self) -> None:
-        if not self._creating:
-            self._creating = True
-            self._controller.submit(self._create())
-
-    async def _create(self) -> None:
-        try:
-            await self._controller.create_topics([new_topic(GROUP_OFFSETS, self._settings, len(self._view.brokers))])
-        finally:
-            self._creating = False
+        self._creator.create([new_topic(GROUP_OFFSETS, self._settings, self._replicas())], lambda outcomes: None)
 
 
-def new_topic(name: str, settings: GroupSettings, brokers: int) -> NewTopic:
+def new_topic(name: str, settings: GroupSettings, brokers: int) -> WantedTopic:
     """How to make a topic of which only the name is known (AutoTopicCreationManager): this one has its own ways."""
     if name != GROUP_OFFSETS:
-        return NewTopic(name)
-    return NewTopic(
+        return WantedTopic(name)
+    return WantedTopic(
         name,
         partitions=settings.offsets_topic_num_partitions,
         # Kafka waits until there are as many brokers as the property says; one broker alone could then never serve a

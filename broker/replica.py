@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from odradek.broker.machines.partition import PartitionMachine, Role
+from odradek.broker.machines.follower import Position, truncation_offset
+from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
 from odradek.broker.waiting import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import Origin
@@ -39,6 +40,14 @@ class LogWaiter(Protocol):
         ...
 
 
+class IsrRequests(Protocol):
+    """Where a leader asks for another ISR."""
+
+    def ask(self, replica: Replica, change: IsrChange) -> None:
+        """Ask the controller; `Replica.isr_changed` or `isr_refused` is called with what it says."""
+        ...
+
+
 class Worker(Protocol):
     """Where a blocking call runs off the event loop."""
 
@@ -53,6 +62,7 @@ class Replica:
     __slots__ = (
         "_clock",
         "_flushing",
+        "_isr_requests",
         "_on_failure",
         "_waiters",
         "_worker",
@@ -69,6 +79,7 @@ class Replica:
         machine: PartitionMachine,
         clock: Clock,
         worker: Worker,
+        isr_requests: IsrRequests,
         on_failure: Callable[[Replica], None],
     ) -> None:
         """`on_failure` hears when the log has gone offline; `log.failure` says why."""
@@ -79,19 +90,132 @@ class Replica:
         self.topic_id = log.topic_id
         self._clock = clock
         self._worker = worker
+        self._isr_requests = isr_requests
         self._on_failure = on_failure
         self._waiters: dict[LogWaiter, None] = {}  # in the order of their arrival
         self._flushing = False
 
-    # ---- leading
+    # ---- the controller speaks
 
-    def lead(self, epoch: int, *, replicas: tuple[int, ...], isr: frozenset[int]) -> None:
-        """The controller made this broker the leader in `epoch`; the log begins the epoch at its end."""
-        with self._disk():
-            if epoch > self.machine.leader_epoch:
-                self.log.begin_epoch(epoch)
-        self.machine.become_leader(epoch, replicas=replicas, isr=isr)
+    def lead(self, state: LeaderAndIsr) -> None:
+        """The controller made this broker the leader, or tells the leader anew; the log begins an epoch at its end."""
+        machine = self.machine
+        if state.leader_epoch > machine.leader_epoch:
+            with self._disk():
+                self.log.begin_epoch(state.leader_epoch)
+        machine.become_leader(state, self._clock.monotonic_ms())
         self.wake()
+
+    def follow(self, state: LeaderAndIsr) -> None:
+        """The controller made another broker the leader, or nobody."""
+        self.machine.become_follower(state)
+        self.wake()
+
+    # ---- following
+
+    def fetch_position(self, leader_epoch: int) -> Position:
+        """What to ask the leader for next."""
+        log = self.log
+        if log.epochs.latest < 0 and self.machine.high_watermark < log.end_offset:
+            # A log older than KIP-101 has nothing better to go by than its high watermark.
+            with self._disk():
+                self.cut(self.machine.high_watermark)
+        return Position(log.end_offset, log.epochs.latest, leader_epoch, log.start_offset)
+
+    def replicate(
+        self, asked: Position, records: memoryview | None, high_watermark: int, log_start_offset: int
+    ) -> None:
+        """Write what the leader of the epoch in `asked` sent for the position in `asked`, and learn its bounds.
+
+        Raises KafkaError: what came does not fit the log, or the disk fails.
+        """
+        machine, log = self.machine, self.log
+        if machine.role is not Role.FOLLOWER or asked.leader_epoch != machine.leader_epoch:
+            return
+        if asked.fetch_offset != log.end_offset:
+            return
+        with self._disk():
+            if records:
+                now_ms = self._clock.now_ms()
+                log.append_replicated(records, now_ms=now_ms, leader_epoch=asked.leader_epoch)
+                if log.config.flushes and log.flush_due(now_ms):
+                    # The next fetch tells the leader that this is here; so it has to be here to stay.
+                    log.flush(now_ms=now_ms)
+            moved = machine.replicated(log.end_offset, high_watermark)
+            start = min(log_start_offset, machine.high_watermark)
+            if start > log.start_offset:
+                log.advance_start_offset(start, high_watermark=machine.high_watermark)
+        if moved and self._waiters:
+            self.wake()
+
+    def cut_divergence(self, leader_epoch: int, leader_end: int, asked: Position) -> None:
+        """The leader has another end for the epoch that this log ends in: cut, and fetch on from there.
+
+        Raises KafkaError when the disk fails.
+        """
+        if self.machine.role is not Role.FOLLOWER or asked.leader_epoch != self.machine.leader_epoch:
+            return
+        log = self.log
+        self.cut(truncation_offset(leader_epoch, leader_end, log.epochs, log.end_offset, asked.fetch_offset))
+
+    def cut(self, offset: int) -> None:
+        """Cut the log to `offset`. Raises KafkaError when the disk fails."""
+        if offset < self.machine.high_watermark:
+            log.warning(
+                "%s-%d is cut to %d, below its high watermark %d",
+                self.topic,
+                self.partition,
+                offset,
+                self.machine.high_watermark,
+            )
+        with self._disk():
+            self.log.truncate_to(offset, now_ms=self._clock.now_ms())
+        self.machine.truncated(self.log.end_offset)
+
+    def begin_at(self, leader_start: int) -> None:
+        """The leader's log begins at `leader_start`: where ours ends below that, it begins anew there."""
+        if leader_start > self.log.end_offset:
+            with self._disk():
+                self.log.truncate_fully(leader_start, now_ms=self._clock.now_ms())
+            self.machine.truncated(self.log.end_offset)
+            self.machine.replicated(self.log.end_offset, leader_start)
+
+    # ---- followers
+
+    def follower_fetched(self, replica_id: int, offset: int, start_offset: int, broker_epoch: int) -> None:
+        """A follower has everything below `offset`; it may join the ISR. Raises KafkaError."""
+        machine, now_ms = self.machine, self._clock.monotonic_ms()
+        if machine.follower_fetched(replica_id, offset, now_ms, start_offset=start_offset, broker_epoch=broker_epoch):
+            self.wake()
+        if replica_id not in machine.isr and machine.pending is None:
+            self._ask_isr(machine.propose_expansion(replica_id))
+
+    def shrink_isr(self) -> None:
+        """Ask to leave out who has not been caught up for `replica.lag.time.max.ms`."""
+        if self.machine.role is Role.LEADER and self.machine.remotes:
+            self._ask_isr(self.machine.propose_shrink(self._clock.monotonic_ms()))
+
+    def _ask_isr(self, change: IsrChange | None) -> None:
+        if change is not None:
+            self._isr_requests.ask(self, change)
+
+    def isr_changed(self, change: IsrChange, state: LeaderAndIsr) -> None:
+        """The controller has answered a wish."""
+        before = self.machine.isr
+        self.machine.isr_changed(change, state, self._clock.monotonic_ms())
+        if self.machine.isr != before:
+            log.info(
+                "%s-%d has the ISR %s, it was %s",
+                self.topic,
+                self.partition,
+                sorted(self.machine.isr),
+                sorted(before),
+            )
+        self.wake()
+
+    def isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
+        """The controller has refused a wish. Returns whether to ask again."""
+        return self.machine.isr_refused(change, error)
 
     # ---- writing
 
@@ -140,7 +264,8 @@ class Replica:
 
     def _settle(self) -> None:
         """The log is as durable as the topic asks."""
-        self.machine.appended(self.log.end_offset)
+        machine = self.machine
+        machine.appended(self.log.end_offset, self._clock.monotonic_ms() if machine.remotes else 0)
         if self._waiters:
             self.wake()
 
@@ -187,7 +312,8 @@ class Replica:
             return
         if self.log.flush_due(now_ms):
             # Batches came while the disk was busy: what was flushed counts now, the rest after the next fsync.
-            self.machine.appended(max(self.machine.local_end, min(flush.end_offset, self.log.end_offset)))
+            durable = max(self.machine.local_end, min(flush.end_offset, self.log.end_offset))
+            self.machine.appended(durable, self._clock.monotonic_ms())
             self.wake()
             self._start_flush()
         else:
@@ -266,10 +392,11 @@ class Replica:
 class Replicas:
     """The partitions on this broker, by topic and index."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("_names", "_topics")
 
     def __init__(self) -> None:
         self._topics: dict[str | None, dict[int, Replica]] = {}
+        self._names: dict[bytes, str] = {}
 
     def __iter__(self) -> Iterator[Replica]:
         for partitions in list(self._topics.values()):
@@ -287,6 +414,11 @@ class Replicas:
     def add(self, replica: Replica) -> None:
         """A partition has come to this broker."""
         self._topics.setdefault(replica.topic, {})[replica.partition] = replica
+        self._names[replica.topic_id] = replica.topic
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic with this id (16 bytes), None where this broker has no replica of it."""
+        return self._names.get(topic_id)
 
     def remove(self, replica: Replica) -> None:
         """A partition has left this broker."""
@@ -295,3 +427,4 @@ class Replicas:
             del partitions[replica.partition]
             if not partitions:
                 del self._topics[replica.topic]
+                self._names.pop(replica.topic_id, None)

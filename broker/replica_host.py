@@ -1,7 +1,7 @@
-"""The replicas on this broker and the directories under them: made, led and taken away as the controller says.
+"""The replicas on this broker and the directories under them: made, configured and taken away.
 
-Between the controller, which speaks of topics and epochs, and the logs, which know nothing of either, this is the
-place that knows which log lies in which directory and how a topic's configuration becomes a log's.
+Between the controller's orders (`roles.py`), which speak of topics and epochs, and the logs, which know nothing of
+either, this is the place that knows which log lies in which directory and how a topic's configuration becomes a log's.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
+from typing import Final
 
-from odradek.broker.cluster_view import PartitionView, TopicView
 from odradek.broker.config import BrokerConfig
+from odradek.broker.config_types import ConfigError
 from odradek.broker.machines.partition import PartitionMachine
-from odradek.broker.replica import Replica, Replicas, Worker
+from odradek.broker.replica import IsrRequests, Replica, Replicas, Worker
 from odradek.broker.topic_config import effective_values
 from odradek.broker.waiting import Clock
 from odradek.protocol.errors import KafkaError
@@ -23,6 +24,7 @@ from odradek.storage.directory import Directory, emptiest
 
 log = logging.getLogger(__name__)
 
+NO_TOPIC_ID: Final = bytes(16)
 LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig) if field.init}
 
 
@@ -32,6 +34,11 @@ def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
     chosen = {field: values[name] for field, name in LOG_PROPERTIES.items()}
     chosen["cleanup_policy"] = tuple(chosen["cleanup_policy"])  # type: ignore[arg-type]
     return LogConfig(**chosen)  # type: ignore[arg-type]
+
+
+def min_isr(broker: BrokerConfig, overrides: Mapping[str, str]) -> int:
+    """min.insync.replicas of a topic. Raises ConfigError for a value that cannot be read."""
+    return int(str(effective_values(broker, overrides)["min.insync.replicas"]))
 
 
 class ReplicaHost:
@@ -44,6 +51,7 @@ class ReplicaHost:
         replicas: Replicas,
         clock: Clock,
         worker: Worker,
+        isr_requests: IsrRequests,
         on_failure: Callable[[Replica], None],
     ) -> None:
         """`on_failure` hears of every replica whose disk has failed."""
@@ -52,51 +60,74 @@ class ReplicaHost:
         self._replicas = replicas
         self._clock = clock
         self._worker = worker
+        self._isr_requests = isr_requests
         self._on_failure = on_failure
 
-    def lead(self, topic: TopicView, partition: PartitionView, overrides: Mapping[str, str]) -> Replica:
-        """Lead a partition in the epoch that `partition` says; its log is made when there is none.
+    def obtain(self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str]) -> Replica:
+        """The replica of (topic, partition), made where there is none; its log too, where there is none.
 
-        Raises KafkaError with KAFKA_STORAGE_ERROR when the disk fails.
+        Raises KafkaError: KAFKA_STORAGE_ERROR when the disk fails, INCONSISTENT_TOPIC_ID when the log is of another
+        topic of this name.
         """
-        replica = self._replicas.get(topic.name, partition.index)
+        replica = self._replicas.get(*name)
         if replica is None:
-            replica = self._make(topic, partition, overrides)
-        replica.lead(partition.leader_epoch, replicas=partition.replicas, isr=frozenset(partition.isr))
+            replica = self._make(name, topic_id, overrides)
+        elif replica.topic_id != topic_id and topic_id != NO_TOPIC_ID:
+            self._directory_of(name).assign_topic_id(replica.log, topic_id)
+            replica.topic_id = topic_id
         return replica
 
-    def _make(self, topic: TopicView, partition: PartitionView, overrides: Mapping[str, str]) -> Replica:
-        name = (topic.name, partition.index)
+    def _make(self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str]) -> Replica:
         config = log_config(self._config, overrides)
         directory = next((each for each in self._directories if name in each.logs), None)
         if directory is not None:
             found = directory.logs[name]
             found.config = config
-            directory.assign_topic_id(found, topic.topic_id)
+            if topic_id != NO_TOPIC_ID:
+                directory.assign_topic_id(found, topic_id)
         else:
             directory = emptiest(self._directories)
-            found = directory.create_log(name, topic.topic_id, config, now_ms=self._clock.now_ms())
+            found = directory.create_log(name, topic_id, config, now_ms=self._clock.now_ms())
         machine = PartitionMachine(
             self._config.broker_id,
             high_watermark=directory.high_watermarks.get(name, found.start_offset),
             local_end=found.end_offset,
-            min_isr=int(str(effective_values(self._config, overrides)["min.insync.replicas"])),
+            min_isr=min_isr(self._config, overrides),
+            max_lag_ms=int(self._config["replica.lag.time.max.ms"]),
         )
-        replica = Replica(found, machine, self._clock, self._worker, self._on_failure)
+        replica = Replica(found, machine, self._clock, self._worker, self._isr_requests, self._on_failure)
         self._replicas.add(replica)
         return replica
 
-    def remove_topic(self, name: str) -> None:
-        """The topic is deleted: its replicas answer no more and its logs go."""
-        for replica in self._replicas.of_topic(name):
+    def _directory_of(self, name: tuple[str, int]) -> Directory:
+        return next(each for each in self._directories if name in each.logs)
+
+    def has_log(self, name: tuple[str, int]) -> bool:
+        """Whether a log of this (topic, partition) lies in one of the directories."""
+        return any(name in each.logs for each in self._directories)
+
+    def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """The topic has other properties now: its logs obey them from here on."""
+        try:
+            config, least = log_config(self._config, overrides), min_isr(self._config, overrides)
+        except ConfigError as error:
+            log.error("topic %s keeps its configuration: %s", topic, error.message)
+            return
+        for replica in self._replicas.of_topic(topic):
+            replica.log.config = config
+            replica.machine.min_isr = least
+            replica.wake()
+
+    def release(self, name: tuple[str, int], *, delete: bool) -> None:
+        """The replica answers no more; with `delete` its log goes too. Raises KafkaError when the disk fails."""
+        replica = self._replicas.get(*name)
+        if replica is not None:
             self._replicas.remove(replica)  # first: who waits for it then learns that it is unknown
             replica.retire()
-        for directory in self._directories:
-            for log_name in [each for each in directory.logs if each[0] == name]:
-                try:
-                    directory.delete_log(log_name, now_ms=self._clock.now_ms())
-                except KafkaError as error:
-                    log.error("the log of %s-%d stays on disk: %s", *log_name, error.message)
+        if delete:
+            for directory in self._directories:
+                if name in directory.logs:
+                    directory.delete_log(name, now_ms=self._clock.now_ms())
 
     # ---- what housekeeping asks for
 
@@ -127,6 +158,11 @@ class ReplicaHost:
         for replica in self._replicas:
             replica.log.producers.expire(now_ms, age_ms)
 
+    def shrink_isrs(self) -> None:
+        """Ask to leave followers that have fallen behind out of the ISR."""
+        for replica in self._replicas:
+            replica.shrink_isr()
+
     def write_recovery_points(self) -> None:
         """Checkpoint recovery points and log start offsets."""
         for directory in self._directories:
@@ -146,11 +182,11 @@ class ReplicaHost:
         for replica in self._replicas:
             replica.retire()
 
-    def close(self) -> None:
+    def close(self, broker_epoch: int = -1) -> None:
         """Flush and close every log, write the checkpoints and the clean marks. `retire` comes before."""
         self.write_high_watermarks()
         for directory in self._directories:
-            quietly(partial(directory.close, now_ms=self._clock.now_ms()))
+            quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:

@@ -4,9 +4,10 @@ Everything that a broker takes from the world comes in through `Environment`: cl
 registry. Nothing else in the broker reads a clock or draws a number, so a simulation builds the same broker over its
 own world.
 
-Start: registry, identity, data directories, address, then the controller's place and the partitions; only then are
-connections accepted. Stop is the reverse: no new connections, no requests, logs flushed and closed with the clean mark,
-the registry last.
+Start: registry, identity, data directories, address, then the broker's registration and the race for the controller's
+seat; what this broker leads or follows comes as orders of the controller, be it another broker or this one. Stop is the
+reverse: leadership handed over, no new connections, no requests, logs flushed and closed with the clean mark, the
+registry last.
 """
 
 from __future__ import annotations
@@ -23,60 +24,46 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from odradek.broker.apis.api_versions import ApiVersions
-from odradek.broker.apis.create_topics import CreateTopics
-from odradek.broker.apis.delete_groups import DeleteGroups
-from odradek.broker.apis.delete_topics import DeleteTopics
-from odradek.broker.apis.describe_cluster import DescribeCluster
-from odradek.broker.apis.describe_configs import DescribeConfigs
-from odradek.broker.apis.describe_groups import DescribeGroups
-from odradek.broker.apis.fetch import Fetch
-from odradek.broker.apis.find_coordinator import FindCoordinator
-from odradek.broker.apis.heartbeat import Heartbeat
-from odradek.broker.apis.init_producer_id import InitProducerId
-from odradek.broker.apis.join_group import JoinGroup
-from odradek.broker.apis.leave_group import LeaveGroup
-from odradek.broker.apis.list_groups import ListGroups
-from odradek.broker.apis.list_offsets import ListOffsets
-from odradek.broker.apis.metadata import Metadata
-from odradek.broker.apis.offset_commit import OffsetCommit
-from odradek.broker.apis.offset_delete import OffsetDelete
-from odradek.broker.apis.offset_fetch import OffsetFetch
-from odradek.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
-from odradek.broker.apis.produce import Produce
-from odradek.broker.apis.sync_group import SyncGroup
-from odradek.broker.cluster_view import BrokerView, ClusterView, TopicView
-from odradek.broker.cluster_view import Endpoint as ViewEndpoint
+from odradek.broker import registry_access
+from odradek.broker.addresses import Addresses
+from odradek.broker.background import Background
+from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigError
-from odradek.broker.controller import Controller, cluster_id
+from odradek.broker.config_changes import ConfigChanges
+from odradek.broker.config_in_force import ConfigInForce
+from odradek.broker.config_writer import ConfigWriter
+from odradek.broker.control_channels import ControlChannels
+from odradek.broker.controller import Controller
+from odradek.broker.controller_link import ControllerLink
 from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.dispatch import Dispatcher, Handler
+from odradek.broker.dispatch import Dispatcher
+from odradek.broker.fetcher import Fetchers, FetchSettings
+from odradek.broker.handover import hand_over
 from odradek.broker.housekeeping import Periodic, ThreadWorker
-from odradek.broker.machines.fetch_session import FetchSessions
+from odradek.broker.isr_requests import AlterPartitions
+from odradek.broker.log_dirs import LogDirs
 from odradek.broker.machines.group_settings import GroupSettings
-from odradek.broker.machines.topics import GROUP_OFFSETS
-from odradek.broker.observe import RateLimitedReport
-from odradek.broker.offsets_topic import Coordinators, OffsetsTopic, new_topic
-from odradek.broker.registry import znodes
-from odradek.broker.registry.embedded import EmbeddedEnsemble
-from odradek.broker.registry.interface import Registry, ensure_path
-from odradek.broker.registry.journal import JournalInUseError
-from odradek.broker.replica import Replica, Replicas, Worker
+from odradek.broker.offsets_topic import OffsetsTopic
+from odradek.broker.partition_events import DiskFailures, GroupEvents
+from odradek.broker.peers import Network
+from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.registration import Registration
+from odradek.broker.registry_session import Member, OpenSession, RegistrySession
+from odradek.broker.replica import Replicas, Worker
 from odradek.broker.replica_host import ReplicaHost, log_config
+from odradek.broker.roles import Parts, Roles
+from odradek.broker.routes import Services, handlers
+from odradek.broker.topic_configs import TopicConfigs
+from odradek.broker.topic_creation import TopicCreator, TopicsKnown
 from odradek.broker.waiting import Clock, LoopTimers, SystemClock, Timers
-from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.net import Census, Connection, Limits, Listener
-from odradek.storage.directory import Directory, DirectoryRequest, open_all, read_identity
+from odradek.protocol.dial import Connect, connect
+from odradek.protocol.net import Listener
+from odradek.storage.directory import Directory, DirectoryRequest, open_all
 from odradek.storage.disk import Disk, OsDisk
 
 log = logging.getLogger(__name__)
 
-REGISTRY_FOLDER = "__cluster_metadata-0"
-"""Where the embedded registry lies within the first data directory. Kafka 3.9 passes over a folder of this name, so
-it opens a data directory of ours as it opens its own."""
-
-GIVEN_IDS_BELOW = "reserved.broker.max.id"
+FIRST_ORDERS_MS = 10_000
 OnReady = Callable[[int, str, int, str], None]
 """Hears broker id, host, port and data directory when the broker serves."""
 
@@ -90,8 +77,11 @@ class Environment:
     disk: Disk = field(default_factory=OsDisk)
     listen: Callable[..., Listener] = Listener
     """Makes a listener, with the arguments of `Listener`: the network."""
-    registry: Registry | None = None
-    """A session of a registry that others keep; None for one of the broker's own, inside its data directory."""
+    connect: Connect = connect
+    """Opens connections to other brokers: the network, from the other end."""
+    open_session: OpenSession | None = None
+    """Makes sessions of a registry that others keep; None for ZooKeeper's where `zookeeper.connect` says where it is,
+    and otherwise for one of the broker's own, inside its data directory."""
     worker: Worker | None = None
     """Runs what blocks; None for threads of the broker's own."""
 
@@ -103,11 +93,17 @@ class Broker:
         """Nothing is touched before `start`."""
         self._config = config
         self._environment = environment or Environment()
-        self._replicas = Replicas()
-        self._listeners: list[Listener] = []
-        self._undo: contextlib.AsyncExitStack = contextlib.AsyncExitStack()
-        self.host = ""
-        self.port = 0
+        self._undo = contextlib.AsyncExitStack()
+        self._timers: Timers
+        self._session: RegistrySession
+        self._registration: Registration
+        self._config_changes: ConfigChanges
+        self._addresses: Addresses
+        self.replicas = Replicas()
+        self._fetchers: Fetchers
+        self.view: ClusterView
+        self.controller: Controller
+        self.roles: Roles
 
     @property
     def broker_id(self) -> int:
@@ -115,170 +111,201 @@ class Broker:
         return self._config.broker_id
 
     @property
+    def broker_epoch(self) -> int:
+        """The epoch of its registration."""
+        return self._registration.broker_epoch
+
+    @property
+    def host(self) -> str:
+        """The host of the first address that clients are told."""
+        return self._addresses.endpoints[0].host
+
+    @property
+    def port(self) -> int:
+        """The port of that address."""
+        return self._addresses.endpoints[0].port
+
+    @property
     def held_bytes(self) -> int:
         """Bytes in memory for connections: incomplete requests, and answers that wait."""
-        return self._listeners[0].held_bytes if self._listeners else 0
+        return self._addresses.held_bytes
 
     # ---- start
 
     async def start(self) -> None:
-        """Serve. Raises ConfigError, KafkaError, OSError; what was begun is then undone."""
+        """Serve. Raises ConfigError, KafkaError, RegistryError, OSError; what was begun is then undone."""
         async with contextlib.AsyncExitStack() as undo:
             await self._start(undo)
             self._undo = undo.pop_all()
 
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
-        environment, loop = self._environment, asyncio.get_running_loop()
-        clock, timers = environment.clock, LoopTimers(environment.clock, loop)
-        _only_plaintext(self._config)
-        registry = await self._open_registry(undo)
-        self._config = config = await self._identify(registry)
-        cluster = await cluster_id(registry, _new_cluster_id(environment.random))
-        directories = self._open_directories(cluster, await _topic_configs(registry))
-        worker = environment.worker or ThreadWorker(loop, threads=max(2, len(directories)))
-        view = ClusterView(cluster)
-        host = ReplicaHost(
-            config, directories, self._replicas, clock, worker, lambda lost: _on_disk_failure(view, lost)
-        )
-        undo.callback(host.close)
-        if isinstance(worker, ThreadWorker):
-            undo.push_async_callback(worker.close)  # a flush under way ends, and is heard of, before its log is closed
-        undo.callback(host.retire)  # and no flush follows
+        environment = self._environment
+        self._timers = LoopTimers(environment.clock, asyncio.get_running_loop())
+        self._addresses = Addresses(self._config, environment.listen, environment.clock)
+        undo.callback(self._addresses.close)
+        members: list[Member] = []
+        alone = environment.open_session is None and not self._config["zookeeper.connect"]
+        self._session = RegistrySession(self._open_session(undo), members)
+        undo.push_async_callback(self._session.close)
+        configs, directories = await self._find_identity()
+        dispatcher = Dispatcher([])
+        await self._addresses.bind(dispatcher.frame)
+        services = self._build(undo, dispatcher, configs, directories, alone=alone)
+        dispatcher.serve(handlers(services, dispatcher))
+        members.extend([self._registration, self._config_changes, self.controller])
+        undo.callback(self._addresses.close)  # first of all nobody is answered any more
+        await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
+        await self._session.begin()
+        await self._await_first_orders()
+        undo.push_async_callback(self._hand_over, services)
 
-        settings = _group_settings(config)
-        offsets = OffsetsTopic(settings, self._replicas, clock, timers)
-        groups = GroupCoordinator(settings, clock, timers, self._fresh_id, offsets)
-        undo.callback(groups.close)
+    def _open_session(self, undo: contextlib.AsyncExitStack) -> OpenSession:
+        environment = self._environment
+        if environment.open_session is not None:
+            return environment.open_session
+        return registry_access.sessions(self._config, environment.disk, environment.clock, undo)
 
-        events = GroupEvents(groups)
-        controller = Controller(config, registry, view, host, clock, environment.random, events)
-        dispatcher = _dispatcher(
-            [
-                *self._log_handlers(view, timers),
-                *_topic_handlers(config, view, controller, settings),
-                *_group_handlers(groups, view, clock),
-                FindCoordinator(Coordinators(settings, view, controller)),
-            ]
-        )
-        endpoints = await self._bind(dispatcher.frame, undo)
-        view.brokers[config.broker_id] = BrokerView(config.broker_id, endpoints, config["broker.rack"])
-        await controller.start(self._registration(endpoints))
-        if GROUP_OFFSETS in view.topics:  # as many partitions as it was made with, whatever the property says now
-            settings.offsets_topic_num_partitions = len(view.topics[GROUP_OFFSETS].partitions)
-        undo.push_async_callback(controller.close)
-        undo.callback(self._close_listeners)
-        groups.start()
-        self._keep_house(Periodic(clock, timers), host, undo)
-        for listener in self._listeners:
-            await listener.serve()
-
-    def _log_handlers(self, view: ClusterView, timers: Timers) -> list[Handler]:
-        config, environment, replicas = self._config, self._environment, self._replicas
-        sessions = FetchSessions(
-            int(config["max.incremental.fetch.session.cache.slots"]), lambda: environment.random.randrange(1, 2**31)
-        )
-        return [
-            Produce(replicas, view, environment.clock, timers),
-            Fetch(replicas, view, sessions, environment.clock, timers, lambda: int(config["fetch.max.bytes"])),
-            ListOffsets(replicas),
-            OffsetForLeaderEpoch(replicas),
-        ]
-
-    async def _open_registry(self, undo: contextlib.AsyncExitStack) -> Registry:
-        config, environment = self._config, self._environment
-        if environment.registry is not None:
-            return environment.registry
-        if config["zookeeper.connect"]:
-            raise ConfigError(
-                "zookeeper.connect is set, and a ZooKeeper cannot be used yet: leave it out to use the registry "
-                "inside the broker"
-            )
-        first = str(config.log_dirs[0])
-        try:
-            environment.disk.make_directory(first)
-            ensemble = EmbeddedEnsemble(environment.disk, f"{first}/{REGISTRY_FOLDER}", now_ms=environment.clock.now_ms)
-        except JournalInUseError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"Failed to acquire lock on file .lock in {first}. "
-                "A Kafka instance in another process or thread is using this directory.",
-            ) from error
-        except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot open the data directory {first}: {error}"
-            ) from error
-        undo.push_async_callback(ensemble.close)
-        registry = await ensemble.connect()
-        undo.push_async_callback(registry.close)
-        return registry
-
-    async def _identify(self, registry: Registry) -> BrokerConfig:
-        """The configuration with a broker id: the configured one, the directory's, or a new one from the registry."""
-        config = self._config
-        if config.broker_id >= 0:
-            return config
-        for path in config.log_dirs:
-            known = read_identity(self._environment.disk, str(path)).get("broker.id")
-            if known is not None:
-                return config.with_broker_id(int(known))
-        await ensure_path(registry, znodes.BROKER_SEQUENCE)
-        stat = await registry.set(znodes.BROKER_SEQUENCE, b"")
-        return config.with_broker_id(int(config[GIVEN_IDS_BELOW]) + stat.version)
-
-    def _open_directories(self, cluster: str, topic_configs: dict[str, dict[str, str]]) -> list[Directory]:
-        config, environment = self._config, self._environment
+    async def _find_identity(self) -> tuple[TopicConfigs, list[Directory]]:
+        """Who this broker is, in which cluster, and what it has on disk."""
+        environment, session = self._environment, self._session
+        registry = await session.start()
+        self._config = config = await registry_access.identify(self._config, environment.disk, registry)
+        cluster = await registry_access.cluster_id(registry, _new_cluster_id(environment.random))
+        configs = TopicConfigs(lambda: session.registry)
+        await configs.load_all()
         request = DirectoryRequest(
             broker_id=config.broker_id,
             cluster_id=cluster,
             now_ms=environment.clock.now_ms(),
-            config_for=lambda topic: log_config(config, topic_configs.get(topic, {})),
+            config_for=lambda topic: log_config(config, configs.get(topic)),
             random=environment.random,
         )
-        return open_all([str(path) for path in config.log_dirs], request, environment.disk)
+        self.view = ClusterView(cluster)
+        return configs, open_all([str(path) for path in config.log_dirs], request, environment.disk)
 
-    async def _bind(
-        self, on_frame: Callable[[Connection, memoryview], None], undo: contextlib.AsyncExitStack
-    ) -> tuple[ViewEndpoint, ...]:
-        """Take the addresses; returns where clients are told to go."""
-        config = self._config
-        limits = Limits(
-            frame_bytes=int(config["socket.request.max.bytes"]),
-            connections=int(config["max.connections"]),
-            connections_per_address=int(config["max.connections.per.ip"]),
-            connections_by_address=config.connections_per_address,
-            idle_s=int(config["connections.max.idle.ms"]) / 1000,
-            **(
-                {"total_bytes": int(config["queued.max.request.bytes"])}
-                if config["queued.max.request.bytes"] > 0
-                else {}
-            ),
+    def _build(
+        self,
+        undo: contextlib.AsyncExitStack,
+        dispatcher: Dispatcher,
+        configs: TopicConfigs,
+        directories: list[Directory],
+        *,
+        alone: bool,
+    ) -> Services:
+        """Put the parts together; nothing of it speaks to anybody yet."""
+        config, environment, view = self._config, self._environment, self.view
+        clock, timers = environment.clock, self._timers
+        session_ms = int(config["zookeeper.session.timeout.ms"])
+        self._registration = Registration(config.broker_id, self._addresses.registration(), session_ms, clock, timers)
+        background = Background()
+        undo.push_async_callback(background.close)
+        network = Network(environment.connect, clock, timers)
+        link = ControllerLink(config.broker_id, view, config.inter_broker_listener, network, dispatcher.local)
+        settings = _group_settings(config)
+        groups = GroupCoordinator(
+            settings, clock, timers, self._fresh_id, OffsetsTopic(settings, self.replicas, clock, timers)
         )
-        census = Census()
-        report = RateLimitedReport(self._environment.clock)
-        told = []
-        told_to = {each.listener: each for each in config.advertised_listeners}
-        for endpoint in config.listeners:
-            listener = self._environment.listen(
-                endpoint.listener, on_frame, limits=limits, report=report, census=census
+        events = GroupEvents(groups, settings, view)
+        host = self._build_host(undo, directories, network, link, background)
+        self.roles = self._build_roles(undo, configs, host, events)
+        undo.callback(groups.close)
+        groups.start()
+        undo.callback(link.close)
+        channels = ControlChannels(config.broker_id, network, dispatcher.local)
+        self.controller = Controller(config, self._session, view, channels, clock, timers, environment.random)
+        undo.push_async_callback(self.controller.close)
+        in_force = ConfigInForce(
+            config, configs, host, self.replicas, lambda topic, _: self.controller.topic_config_changed(topic)
+        )
+        self._config_changes = ConfigChanges(config.broker_id, in_force, background, clock)
+        known = TopicsKnown(view, clock, timers)
+        return Services(
+            config=config,
+            clock=clock,
+            timers=timers,
+            random=environment.random,
+            view=view,
+            replicas=self.replicas,
+            roles=self.roles,
+            controller=self.controller,
+            creator=TopicCreator(link.ask, known),
+            known=known,
+            configs=configs,
+            config_writer=ConfigWriter(config, view, lambda: self._session.registry),
+            log_dirs=LogDirs(directories, self.replicas),
+            producer_ids=ProducerIds(self._registration, link.ask),
+            groups=groups,
+            group_settings=settings,
+            background=background,
+            link=link,
+            alone=alone,
+        )
+
+    def _build_host(
+        self,
+        undo: contextlib.AsyncExitStack,
+        directories: list[Directory],
+        network: Network,
+        link: ControllerLink,
+        background: Background,
+    ) -> ReplicaHost:
+        """Logs, replicas, and the loops that follow leaders."""
+        config, registration = self._config, self._registration
+        clock, timers = network.clock, network.timers
+        isr_requests = AlterPartitions(registration, link.ask, clock, timers)
+        self._fetchers = Fetchers(network, _fetch_settings(config, registration))
+        failures = DiskFailures(config.broker_id, self._session, self._fetchers, background)
+        worker = self._environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=max(2, len(directories)))
+        host = ReplicaHost(config, directories, self.replicas, clock, worker, isr_requests, failures.failed)
+        undo.callback(lambda: host.close(registration.broker_epoch))
+        if isinstance(worker, ThreadWorker):
+            undo.push_async_callback(worker.close)  # a flush under way ends, and is heard of, before its log is closed
+        undo.callback(host.retire)  # and no flush follows
+        undo.callback(self._fetchers.close)
+        undo.callback(isr_requests.close)
+        self._keep_house(Periodic(clock, timers), host, undo)
+        return host
+
+    def _build_roles(
+        self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: GroupEvents
+    ) -> Roles:
+        """Who carries out the controller's orders."""
+        registration = self._registration
+        roles = Roles(
+            Parts(
+                self.broker_id,
+                lambda: registration.broker_epoch,
+                host,
+                self.replicas,
+                self._fetchers,
+                self.view,
+                events,
+                configs,
+                self._config.inter_broker_listener,
             )
-            backlog = int(config["socket.listen.backlog.size"])
-            port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog)
-            undo.callback(listener.close)
-            self._listeners.append(listener)
-            advertised = told_to.get(endpoint.listener)
-            if advertised is not None:
-                reachable = advertised.advertise(_own_name(endpoint.host), port)
-                told.append(ViewEndpoint(endpoint.listener, reachable.host, reachable.port))
-        self.host, self.port = told[0].host, told[0].port
-        return tuple(told)
-
-    def _registration(self, endpoints: tuple[ViewEndpoint, ...]) -> znodes.BrokerRegistration:
-        protocols = {each.listener: each.security_protocol for each in self._config.listeners}
-        return znodes.BrokerRegistration(
-            tuple(znodes.Endpoint(each.listener, each.host, each.port, protocols[each.listener]) for each in endpoints),
-            self._environment.clock.now_ms(),
-            self._config["broker.rack"],
         )
+        undo.push_async_callback(roles.close)
+        return roles
+
+    async def _await_first_orders(self) -> None:
+        """Be ready only when clients are told of this broker; but without a controller be ready, too, after a while."""
+        told = asyncio.Event()
+        view = self.view
+
+        def look() -> None:
+            if self.broker_id in view.brokers:
+                told.set()
+
+        view.watch(look)
+        timer = self._timers.at(self._environment.clock.monotonic_ms() + FIRST_ORDERS_MS, told.set)
+        look()
+        try:
+            await told.wait()
+        finally:
+            timer.cancel()
+            view.unwatch(look)
+        if self.broker_id not in view.brokers:
+            log.warning("no controller has spoken to this broker yet")
 
     def _keep_house(self, periodic: Periodic, host: ReplicaHost, undo: contextlib.AsyncExitStack) -> None:
         config = self._config
@@ -296,6 +323,7 @@ class Broker:
             host.flush_due_logs,
         )
         periodic.every("purge", lambda: 10_000, host.purge)
+        periodic.every("isr", lambda: max(1, int(config["replica.lag.time.max.ms"]) // 2), host.shrink_isrs)
 
     def _fresh_id(self) -> str:
         """A random UUID (version 4) as text."""
@@ -311,102 +339,30 @@ class Broker:
         """Stop in order; everything that was acknowledged is on disk afterwards."""
         await self._undo.aclose()
 
-    def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()
+    async def _hand_over(self, services: Services) -> None:
+        if len(self.view.brokers) > 1:
+            await hand_over(self._config, self.broker_epoch, services.link.ask)
 
 
-def _topic_handlers(
-    config: BrokerConfig, view: ClusterView, controller: Controller, settings: GroupSettings
-) -> list[Handler]:
-    return [
-        Metadata(
-            view,
-            controller,
-            lambda: bool(config["auto.create.topics.enable"]),
-            lambda name: new_topic(name, settings, len(view.brokers)),
-        ),
-        CreateTopics(controller),
-        DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"])),
-        InitProducerId(controller),
-        DescribeConfigs(config, view, controller),
-        DescribeCluster(view),
-    ]
-
-
-def _group_handlers(groups: GroupCoordinator, view: ClusterView, clock: Clock) -> list[Handler]:
-    return [
-        JoinGroup(groups),
-        SyncGroup(groups),
-        Heartbeat(groups),
-        LeaveGroup(groups),
-        OffsetCommit(groups, view, clock),
-        OffsetFetch(groups, view),
-        OffsetDelete(groups, view),
-        DescribeGroups(groups),
-        ListGroups(groups),
-        DeleteGroups(groups),
-    ]
-
-
-class GroupEvents:
-    """What the coordinator of groups has to know of partitions."""
-
-    def __init__(self, groups: GroupCoordinator) -> None:
-        self._groups = groups
-
-    def led(self, replica: Replica) -> None:
-        if replica.topic == GROUP_OFFSETS:
-            self._groups.load(replica.partition)
-
-    def deleted(self, topic: TopicView) -> None:
-        """Offsets of partitions that are gone go with them."""
-        if topic.name != GROUP_OFFSETS:
-            self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
-
-
-def _on_disk_failure(view: ClusterView, replica: Replica) -> None:
-    log.error("replica %s-%d has lost its disk and serves no more", replica.topic, replica.partition)
-    view.take_offline(replica.topic, replica.partition)
-
-
-def _dispatcher(handlers: list[Handler]) -> Dispatcher:
-    dispatcher: Dispatcher
-    versions = ApiVersions(lambda: dispatcher.versions())
-    dispatcher = Dispatcher([*handlers, versions])
-    return dispatcher
-
-
-def _only_plaintext(config: BrokerConfig) -> None:
-    for endpoint in config.listeners:
-        if endpoint.security_protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"listener {endpoint} speaks {endpoint.security_protocol}, which is not served yet; PLAINTEXT is"
-            )
+def _fetch_settings(config: BrokerConfig, registration: Registration) -> FetchSettings:
+    return FetchSettings(
+        config.broker_id,
+        lambda: registration.broker_epoch,
+        int(config["replica.fetch.wait.max.ms"]),
+        int(config["replica.fetch.min.bytes"]),
+        int(config["replica.fetch.max.bytes"]),
+        int(config["replica.fetch.response.max.bytes"]),
+        int(config["replica.fetch.backoff.ms"]),
+    )
 
 
 def _new_cluster_id(source: random.Random) -> str:
     return base64.urlsafe_b64encode(source.randbytes(16)).rstrip(b"=").decode()
 
 
-async def _topic_configs(registry: Registry) -> dict[str, dict[str, str]]:
-    """What is set for each topic, read before the logs are opened."""
-    path = znodes.config_path("topics")
-    await ensure_path(registry, path)
-    names, _ = await registry.children(path)
-    return {name: znodes.decode_config((await registry.get(f"{path}/{name}"))[0]) for name in names}
-
-
 def _group_settings(config: BrokerConfig) -> GroupSettings:
     names = GroupSettings.__dataclass_fields__
     return GroupSettings(**{name: int(config[name.replace("_", ".")]) for name in names})
-
-
-def _own_name(host: str) -> str:
-    """What to tell clients when a listener names no address: this machine's name, as Kafka does."""
-    import socket
-
-    return host or socket.getfqdn()
 
 
 def run(config: BrokerConfig, *, on_ready: OnReady) -> int:

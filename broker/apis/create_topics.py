@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from odradek.broker.background import Background
 from odradek.broker.controller import Controller, NewTopic, TopicOutcome
+from odradek.broker.topic_creation import TopicsKnown
 from odradek.protocol import messages as m
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
@@ -25,24 +27,32 @@ class CreateTopics:
     KEY = 19
     VERSIONS = (0, 7)
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, known: TopicsKnown, background: Background) -> None:
+        self._background = background
         self._controller = controller
+        self._known = known
 
     def handle(self, call: Call, request: m.CreateTopicsRequest) -> None:
-        self._controller.submit(self._create(call, request), call.connection.close)
+        self._background.run(self._create(call, request), call.connection.close)
 
     async def _create(self, call: Call, request: m.CreateTopicsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)
-        outcomes = await self._controller.create_topics(
-            [_new_topic(topic) for topic in request.topics if counts[topic.name] == 1],
-            validate_only=request.validate_only,
-        )
+        wanted = [_new_topic(topic) for topic in request.topics if counts[topic.name] == 1]
+        try:
+            outcomes = await self._controller.create_topics(wanted, validate_only=request.validate_only)
+        except KafkaError as error:
+            outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
         twice = [
             TopicOutcome(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in the request")
             for name, count in counts.items()
             if count > 1
         ]
-        call.reply(m.CreateTopicsResponse(topics=[_result(outcome) for outcome in outcomes + twice]))
+        response = m.CreateTopicsResponse(topics=[_result(outcome) for outcome in outcomes + twice])
+        made = [outcome.name for outcome in outcomes if outcome.error is ErrorCode.NONE]
+        if request.validate_only or not made:
+            call.reply(response)
+        else:  # so that whoever asks for the new topic next finds it, with its leaders
+            self._known.wait(made, max(0, request.timeout_ms), lambda: call.reply(response))
 
 
 def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:

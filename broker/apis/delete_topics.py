@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.broker.background import Background
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.controller import Controller
 from odradek.protocol import messages as m
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
@@ -27,7 +28,10 @@ class DeleteTopics:
     KEY = 20
     VERSIONS = (0, 6)
 
-    def __init__(self, view: ClusterView, controller: Controller, enabled: Callable[[], bool]) -> None:
+    def __init__(
+        self, view: ClusterView, controller: Controller, enabled: Callable[[], bool], background: Background
+    ) -> None:
+        self._background = background
         self._view = view
         self._controller = controller
         self._enabled = enabled
@@ -42,7 +46,7 @@ class DeleteTopics:
             return m.DeleteTopicsResponse(
                 responses=[Result(name=name, topic_id=topic_id, error_code=code) for name, topic_id in wanted]
             )
-        self._controller.submit(self._delete(call, wanted), call.connection.close)
+        self._background.run(self._delete(call, wanted), call.connection.close)
         return None
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]]) -> None:
@@ -61,5 +65,8 @@ class DeleteTopics:
                     continue
             else:
                 result.topic_id = self._view.id_of(name)
-            result.error_code = await self._controller.delete_topic(name)
+            try:
+                result.error_code = await self._controller.delete_topic(name)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
         call.reply(m.DeleteTopicsResponse(responses=results))

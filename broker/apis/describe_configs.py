@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.background import Background
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigEntry, Source
-from odradek.broker.controller import Controller
 from odradek.broker.machines.topics import name_problem
 from odradek.broker.topic_config import describe_topic
+from odradek.broker.topic_configs import TopicConfigs
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -31,20 +32,26 @@ class DescribeConfigs:
     KEY = 32
     VERSIONS = (0, 4)
 
-    def __init__(self, config: BrokerConfig, view: ClusterView, controller: Controller) -> None:
+    def __init__(self, config: BrokerConfig, view: ClusterView, topics: TopicConfigs, background: Background) -> None:
         self._config = config
         self._view = view
-        self._controller = controller
+        self._topics = topics
+        self._background = background
 
-    def handle(self, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
-        return m.DescribeConfigsResponse(results=[self._describe(call, request, each) for each in request.resources])
+    def handle(self, call: Call, request: m.DescribeConfigsRequest) -> None:
+        self._background.run(self._answer(call, request), call.connection.close)
 
-    def _describe(
+    async def _answer(self, call: Call, request: m.DescribeConfigsRequest) -> None:
+        call.reply(
+            m.DescribeConfigsResponse(results=[await self._describe(call, request, each) for each in request.resources])
+        )
+
+    async def _describe(
         self, call: Call, request: m.DescribeConfigsRequest, resource: m.DescribeConfigsRequest.DescribeConfigsResource
     ) -> m.DescribeConfigsResponse.DescribeConfigsResult:
         result = Result(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
-            entries = self._entries(resource.resource_type, resource.resource_name)
+            entries = await self._entries(resource.resource_type, resource.resource_name)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             return result
@@ -54,14 +61,14 @@ class DescribeConfigs:
         ]
         return result
 
-    def _entries(self, kind: int, name: str) -> list[ConfigEntry]:
+    async def _entries(self, kind: int, name: str) -> list[ConfigEntry]:
         if kind == TOPIC:
             problem = name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if name not in self._view.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
-            return describe_topic(self._config, self._controller.topic_config(name))
+            return describe_topic(self._config, await self._topics.read(name))
         if kind == BROKER:
             if not name:
                 return self._config.describe_cluster_default()
@@ -91,6 +98,5 @@ def _entry(
         ]
     if version >= 3:
         result.config_type = entry.type
-        if request.include_documentation:
-            result.documentation = entry.documentation
+        result.documentation = entry.documentation if request.include_documentation else None
     return result

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.machines.fetch_session import FetchContext, FetchPartition, FetchSessions
+from odradek.broker.machines.partition import Role
 from odradek.broker.replica import READ_COMMITTED, Replica, Replicas
 from odradek.broker.waiting import Clock, Timers
 from odradek.protocol import messages as m
@@ -27,9 +28,45 @@ if TYPE_CHECKING:
 
 OLDEST_WITH_BATCHES = 4
 SESSIONS_FROM = 7
+RACKS_FROM = 11
 TOPIC_IDS_FROM = 13
+LEADERS_FROM = 16
+WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 CONSUMER = -1
 PartitionData = m.FetchResponse.PartitionData
+
+
+Nearest = Callable[[Replica, str, int], int]
+"""(replica, rack of the consumer, offset) -> the broker to read from; NO_PREFERENCE for this one."""
+NO_PREFERENCE = -1
+
+
+def leader_only(replica: Replica, rack: str, offset: int) -> int:
+    """Kafka without `replica.selector.class`: consumers read from the leader."""
+    return NO_PREFERENCE
+
+
+class SameRack:
+    """Sends a consumer to a replica in its own rack that has what it wants (RackAwareReplicaSelector)."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def __call__(self, replica: Replica, rack: str, offset: int) -> int:
+        machine, brokers = replica.machine, self._view.brokers
+        if not rack or machine.role is not Role.LEADER:
+            return NO_PREFERENCE
+        near = [
+            replica_id for replica_id in machine.replicas if replica_id in brokers and brokers[replica_id].rack == rack
+        ]
+        if not near or machine.broker_id in near:
+            return NO_PREFERENCE
+        ends = {
+            replica_id: machine.remotes[replica_id].end_offset
+            for replica_id in near
+            if machine.remotes[replica_id].start_offset <= offset <= machine.remotes[replica_id].end_offset
+        }
+        return max(ends, key=lambda replica_id: ends[replica_id]) if ends else NO_PREFERENCE
 
 
 class Fetch:
@@ -46,10 +83,14 @@ class Fetch:
         clock: Clock,
         timers: Timers,
         max_bytes: Callable[[], int],
+        nearest: Nearest = leader_only,
     ) -> None:
-        """`max_bytes()` is the broker's own bound on an answer (`fetch.max.bytes`)."""
+        """`max_bytes()` is the broker's own bound on an answer (`fetch.max.bytes`); `nearest` is the way in which
+        consumers are sent to followers (`replica.selector.class`).
+        """
+        self.nearest = nearest
+        self.view = view
         self._replicas = replicas
-        self._view = view
         self._sessions = sessions
         self._clock = clock
         self._timers = timers
@@ -72,7 +113,7 @@ class Fetch:
         ids = call.version >= TOPIC_IDS_FROM
         wanted = []
         for topic in request.topics:
-            name = (self._view.name_of(topic.topic_id) or "") if ids else topic.topic
+            name = self._name(topic.topic_id) if ids else topic.topic
             for partition in topic.partitions:
                 entry = FetchPartition(name, topic.topic_id, partition.partition)
                 entry.fetch_offset = partition.fetch_offset
@@ -85,7 +126,7 @@ class Fetch:
             return FetchContext(wanted)
         forgotten: list[tuple[str | bytes, int]] = []
         for gone in request.forgotten_topics_data:
-            key: str | bytes = (self._view.name_of(gone.topic_id) or gone.topic_id) if ids else gone.topic
+            key: str | bytes = gone.topic_id if ids else gone.topic
             forgotten.extend((key, index) for index in gone.partitions)
         replica_id = _replica_id(request, call.version)
         return self._sessions.begin(
@@ -98,11 +139,18 @@ class Fetch:
             now_ms=self._clock.monotonic_ms(),
         )
 
-    def find(self, wanted: FetchPartition, *, ids: bool) -> Replica:
-        """The replica to read from; raises KafkaError when there is none or the epoch is not the current one."""
+    def _name(self, topic_id: bytes) -> str:
+        """The topic's name, empty where it is not known. A leader knows its replicas before it knows the topic."""
+        return self._replicas.name_of(topic_id) or self.view.name_of(topic_id) or ""
+
+    def find(self, wanted: FetchPartition, *, ids: bool, leader_only: bool = True) -> Replica:
+        """The replica to read from; raises KafkaError when there is none or the epoch is not the current one.
+
+        Without `leader_only` a follower serves, too (KIP-392).
+        """
         if ids and not wanted.topic:
             # The topic may have been created, or become known, since the session began.
-            wanted.topic = self._view.name_of(wanted.topic_id) or ""
+            wanted.topic = self._name(wanted.topic_id)
             if not wanted.topic:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         replica = self._replicas.get(wanted.topic, wanted.partition)
@@ -110,8 +158,19 @@ class Fetch:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if ids and replica.topic_id != wanted.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        replica.machine.check_leader(wanted.current_leader_epoch)
+        if leader_only:
+            replica.machine.check_leader(wanted.current_leader_epoch)
+        else:
+            replica.machine.check_epoch(wanted.current_leader_epoch)
+            replica.machine.check_online()
         return replica
+
+    def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Who leads a partition as far as this broker knows, and in which epoch (KIP-951)."""
+        replica = self._replicas.get(topic, partition)
+        if replica is not None:
+            return replica.machine.leader_id, replica.machine.leader_epoch
+        return self.view.leader(topic, partition)
 
     def max_bytes(self, asked: int) -> int:
         """Bytes that one answer may hold."""
@@ -125,6 +184,11 @@ def _replica_id(request: m.FetchRequest, version: int) -> int:
     return CONSUMER if state is None else state.replica_id
 
 
+def _replica_epoch(request: m.FetchRequest, version: int) -> int:
+    state = request.replica_state
+    return -1 if version < 15 or state is None else state.replica_epoch
+
+
 class Reading:
     """One request's partitions, read as often as it takes until there is enough."""
 
@@ -133,9 +197,12 @@ class Reading:
         "_context",
         "_fetch",
         "_follower",
+        "_follower_epoch",
         "_ids",
         "_isolation",
+        "_leader_only",
         "_max_bytes",
+        "_rack",
         "_results",
         "min_bytes",
     )
@@ -146,6 +213,9 @@ class Reading:
         self._context = context
         self._ids = call.version >= TOPIC_IDS_FROM
         self._follower = _replica_id(request, call.version)
+        self._follower_epoch = _replica_epoch(request, call.version)
+        self._rack = request.rack_id
+        self._leader_only = self._follower >= 0 or call.version < RACKS_FROM
         self._isolation = request.isolation_level
         self._max_bytes = fetch.max_bytes(request.max_bytes)
         self.min_bytes = request.min_bytes
@@ -164,17 +234,52 @@ class Reading:
             data = PartitionData(partition_index=wanted.partition, records=b"")
             size = 0
             try:
-                replica = self._fetch.find(wanted, ids=self._ids)
-                size = self._read(replica, wanted, data, min(wanted.max_bytes, left), at_least_one=found == 0)
+                replica = self._fetch.find(wanted, ids=self._ids, leader_only=self._leader_only)
+                if self._turned_away(replica, wanted, data):
+                    urgent = True
+                else:
+                    size = self._read(replica, wanted, data, min(wanted.max_bytes, left), at_least_one=found == 0)
+                    if self._follower >= 0:
+                        replica.follower_fetched(
+                            self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch
+                        )
+                        data.high_watermark = replica.machine.high_watermark
                 sizes[replica] = size
             except KafkaError as error:
                 urgent = True
-                data = _refusal(wanted.partition, error)
+                data = self._refusal(wanted, error)
             found += size
             left -= size
             results.append((wanted, data, size))
         self._results = results
         return sizes, urgent or found >= self.min_bytes
+
+    def _turned_away(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> bool:
+        """Whether the reader has to do something else than read here: cut its log, or go to a nearer replica."""
+        log = replica.log
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = log.epochs.end_offset(wanted.last_fetched_epoch, log.end_offset)
+            if end < 0:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"the leader knows nothing of epoch {wanted.last_fetched_epoch}"
+                )
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+                self._bounds(replica, data)
+                data.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
+                return True
+        if self._follower == CONSUMER and self._rack:
+            preferred = self._fetch.nearest(replica, self._rack, wanted.fetch_offset)
+            if preferred != NO_PREFERENCE:
+                self._bounds(replica, data)
+                data.preferred_read_replica = preferred
+                return True
+        return False
+
+    @staticmethod
+    def _bounds(replica: Replica, data: m.FetchResponse.PartitionData) -> None:
+        data.high_watermark = replica.machine.high_watermark
+        data.last_stable_offset = replica.last_stable_offset
+        data.log_start_offset = replica.log.start_offset
 
     def _read(
         self,
@@ -186,10 +291,8 @@ class Reading:
         at_least_one: bool,
     ) -> int:
         # The bounds are read once, so that what the answer says of them and what it holds agree.
-        machine, log = replica.machine, replica.log
-        data.high_watermark = machine.high_watermark
-        data.last_stable_offset = replica.last_stable_offset
-        data.log_start_offset = log.start_offset
+        log = replica.log
+        self._bounds(replica, data)
         if self._follower != CONSUMER:
             upper = log.end_offset
         elif self._isolation == READ_COMMITTED:
@@ -208,12 +311,27 @@ class Reading:
         data.records = part.records if size else b""
         return size
 
+    def _refusal(self, wanted: FetchPartition, error: KafkaError) -> m.FetchResponse.PartitionData:
+        data = PartitionData(
+            partition_index=wanted.partition,
+            error_code=error.code,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            records=b"",
+        )
+        if self._call.version >= LEADERS_FROM and error.code in WRONG_LEADER:
+            leader = self._fetch.leader(wanted.topic, wanted.partition)
+            if leader is not None:
+                data.current_leader = m.FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        return data
+
     def available(self, replica: Replica) -> int | None:
         """The bytes that one replica would give now; None when it has something to say that must not wait."""
         for wanted, data, _ in self._results:
             if data.partition_index == replica.partition and wanted.topic == replica.topic:
                 try:
-                    self._fetch.find(wanted, ids=self._ids)
+                    self._fetch.find(wanted, ids=self._ids, leader_only=self._leader_only)
                     return self._read(replica, wanted, PartitionData(), wanted.max_bytes, at_least_one=True)
                 except KafkaError:
                     return None
@@ -241,18 +359,21 @@ class Reading:
             topic.partitions.append(data)
         if session is not None and len(self._results) > 1:
             session.served(served)
-        return m.FetchResponse(session_id=context.session_id, responses=list(topics.values()))
+        response = m.FetchResponse(session_id=context.session_id, responses=list(topics.values()))
+        if self._call.version >= LEADERS_FROM:
+            response.node_endpoints = self._leaders()
+        return response
 
-
-def _refusal(index: int, error: KafkaError) -> m.FetchResponse.PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=error.code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        records=b"",
-    )
+    def _leaders(self) -> list[m.FetchResponse.NodeEndpoint]:
+        """Where the leaders are that partitions of this answer name."""
+        leaders = {data.current_leader.leader_id for _, data, _ in self._results if data.current_leader is not None}
+        return [
+            m.FetchResponse.NodeEndpoint(
+                node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+            for broker, endpoint in (self._fetch.view.live_brokers(self._call.listener) if leaders else ())
+            if broker.broker_id in leaders
+        ]
 
 
 class FetchWait:

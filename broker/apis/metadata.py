@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
-from odradek.broker.controller import Controller, NewTopic
 from odradek.broker.machines.topics import is_internal, name_problem
+from odradek.broker.topic_creation import TopicCreator, WantedTopic
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -33,13 +33,13 @@ class Metadata:
     def __init__(
         self,
         view: ClusterView,
-        controller: Controller,
+        creator: TopicCreator,
         auto_create: Callable[[], bool],
-        new_topic: Callable[[str], NewTopic],
+        new_topic: Callable[[str], WantedTopic],
     ) -> None:
         """`new_topic` says how a topic is to be made of which only the name is known."""
         self._view = view
-        self._controller = controller
+        self._creator = creator
         self._auto_create = auto_create
         self._new_topic = new_topic
 
@@ -49,7 +49,10 @@ class Metadata:
             return self._response(call, [self._describe(topic, call) for topic in self._view])
         missing = self._to_create(call, request)
         if missing:
-            self._controller.submit(self._create_then_answer(call, request, missing), call.connection.close)
+            self._creator.create(
+                [self._new_topic(name) for name in dict.fromkeys(missing)],
+                lambda outcomes: call.reply(self._answer(call, request, outcomes)),
+            )
             return None
         return self._answer(call, request, {})
 
@@ -62,10 +65,6 @@ class Metadata:
             for topic in request.topics or ()
             if topic.name is not None and topic.name not in known and name_problem(topic.name) is None
         ]
-
-    async def _create_then_answer(self, call: Call, request: m.MetadataRequest, names: list[str]) -> None:
-        outcomes = await self._controller.create_topics([self._new_topic(name) for name in dict.fromkeys(names)])
-        call.reply(self._answer(call, request, {outcome.name: outcome.error for outcome in outcomes}))
 
     def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
         answers = []

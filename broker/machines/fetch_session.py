@@ -25,6 +25,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
+NO_TOPIC_ID = bytes(16)
 EVICTION_MS = 120_000
 MAX_INT32 = 2**31 - 1
 
@@ -59,8 +60,8 @@ class FetchPartition:
 
     @property
     def key(self) -> tuple[str | bytes, int]:
-        """What names the partition in a request: the topic's name, or its id from version 13 on."""
-        return (self.topic or self.topic_id, self.partition)
+        """What names the partition in a request: the topic's id from version 13 on, before its name."""
+        return (self.topic_id if self.topic_id != NO_TOPIC_ID else self.topic, self.partition)
 
     def must_tell(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
         """Whether an incremental answer has to name this partition. What is told is remembered."""

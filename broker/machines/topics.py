@@ -83,6 +83,45 @@ def place(
     return assignment
 
 
+def place_over_racks(
+    partitions: int, replication_factor: int, racks: Mapping[int, str], *, first: int = 0, shift: int = 0
+) -> Assignment:
+    """Spread replicas over brokers so that each partition has as many racks as possible (KIP-36).
+
+    `racks` says of each broker where it stands. Brokers take turns rack by rack; a replica goes to a rack that has none
+    of the partition yet, as long as there is one, and to a broker that has none. Raises KafkaError as `place` does.
+    """
+    brokers = _alternating(racks)
+    count, rack_count = len(brokers), len(set(racks.values()))
+    place(partitions, replication_factor, brokers)  # for its checks
+    assignment: Assignment = {}
+    for partition in range(partitions):
+        if partition > 0 and partition % count == 0:
+            shift += 1
+        leader = (partition + first) % count
+        replicas = [brokers[leader]]
+        step = 0
+        while len(replicas) < replication_factor:
+            distance = 1 + (shift * rack_count + step) % (count - 1)
+            candidate = brokers[(leader + distance) % count]
+            step += 1
+            used = {racks[each] for each in replicas}
+            all_racks_used = len(used) == rack_count
+            if candidate not in replicas and (all_racks_used or racks[candidate] not in used):
+                replicas.append(candidate)
+        assignment[partition] = tuple(replicas)
+    return assignment
+
+
+def _alternating(racks: Mapping[int, str]) -> list[int]:
+    """The brokers so that neighbours stand in different racks, as far as that goes."""
+    waiting = {rack: sorted(each for each in racks if racks[each] == rack) for rack in sorted(set(racks.values()))}
+    order: list[int] = []
+    while any(waiting.values()):
+        order.extend(brokers.pop(0) for brokers in waiting.values() if brokers)
+    return order
+
+
 def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Iterable[int]) -> None:
     """Check an assignment that a client made by hand; raises KafkaError with INVALID_REPLICA_ASSIGNMENT."""
 

@@ -212,7 +212,6 @@ def test_properties_that_do_not_go_together(properties: dict[str, str], words: l
 @pytest.mark.parametrize(
     "properties",
     [
-        {"zookeeper.connect": "localhost:2181"},
         {"process.roles": "broker"},
         {"controller.listener.names": "CONTROLLER"},
         {"zookeeper.metadata.migration.enable": "true"},

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import Buffer, OsDisk, OsFile
-from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
+from tests.broker.wire import PATIENCE_S, Client, batch, fetch_request, produce_request, running_broker
 
 
 class Disk(OsDisk):
@@ -187,8 +188,11 @@ async def test_a_partition_that_lost_its_disk_is_shown_without_a_leader(tmp_path
         assert (await client.produce("t", batch(b"v"), partition=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.place = "/stillborn-"
         await client.create_topic("stillborn")
-        topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
-        shown = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+        shown: dict[tuple[str, int], Any] = {}
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(lost in shown and shown[lost].offline_replicas for lost in (("t", 1), ("stillborn", 0))):
+                topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
+                shown = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
         assert (shown["t", 0].error_code, shown["t", 0].leader_id, shown["t", 0].offline_replicas) == (0, 0, [])
         for lost in (("t", 1), ("stillborn", 0)):
             assert shown[lost].error_code == ErrorCode.LEADER_NOT_AVAILABLE

@@ -13,6 +13,7 @@ from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header
+from tests.broker.cluster_requests import CLUSTER_APIS
 from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
 
 GROUP = "group"
@@ -123,6 +124,11 @@ def offset_delete(version: int, topic_id: bytes) -> m.OffsetDeleteRequest:
     return m.OffsetDeleteRequest(group_id=GROUP, topics=[topic])
 
 
+def elect_leaders(version: int, topic_id: bytes) -> m.ElectLeadersRequest:
+    wanted = m.ElectLeadersRequest.TopicPartitions(topic="there", partitions=[0])
+    return m.ElectLeadersRequest(topic_partitions=[wanted])
+
+
 Make = Callable[[int, bytes], Any]
 NONE, E = ErrorCode.NONE, ErrorCode
 
@@ -190,8 +196,62 @@ APIS: dict[int, tuple[Make, Callable[[Any, int], int], Callable[[int], ErrorCode
         lambda r, v: r.results[0].error_code,
         lambda v: E.GROUP_ID_NOT_FOUND,
     ),
+    # Orders of a controller that is over: a broker answers them, and obeys none.
+    4: (
+        lambda v, i: m.LeaderAndIsrRequest(controller_id=9, controller_epoch=0),
+        lambda r, v: r.error_code,
+        lambda v: E.STALE_CONTROLLER_EPOCH,
+    ),
+    5: (
+        lambda v, i: m.StopReplicaRequest(controller_id=9, controller_epoch=0),
+        lambda r, v: r.error_code,
+        lambda v: E.STALE_CONTROLLER_EPOCH,
+    ),
+    6: (
+        lambda v, i: m.UpdateMetadataRequest(controller_id=9, controller_epoch=0),
+        lambda r, v: r.error_code,
+        lambda v: E.STALE_CONTROLLER_EPOCH,
+    ),
+    7: (
+        lambda v, i: m.ControlledShutdownRequest(broker_id=9),
+        lambda r, v: r.error_code,
+        lambda v: E.BROKER_NOT_AVAILABLE,
+    ),
+    37: (
+        lambda v, i: m.CreatePartitionsRequest(
+            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="there", count=1, assignments=None)]
+        ),
+        lambda r, v: r.results[0].error_code,
+        lambda v: E.INVALID_PARTITIONS,
+    ),
+    43: (
+        elect_leaders,
+        lambda r, v: r.replica_election_results[0].partition_result[0].error_code,
+        lambda v: E.ELECTION_NOT_NEEDED,
+    ),
+    45: (
+        lambda v, i: m.AlterPartitionReassignmentsRequest(topics=[]),
+        lambda r, v: r.error_code,
+        lambda v: NONE,
+    ),
+    46: (
+        lambda v, i: m.ListPartitionReassignmentsRequest(topics=None),
+        lambda r, v: r.error_code,
+        lambda v: NONE,
+    ),
+    56: (
+        lambda v, i: m.AlterPartitionRequest(broker_id=9, broker_epoch=1),
+        lambda r, v: r.error_code,
+        lambda v: E.STALE_BROKER_EPOCH,
+    ),
+    67: (
+        lambda v, i: m.AllocateProducerIdsRequest(broker_id=9, broker_epoch=1),
+        lambda r, v: r.error_code,
+        lambda v: E.BROKER_ID_NOT_REGISTERED,
+    ),
     47: (offset_delete, lambda r, v: r.error_code, lambda v: E.GROUP_ID_NOT_FOUND),
     60: (lambda v, i: m.DescribeClusterRequest(), lambda r, v: r.error_code, lambda v: NONE),
+    **CLUSTER_APIS,
 }
 
 

@@ -55,10 +55,15 @@ class Kafka:
     """One ZooKeeper and one broker. Nothing runs before `start`; `close` ends both.
 
     `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
+    With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
     """
 
     def __init__(
-        self, folder: Path, properties: Mapping[str, str] | None = None, jvm: tuple[str, ...] = SMALL_JVM
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        jvm: tuple[str, ...] = SMALL_JVM,
+        zookeeper: str | None = None,
     ) -> None:
         self._folder = folder
         self._properties = dict(properties or {})
@@ -66,6 +71,7 @@ class Kafka:
         self._zookeeper: BackgroundProcess | None = None
         self._broker: BackgroundProcess | None = None
         self._zookeeper_port = free_port()
+        self._outside = zookeeper
         self.port = free_port()
         self.data_dir = folder / "logs"
 
@@ -75,7 +81,11 @@ class Kafka:
 
     @property
     def zookeeper_connect(self) -> str:
-        return f"127.0.0.1:{self._zookeeper_port}"
+        return self._outside or f"127.0.0.1:{self._zookeeper_port}"
+
+    @property
+    def broker_id(self) -> int:
+        return int(self._server_properties()["broker.id"])
 
     @property
     def pid(self) -> int:
@@ -89,7 +99,10 @@ class Kafka:
 
     def start(self) -> None:
         """Starts the broker, and ZooKeeper if it does not run yet, and waits until it serves."""
-        if self._zookeeper is None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._outside is not None:
+            self._await_old_session()
+        elif self._zookeeper is None:
             self._zookeeper = self._start_zookeeper()
         else:
             self._await_old_session()

@@ -41,6 +41,23 @@ _CLASSES: dict[str, tuple[str, str, str]] = {
     ),
     "kafka-get-offsets": ("kafka.tools.GetOffsetShell", f"{_TOOLS}.GetOffsetShell", f"{_TOOLS}.GetOffsetShell"),
     "kafka-configs": ("kafka.admin.ConfigCommand",) * 3,
+    "kafka-reassign-partitions": (
+        "kafka.admin.ReassignPartitionsCommand",
+        f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+        f"{_TOOLS}.reassign.ReassignPartitionsCommand",
+    ),
+    "kafka-leader-election": (
+        "kafka.admin.LeaderElectionCommand",
+        f"{_TOOLS}.LeaderElectionCommand",
+        f"{_TOOLS}.LeaderElectionCommand",
+    ),
+    "kafka-log-dirs": ("kafka.admin.LogDirsCommand", f"{_TOOLS}.LogDirsCommand", f"{_TOOLS}.LogDirsCommand"),
+    # Gone in 4.0 (KIP-1041).
+    "kafka-replica-verification": (
+        "kafka.tools.ReplicaVerificationTool",
+        f"{_TOOLS}.ReplicaVerificationTool",
+        f"{_TOOLS}.ReplicaVerificationTool",
+    ),
     "kafka-dump-log": ("kafka.tools.DumpLogSegments", "kafka.tools.DumpLogSegments", f"{_TOOLS}.DumpLogSegments"),
 }
 

@@ -7,23 +7,32 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.machines.partition import PartitionMachine, Role
+from odradek.broker.machines.partition import LeaderAndIsr, PartitionMachine, Role
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 ALONE = frozenset({0})
 THREE = frozenset({0, 1, 2})
+LONG_AGO, NOW = 0, 1_000_000
+"""Times between which a follower that was in sync is no longer waited for."""
 
 
 def leader(isr: frozenset[int] = THREE, *, local_end: int = 10, min_isr: int = 1) -> PartitionMachine:
     machine = PartitionMachine(0, high_watermark=0, local_end=local_end, min_isr=min_isr)
-    machine.become_leader(3, replicas=(0, 1, 2), isr=isr)
+    machine.become_leader(state(3, isr=isr), LONG_AGO)
     return machine
+
+
+def state(
+    epoch: int, *, leader: int = 0, isr: frozenset[int] = THREE, partition_epoch: int | None = None
+) -> LeaderAndIsr:
+    version = epoch * 10 if partition_epoch is None else partition_epoch
+    return LeaderAndIsr(leader, epoch, tuple(sorted(isr)), (0, 1, 2), version)
 
 
 def test_a_leader_without_followers_commits_what_it_has() -> None:
     machine = leader(ALONE)
     assert machine.high_watermark == 10
-    assert machine.appended(15)
+    assert machine.appended(15, NOW)
     assert (machine.high_watermark, machine.acknowledged(15)) == (15, ErrorCode.NONE)
     assert machine.acknowledged(16) is None
 
@@ -31,12 +40,14 @@ def test_a_leader_without_followers_commits_what_it_has() -> None:
 def test_a_write_is_acknowledged_when_the_last_of_the_in_sync_replicas_has_it() -> None:
     machine = leader()
     assert machine.high_watermark == 0  # where the followers stand is not known yet
-    assert not machine.follower_fetched(1, 10)
-    assert machine.follower_fetched(2, 8)
+    assert not machine.follower_fetched(1, 10, NOW)
+    assert machine.follower_fetched(2, 8, NOW)
     assert (machine.high_watermark, machine.acknowledged(10)) == (8, None)
-    assert machine.follower_fetched(2, 10)
+    assert machine.follower_fetched(2, 10, NOW)
     assert machine.acknowledged(10) is ErrorCode.NONE
-    assert not machine.follower_fetched(7, 99), "a stranger counts for nothing"
+    with pytest.raises(KafkaError) as refused:
+        machine.follower_fetched(7, 99, NOW)
+    assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH, "a stranger counts for nothing"
 
 
 def test_too_few_in_sync_replicas() -> None:
@@ -45,12 +56,37 @@ def test_too_few_in_sync_replicas() -> None:
     with pytest.raises(KafkaError) as refused:
         machine.check_may_append(-1)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert machine.acknowledged(5) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert machine.acknowledged(5) is None, "what is not safe enough is not committed (KIP-966)"
+
+
+def test_a_write_that_the_in_sync_replicas_shrank_away_from() -> None:
+    machine = leader(min_isr=2)
+    machine.follower_fetched(1, 10, LONG_AGO)
+    machine.follower_fetched(2, 10, LONG_AGO)
+    assert machine.acknowledged(10) is ErrorCode.NONE
+    change = machine.propose_shrink(NOW)
+    assert change is None, "who has everything is in sync however long ago it came"
+    machine.appended(11, NOW)
+    change = machine.propose_shrink(NOW)
+    assert change is not None
+    assert change.isr == (0,)
+    assert machine.maximal_isr == THREE, "until the controller agrees"
+    machine.isr_changed(change, state(3, isr=ALONE, partition_epoch=31), NOW)
+    assert machine.acknowledged(10) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert machine.acknowledged(11) is None
+
+
+def test_min_isr_is_never_more_than_there_are_replicas() -> None:
+    machine = PartitionMachine(0, high_watermark=0, local_end=0, min_isr=2)
+    machine.become_leader(LeaderAndIsr(0, 0, (0,), (0,)), NOW)
+    machine.check_may_append(-1)
+    assert machine.appended(1)
+    assert machine.acknowledged(1) is ErrorCode.NONE
 
 
 def test_who_does_not_lead_takes_no_writes() -> None:
     machine = leader()
-    machine.become_follower(4, 1, replicas=(0, 1, 2), isr=THREE)
+    machine.become_follower(state(4, leader=1))
     with pytest.raises(KafkaError) as refused:
         machine.check_may_append(1)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -69,7 +105,7 @@ def test_epochs_fence() -> None:
         with pytest.raises(KafkaError) as refused:
             machine.check_leader(epoch)
         assert refused.value.code is code
-    machine.become_follower(2, 1, replicas=(0, 1, 2), isr=THREE)
+    machine.become_follower(state(2, leader=1))
     assert (machine.role, machine.leader_epoch) == (Role.LEADER, 3), "an old order is not obeyed"
 
 
@@ -81,6 +117,7 @@ class Partition(RuleBasedStateMachine):
         self.machine = PartitionMachine(0, high_watermark=0, local_end=0, min_isr=2)
         self.seen_epoch = -1
         self.committed = 0
+        self.version = 0
         self.reached: dict[int, int] = {}
 
     @rule(step=st.integers(-1, 2), isr=st.sets(st.integers(1, 2)).map(lambda others: frozenset({0, *others})))
@@ -89,7 +126,8 @@ class Partition(RuleBasedStateMachine):
         if epoch < 0:
             return
         begins = epoch > self.seen_epoch or (epoch == self.seen_epoch and self.machine.role is not Role.LEADER)
-        self.machine.become_leader(epoch, replicas=(0, 1, 2), isr=isr)
+        self.version += 1
+        self.machine.become_leader(state(epoch, isr=isr, partition_epoch=self.version), LONG_AGO)
         if begins:
             self.reached = {}
         self.seen_epoch = max(epoch, self.seen_epoch)
@@ -99,20 +137,24 @@ class Partition(RuleBasedStateMachine):
         epoch = self.seen_epoch + step
         if epoch < 0:
             return
-        self.machine.become_follower(epoch, 1, replicas=(0, 1, 2), isr=THREE)
+        self.version += 1
+        self.machine.become_follower(state(epoch, leader=1, partition_epoch=self.version))
         self.seen_epoch = max(epoch, self.seen_epoch)
 
     @precondition(lambda self: self.machine.role is Role.LEADER)
     @rule(records=st.integers(1, 5))
     def append(self, records: int) -> None:
-        self.machine.appended(self.machine.local_end + records)
+        self.machine.appended(self.machine.local_end + records, NOW)
 
     @rule(replica=st.integers(1, 3), behind=st.integers(0, 6))
     def fetch(self, replica: int, behind: int) -> None:
         end = max(0, self.machine.local_end - behind)
-        self.machine.follower_fetched(replica, end)
         if self.machine.role is Role.LEADER and replica in (1, 2):
+            self.machine.follower_fetched(replica, end, NOW)
             self.reached[replica] = end
+        else:
+            with pytest.raises(KafkaError):
+                self.machine.follower_fetched(replica, end, NOW)
 
     @invariant()
     def epochs_never_go_back(self) -> None:

@@ -1,0 +1,38 @@
+"""AllocateProducerIds (key 67), version 0: a broker asks the controller for a block of producer ids (KIP-730).
+
+A request between brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.controller import Controller
+from odradek.protocol import messages as m
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class AllocateProducerIds:
+    """Ids that no other broker gives out."""
+
+    KEY = 67
+    VERSIONS = (0, 0)
+
+    def __init__(self, controller: Controller, background: Background) -> None:
+        self._controller = controller
+        self._background = background
+
+    def handle(self, call: Call, request: m.AllocateProducerIdsRequest) -> None:
+        self._background.run(self._allocate(call, request), call.connection.close)
+
+    async def _allocate(self, call: Call, request: m.AllocateProducerIdsRequest) -> None:
+        try:
+            block = await self._controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        except KafkaError as error:
+            call.reply(m.AllocateProducerIdsResponse(error_code=error.code))
+            return
+        call.reply(m.AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block)))

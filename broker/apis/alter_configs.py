@@ -1,0 +1,50 @@
+"""AlterConfigs (key 33), versions 0 to 2: replace all properties of topics and brokers; what is not named is gone.
+
+The way of clients before KIP-339. Any broker changes a topic; a broker's own properties are changed by that broker. A
+resource that is named twice is not changed at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.config_writer import ConfigWriter
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+class AlterConfigs:
+    """Configurations replaced."""
+
+    KEY = 33
+    VERSIONS = (0, 2)
+
+    def __init__(self, writer: ConfigWriter, background: Background) -> None:
+        self._writer = writer
+        self._background = background
+
+    def handle(self, call: Call, request: m.AlterConfigsRequest) -> None:
+        self._background.run(self._replace_all(call, request), call.connection.close)
+
+    async def _replace_all(self, call: Call, request: m.AlterConfigsRequest) -> None:
+        counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
+        answer = m.AlterConfigsResponse()
+        for resource in request.resources:
+            kind, name = resource.resource_type, resource.resource_name
+            response = Response(resource_type=kind, resource_name=name, error_message=None)
+            try:
+                if counts[kind, name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                wanted = [(each.name, each.value) for each in resource.configs]
+                await self._writer.replace(kind, name, wanted, validate_only=request.validate_only)
+            except KafkaError as error:
+                response.error_code, response.error_message = error.code, error.message
+            answer.responses.append(response)
+        call.reply(answer)

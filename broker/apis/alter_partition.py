@@ -1,0 +1,38 @@
+"""AlterPartition (key 56), versions 0 to 3: a leader asks the controller for another ISR (KIP-497).
+
+A request between brokers. Version 1 carries the recovery state of the leader (KIP-704), 2 names topics by id (KIP-841),
+3 has the epochs of the brokers in the ISR (KIP-903).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.controller import Controller
+from odradek.protocol import messages as m
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class AlterPartition:
+    """Other in-sync replicas."""
+
+    KEY = 56
+    VERSIONS = (0, 3)
+
+    def __init__(self, controller: Controller, background: Background) -> None:
+        self._controller = controller
+        self._background = background
+
+    def handle(self, call: Call, request: m.AlterPartitionRequest) -> None:
+        self._background.run(self._alter(call, request), call.connection.close)
+
+    async def _alter(self, call: Call, request: m.AlterPartitionRequest) -> None:
+        try:
+            response = await self._controller.alter_partition(request, call.version)
+        except KafkaError as error:
+            response = m.AlterPartitionResponse(error_code=error.code)
+        call.reply(response)

@@ -1,0 +1,54 @@
+"""AlterPartitionReassignments (key 45), versions 0 and 1: move partitions to other brokers, or stop moving (KIP-455).
+
+Version 1 can forbid that the number of replicas changes (KIP-860).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.controller import Controller
+from odradek.protocol import messages as m
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+TopicResponse = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+PartitionResponse = m.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+
+class AlterPartitionReassignments:
+    """Partitions move."""
+
+    KEY = 45
+    VERSIONS = (0, 1)
+
+    def __init__(self, controller: Controller, background: Background) -> None:
+        self._controller = controller
+        self._background = background
+
+    def handle(self, call: Call, request: m.AlterPartitionReassignmentsRequest) -> None:
+        self._background.run(self._reassign(call, request), call.connection.close)
+
+    async def _reassign(self, call: Call, request: m.AlterPartitionReassignmentsRequest) -> None:
+        allowed = request.allow_replication_factor_change
+        response = m.AlterPartitionReassignmentsResponse(allow_replication_factor_change=allowed)
+        wanted = {
+            (topic.name, each.partition_index): None if each.replicas is None else tuple(each.replicas)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        try:
+            outcomes = await self._controller.alter_partition_reassignments(wanted, allow_factor_change=allowed)
+        except KafkaError as error:
+            response.error_code, response.error_message = error.code, error.message
+            call.reply(response)
+            return
+        topics: dict[str, m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = {}
+        for (topic, index), (code, message) in outcomes.items():
+            result = topics.setdefault(topic, TopicResponse(name=topic))
+            result.partitions.append(PartitionResponse(partition_index=index, error_code=code, error_message=message))
+        response.responses = list(topics.values())
+        call.reply(response)

@@ -1,0 +1,45 @@
+"""ControlledShutdown (key 7), versions 0 to 3: a broker that is about to stop gives up what it leads.
+
+A request between brokers. Version 2 brings the epoch of the broker (KIP-380). The answer names the partitions that it
+still leads, because nobody else can.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.controller import Controller
+from odradek.protocol import messages as m
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Remaining = m.ControlledShutdownResponse.RemainingPartition
+
+
+class ControlledShutdown:
+    """Leadership handed over."""
+
+    KEY = 7
+    VERSIONS = (0, 3)
+
+    def __init__(self, controller: Controller, background: Background) -> None:
+        self._controller = controller
+        self._background = background
+
+    def handle(self, call: Call, request: m.ControlledShutdownRequest) -> None:
+        self._background.run(self._shut_down(call, request), call.connection.close)
+
+    async def _shut_down(self, call: Call, request: m.ControlledShutdownRequest) -> None:
+        try:
+            remaining = await self._controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+        except KafkaError as error:
+            call.reply(m.ControlledShutdownResponse(error_code=error.code))
+            return
+        call.reply(
+            m.ControlledShutdownResponse(
+                remaining_partitions=[Remaining(topic_name=topic, partition_index=index) for topic, index in remaining]
+            )
+        )

@@ -1,0 +1,67 @@
+"""CreatePartitions (key 37), versions 0 to 3: more partitions for topics.
+
+Only the controller answers it; a broker that is not says so, and the client asks the right one. Version 3 adds an error
+code (KIP-599).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.controller import Controller, NewPartitions
+from odradek.broker.topic_creation import TopicsKnown
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+class CreatePartitions:
+    """Topics grow."""
+
+    KEY = 37
+    VERSIONS = (0, 3)
+
+    def __init__(self, controller: Controller, known: TopicsKnown, background: Background) -> None:
+        self._controller = controller
+        self._known = known
+        self._background = background
+
+    def handle(self, call: Call, request: m.CreatePartitionsRequest) -> None:
+        self._background.run(self._create(call, request), call.connection.close)
+
+    async def _create(self, call: Call, request: m.CreatePartitionsRequest) -> None:
+        counts = Counter(topic.name for topic in request.topics)
+        wanted = [_new_partitions(topic) for topic in request.topics if counts[topic.name] == 1]
+        try:
+            outcomes = await self._controller.create_partitions(wanted, validate_only=request.validate_only)
+        except KafkaError as error:
+            outcomes = dict.fromkeys(counts, (error.code, error.message))
+        else:
+            for name, count in counts.items():
+                if count > 1:
+                    outcomes[name] = ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in the request"
+        response = m.CreatePartitionsResponse(
+            results=[
+                Result(name=name, error_code=code, error_message=message) for name, (code, message) in outcomes.items()
+            ]
+        )
+        grown = {topic.name: topic.count for topic in request.topics if outcomes[topic.name][0] is ErrorCode.NONE}
+        if request.validate_only or not grown:
+            call.reply(response)
+        else:  # so that whoever asks for the new partitions next finds them, with their leaders
+            self._known.wait(grown, max(0, request.timeout_ms), lambda: call.reply(response))
+
+
+def _new_partitions(topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:
+    assignments = topic.assignments
+    return NewPartitions(
+        topic.name,
+        topic.count,
+        None if assignments is None else tuple(tuple(each.broker_ids) for each in assignments),
+    )

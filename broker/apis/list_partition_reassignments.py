@@ -1,0 +1,55 @@
+"""ListPartitionReassignments (key 46), version 0: which partitions are moving, and where to (KIP-455).
+
+What is asked for and does not move, or does not exist, is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.controller import Controller
+from odradek.protocol import messages as m
+from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Topic = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment
+Partition = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
+
+
+class ListPartitionReassignments:
+    """Moves under way."""
+
+    KEY = 46
+    VERSIONS = (0, 0)
+
+    def __init__(self, controller: Controller, background: Background) -> None:
+        self._controller = controller
+        self._background = background
+
+    def handle(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
+        self._background.run(self._list(call, request), call.connection.close)
+
+    async def _list(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
+        wanted = request.topics
+        partitions = (
+            None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
+        )
+        try:
+            moves = await self._controller.list_partition_reassignments(partitions)
+        except KafkaError as error:
+            call.reply(m.ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message))
+            return
+        topics: dict[str, m.ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
+        for (topic, index), move in moves.items():
+            topics.setdefault(topic, Topic(name=topic)).partitions.append(
+                Partition(
+                    partition_index=index,
+                    replicas=list(move.replicas),
+                    adding_replicas=list(move.adding),
+                    removing_replicas=list(move.removing),
+                )
+            )
+        call.reply(m.ListPartitionReassignmentsResponse(topics=list(topics.values())))

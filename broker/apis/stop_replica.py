@@ -1,0 +1,27 @@
+"""StopReplica (key 5), versions 0 to 4: the controller says which replicas this broker gives up, or deletes.
+
+An order between brokers. Orders are carried out one after the other (`roles.py`), and answered when they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.roles import Roles
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class StopReplica:
+    """Orders of the controller."""
+
+    KEY = 5
+    VERSIONS = (0, 4)
+
+    def __init__(self, roles: Roles) -> None:
+        self._roles = roles
+
+    def handle(self, call: Call, request: m.StopReplicaRequest) -> None:
+        self._roles.submit(request, call.reply)

@@ -1,0 +1,27 @@
+"""UpdateMetadata (key 6), versions 0 to 8: the controller says what this broker tells clients of the cluster.
+
+An order between brokers. Orders are carried out one after the other (`roles.py`), and answered when they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.roles import Roles
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class UpdateMetadata:
+    """Orders of the controller."""
+
+    KEY = 6
+    VERSIONS = (0, 8)
+
+    def __init__(self, roles: Roles) -> None:
+        self._roles = roles
+
+    def handle(self, call: Call, request: m.UpdateMetadataRequest) -> None:
+        self._roles.submit(request, call.reply)

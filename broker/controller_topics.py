@@ -1,0 +1,214 @@
+"""Making topics and partitions: checks, placement and the nodes of the registry (Kafka's AdminZkClient).
+
+A topic is its configuration, then its assignment; the controller gives the partitions their leaders when it sees the
+assignment. Tools of older versions write the same nodes themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, NamedTuple
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.config_types import ConfigEntry, ConfigError
+from odradek.broker.machines.controller_context import Context
+from odradek.broker.machines.topics import (
+    CLUSTER_METADATA,
+    Assignment,
+    check_assignment,
+    collision,
+    name_problem,
+    place,
+    place_over_racks,
+)
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import NodeExistsError, Registry
+from odradek.broker.topic_config import check_topic, describe_topic
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+BROKER_DEFAULT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that somebody wants; -1 leaves a number to the broker's configuration."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignments: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What became of the wish."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: bytes = bytes(16)
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: tuple[ConfigEntry, ...] = ()
+
+
+class NewPartitions(NamedTuple):
+    """A wish for more partitions: how many there are to be, and for each new one its replicas, or None."""
+
+    topic: str
+    total: int
+    assignments: tuple[tuple[int, ...], ...] | None
+
+
+class TopicMaker:
+    """Makes topics and partitions in the registry; the machine sees them there."""
+
+    def __init__(self, config: BrokerConfig, random: Random) -> None:
+        """`random` draws topic ids and where placement begins."""
+        self._config = config
+        self._random = random
+
+    def topic_ids(self, count: int) -> list[bytes]:
+        """Random ids for topics."""
+        return [self._random.randbytes(16) for _ in range(count)]
+
+    async def create(
+        self, registry: Registry, context: Context, wanted: NewTopic, *, validate_only: bool
+    ) -> TopicOutcome:
+        """Make a topic, or only see whether it could be made. Raises RegistryError."""
+        try:
+            return await self._create(registry, context, wanted, validate_only=validate_only)
+        except ConfigError as error:
+            return TopicOutcome(wanted.name, ErrorCode.INVALID_CONFIG, error.message)
+        except KafkaError as error:
+            return TopicOutcome(wanted.name, error.code, error.message)
+
+    async def _create(
+        self, registry: Registry, context: Context, wanted: NewTopic, *, validate_only: bool
+    ) -> TopicOutcome:
+        _check_name(wanted.name, context)
+        assignment = self._place(wanted, context)
+        configs = check_topic(self._config, wanted.configs)
+        topic_id = bytes(16) if validate_only else self._random.randbytes(16)
+        if not validate_only:
+            await self._write_topic(registry, wanted.name, topic_id, assignment, configs)
+        return TopicOutcome(
+            wanted.name,
+            topic_id=topic_id,
+            partitions=len(assignment),
+            replication_factor=len(assignment[0]),
+            configs=tuple(describe_topic(self._config, configs)),
+        )
+
+    def _place(self, wanted: NewTopic, context: Context) -> Assignment:
+        if wanted.assignments:
+            if wanted.partitions != BROKER_DEFAULT or wanted.replication_factor != BROKER_DEFAULT:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "give either an assignment, or a number of partitions and a replication factor, not both",
+                )
+            check_assignment(wanted.assignments, sorted(context.brokers))
+            return dict(wanted.assignments)
+        partitions, factor = wanted.partitions, wanted.replication_factor
+        if partitions == BROKER_DEFAULT:
+            partitions = int(self._config["num.partitions"])
+        if factor == BROKER_DEFAULT:
+            factor = int(self._config["default.replication.factor"])
+        return self._spread(partitions, factor, context)
+
+    def _spread(self, partitions: int, factor: int, context: Context) -> Assignment:
+        """Over racks where every broker has one, as Kafka does."""
+        count = max(1, len(context.brokers))
+        racks = {each: broker.registration.rack for each, broker in sorted(context.brokers.items())}
+        named = {each: rack for each, rack in racks.items() if rack is not None}
+        first, shift = self._random.randrange(count), self._random.randrange(count)
+        if named and len(named) == len(racks):
+            return place_over_racks(partitions, factor, named, first=first, shift=shift)
+        if named:
+            missing = sorted(set(racks) - set(named))
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Not all brokers have rack information; brokers {missing} have none."
+            )
+        return place(partitions, factor, sorted(racks), first=first, shift=shift)
+
+    async def _write_topic(
+        self, registry: Registry, name: str, topic_id: bytes, assignment: Assignment, configs: Mapping[str, str]
+    ) -> None:
+        path, data = znodes.config_path(f"topics/{name}"), znodes.encode_config(configs)
+        try:
+            await registry.create(path, data)
+        except NodeExistsError:
+            await registry.set(path, data)
+        replicas = {index: znodes.Replicas(brokers) for index, brokers in sorted(assignment.items())}
+        try:
+            await registry.create(znodes.topic_path(name), znodes.TopicAssignment(topic_id, replicas).encode())
+        except NodeExistsError as error:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+
+    async def grow(self, registry: Registry, context: Context, wanted: NewPartitions, *, validate_only: bool) -> None:
+        """Give a topic more partitions, or only see whether it could have them.
+
+        Raises RegistryError, and KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS,
+        INVALID_REPLICA_ASSIGNMENT, REASSIGNMENT_IN_PROGRESS.
+        """
+        topic, old = wanted.topic, context.assignments.get(wanted.topic)
+        if old is None or topic in context.deleting:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+        if any(context.is_reassigning((topic, index)) for index in old):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for the topic '{topic}'."
+            )
+        more = wanted.total - len(old)
+        if more < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic} currently has {len(old)} partition(s); {wanted.total} would not be an increase.",
+            )
+        if more == 0:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(old)} partition(s).")
+        new = self._new_partitions(context, old, wanted, more)
+        if validate_only:
+            return
+        assignment = {**old, **{index: znodes.Replicas(brokers) for index, brokers in new.items()}}
+        data = znodes.TopicAssignment(context.topic_ids.get(topic), assignment).encode()
+        await registry.set(znodes.topic_path(topic), data)
+
+    def _new_partitions(
+        self, context: Context, old: Mapping[int, znodes.Replicas], wanted: NewPartitions, more: int
+    ) -> Assignment:
+        factor = len(old[0].replicas)
+        if wanted.assignments is None:
+            spread = self._spread(more, factor, context)
+            return {len(old) + index: brokers for index, brokers in spread.items()}
+        if len(wanted.assignments) != more:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Increasing the number of partitions by {more} but {len(wanted.assignments)} assignments provided.",
+            )
+        check_assignment(dict(enumerate(wanted.assignments)), sorted(context.brokers))
+        if len(wanted.assignments[0]) != factor:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"the topic has {factor} replicas of each partition, the new ones would have "
+                f"{len(wanted.assignments[0])}",
+            )
+        return {len(old) + index: brokers for index, brokers in enumerate(wanted.assignments)}
+
+
+def _check_name(name: str, context: Context) -> None:
+    if name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the name {name!r} is kept for the cluster itself")
+    problem = name_problem(name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name in context.assignments:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = collision(name, context.assignments)
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name!r} collides with {other!r}: names that differ only by '.' and '_' cannot both exist",
+        )

@@ -1,0 +1,86 @@
+"""What becomes of partitions, told to those on this broker who have to know.
+
+The coordinator of groups keeps its groups in partitions of `__consumer_offsets`: it reads one when this broker begins
+to lead it, and lets go of its groups when it does not any more. A disk that fails is told to the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from odradek.broker.background import Background
+from odradek.broker.cluster_view import ClusterView, TopicView
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.fetcher import Fetchers
+from odradek.broker.machines.group_settings import GroupSettings
+from odradek.broker.machines.topics import GROUP_OFFSETS
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import RegistryError
+from odradek.broker.registry_session import RegistrySession
+from odradek.broker.replica import Replica
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1
+
+
+class GroupEvents:
+    """What the coordinator of groups has to know of partitions."""
+
+    def __init__(self, groups: GroupCoordinator, settings: GroupSettings, view: ClusterView) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._view = view
+        view.watch(self._count)
+
+    def _count(self) -> None:
+        """`__consumer_offsets` has as many partitions as it was made with, whatever the property says now."""
+        topic = self._view.topics.get(GROUP_OFFSETS)
+        if topic is not None:
+            self._settings.offsets_topic_num_partitions = len(topic.partitions)
+
+    def led(self, replica: Replica) -> None:
+        if replica.topic == GROUP_OFFSETS:
+            self._groups.load(replica.partition)
+
+    def left(self, topic: str, partition: int) -> None:
+        if topic == GROUP_OFFSETS:
+            self._groups.unload(partition)
+
+    def deleted(self, topic: TopicView) -> None:
+        """Offsets of partitions that are gone go with them."""
+        if topic.name != GROUP_OFFSETS:
+            self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
+
+
+class DiskFailures:
+    """A replica whose disk has failed is told to the controller, which looks for another leader (KIP-112)."""
+
+    def __init__(self, broker_id: int, session: RegistrySession, fetchers: Fetchers, background: Background) -> None:
+        self._broker_id = broker_id
+        self._session = session
+        self._fetchers = fetchers
+        self._background = background
+        self._telling = False
+
+    def failed(self, replica: Replica) -> None:
+        """Serve this replica no more."""
+        log.error("replica %s-%d has lost its disk and serves no more", replica.topic, replica.partition)
+        self._fetchers.leave(replica)
+        if not self._telling:
+            self._telling = True
+            self._background.run(self._tell())
+
+    async def _tell(self) -> None:
+        while True:
+            try:
+                await self._session.registry.create(
+                    znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._broker_id), sequential=True
+                )
+            except RegistryError as error:
+                log.warning("the failed disk could not be reported yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._telling = False
+                return

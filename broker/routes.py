@@ -1,0 +1,178 @@
+"""Which handler serves which API, and what each is given. The only module that knows all handlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from odradek.broker.apis.allocate_producer_ids import AllocateProducerIds
+from odradek.broker.apis.alter_configs import AlterConfigs
+from odradek.broker.apis.alter_partition import AlterPartition
+from odradek.broker.apis.alter_partition_reassignments import AlterPartitionReassignments
+from odradek.broker.apis.api_versions import ApiVersions
+from odradek.broker.apis.controlled_shutdown import ControlledShutdown
+from odradek.broker.apis.create_partitions import CreatePartitions
+from odradek.broker.apis.create_topics import CreateTopics
+from odradek.broker.apis.delete_groups import DeleteGroups
+from odradek.broker.apis.delete_topics import DeleteTopics
+from odradek.broker.apis.describe_cluster import DescribeCluster
+from odradek.broker.apis.describe_configs import DescribeConfigs
+from odradek.broker.apis.describe_groups import DescribeGroups
+from odradek.broker.apis.describe_log_dirs import DescribeLogDirs
+from odradek.broker.apis.elect_leaders import ElectLeaders
+from odradek.broker.apis.fetch import Fetch, SameRack, leader_only
+from odradek.broker.apis.find_coordinator import FindCoordinator
+from odradek.broker.apis.heartbeat import Heartbeat
+from odradek.broker.apis.incremental_alter_configs import IncrementalAlterConfigs
+from odradek.broker.apis.init_producer_id import InitProducerId
+from odradek.broker.apis.join_group import JoinGroup
+from odradek.broker.apis.leader_and_isr import LeaderAndIsr
+from odradek.broker.apis.leave_group import LeaveGroup
+from odradek.broker.apis.list_groups import ListGroups
+from odradek.broker.apis.list_offsets import ListOffsets
+from odradek.broker.apis.list_partition_reassignments import ListPartitionReassignments
+from odradek.broker.apis.metadata import Metadata
+from odradek.broker.apis.offset_commit import OffsetCommit
+from odradek.broker.apis.offset_delete import OffsetDelete
+from odradek.broker.apis.offset_fetch import OffsetFetch
+from odradek.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
+from odradek.broker.apis.produce import Produce
+from odradek.broker.apis.stop_replica import StopReplica
+from odradek.broker.apis.sync_group import SyncGroup
+from odradek.broker.apis.update_metadata import UpdateMetadata
+from odradek.broker.background import Background
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.config import BrokerConfig
+from odradek.broker.config_writer import ConfigWriter
+from odradek.broker.controller import Controller
+from odradek.broker.controller_link import ControllerLink
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.dispatch import Dispatcher, Handler
+from odradek.broker.log_dirs import LogDirs
+from odradek.broker.machines.fetch_session import FetchSessions
+from odradek.broker.machines.group_settings import GroupSettings
+from odradek.broker.offsets_topic import Coordinators, new_topic
+from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.replica import Replicas
+from odradek.broker.roles import Roles
+from odradek.broker.topic_configs import TopicConfigs
+from odradek.broker.topic_creation import TopicCreator, TopicsKnown
+from odradek.broker.waiting import Clock, Timers
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+MANY = 1 << 16
+"""Brokers, where how many there are now does not count."""
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers translate for."""
+
+    config: BrokerConfig
+    clock: Clock
+    timers: Timers
+    random: Random
+    view: ClusterView
+    replicas: Replicas
+    roles: Roles
+    controller: Controller
+    creator: TopicCreator
+    known: TopicsKnown
+    configs: TopicConfigs
+    config_writer: ConfigWriter
+    log_dirs: LogDirs
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    group_settings: GroupSettings
+    background: Background
+    link: ControllerLink
+    alone: bool
+    """Whether this broker is, and will be, all there is."""
+
+
+def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
+    """Every handler."""
+    return [
+        *_log_handlers(services),
+        *_order_handlers(services),
+        *_topic_handlers(services),
+        *_group_handlers(services),
+        *_controller_handlers(services),
+        ApiVersions(dispatcher.versions),
+    ]
+
+
+def _log_handlers(services: Services) -> list[Handler]:
+    config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
+    sessions = FetchSessions(
+        int(config["max.incremental.fetch.session.cache.slots"]), lambda: services.random.randrange(1, 2**31)
+    )
+    nearest = SameRack(services.view) if config["replica.selector.class"] == RACK_AWARE else leader_only
+    return [
+        Produce(replicas, services.view, clock, timers),
+        Fetch(replicas, services.view, sessions, clock, timers, lambda: int(config["fetch.max.bytes"]), nearest),
+        ListOffsets(replicas),
+        OffsetForLeaderEpoch(replicas),
+        DescribeLogDirs(services.log_dirs),
+    ]
+
+
+def _order_handlers(services: Services) -> list[Handler]:
+    roles = services.roles
+    return [LeaderAndIsr(roles), StopReplica(roles), UpdateMetadata(roles)]
+
+
+def _topic_handlers(services: Services) -> list[Handler]:
+    config, view, controller = services.config, services.view, services.controller
+
+    def replicas() -> int:
+        """How many replicas `__consumer_offsets` can have: as many as the property says in a cluster, which may still
+        be starting; where one broker is all there is, one.
+        """
+        return len(view.brokers) if services.alone else MANY
+
+    return [
+        Metadata(
+            view,
+            services.creator,
+            lambda: bool(config["auto.create.topics.enable"]),
+            lambda name: new_topic(name, services.group_settings, replicas()),
+        ),
+        FindCoordinator(Coordinators(services.group_settings, view, services.creator, replicas)),
+        CreateTopics(controller, services.known, services.background),
+        DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"]), services.background),
+        InitProducerId(services.producer_ids),
+        DescribeConfigs(config, view, services.configs, services.background),
+        AlterConfigs(services.config_writer, services.background),
+        IncrementalAlterConfigs(services.config_writer, services.background),
+        DescribeCluster(view),
+    ]
+
+
+def _controller_handlers(services: Services) -> list[Handler]:
+    controller, background = services.controller, services.background
+    return [
+        AllocateProducerIds(controller, background),
+        AlterPartition(controller, background),
+        AlterPartitionReassignments(controller, background),
+        ControlledShutdown(controller, background),
+        CreatePartitions(controller, services.known, background),
+        ElectLeaders(controller, background),
+        ListPartitionReassignments(controller, background),
+    ]
+
+
+def _group_handlers(services: Services) -> list[Handler]:
+    groups, view = services.groups, services.view
+    return [
+        JoinGroup(groups),
+        SyncGroup(groups),
+        Heartbeat(groups),
+        LeaveGroup(groups),
+        OffsetCommit(groups, view, services.clock),
+        OffsetFetch(groups, view),
+        OffsetDelete(groups, view),
+        DescribeGroups(groups),
+        ListGroups(groups),
+        DeleteGroups(groups),
+    ]

@@ -1,0 +1,131 @@
+"""The other end of a connection: a broker that asks another broker.
+
+`connect` opens a TCP connection and cuts what arrives into frames. A frame is handed on as a view into the receive
+buffer, valid during the call only, so that a follower writes what it fetched to its log without a copy in between.
+The buffer grows to the largest frame that came, up to the limit that the caller sets; a peer that announces more, or a
+negative length, loses its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, Protocol
+
+SIZE: Final = struct.Struct(">i")
+BUFFER_BYTES: Final = 256 * 1024
+READ_AT_LEAST: Final = 64 * 1024
+OnFrame = Callable[[memoryview], None]
+OnLost = Callable[[], None]
+
+
+class Channel(Protocol):
+    """An open connection to a peer."""
+
+    def write(self, data: bytes) -> None:
+        """Send whole frames, their sizes included. What is written after the end is dropped."""
+        ...
+
+    def close(self) -> None:
+        """End the connection. `on_lost` is not called for it."""
+        ...
+
+
+class Connect(Protocol):
+    """How a broker opens a connection. Simulations bring their own."""
+
+    async def __call__(self, host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
+        """Raises OSError when there is nobody at that address."""
+        ...
+
+
+async def connect(host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
+    """Open a connection over TCP; frames of more than `frame_bytes` end it. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_connection(lambda: TcpChannel(on_frame, on_lost, frame_bytes), host, port)
+    return channel
+
+
+class TcpChannel(asyncio.BufferedProtocol):
+    """Frames over one TCP connection."""
+
+    def __init__(self, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> None:
+        """As `connect`."""
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._frame_bytes = frame_bytes
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._begin = 0  # of the first frame that is not handed on yet
+        self._end = 0  # of what has arrived
+        self._transport: asyncio.Transport | None = None
+
+    # ---- called by whoever asks
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+    # ---- called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self._on_lost()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if len(self._buffer) - self._end < READ_AT_LEAST:
+            self._make_room()
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        while self._transport is not None:
+            arrived = self._end - self._begin
+            if arrived < SIZE.size:
+                break
+            (size,) = SIZE.unpack_from(self._buffer, self._begin)
+            if not 0 <= size <= self._frame_bytes:
+                self._fail()
+                return
+            if arrived < SIZE.size + size:
+                break
+            body = self._begin + SIZE.size
+            self._begin = body + size
+            self._on_frame(self._view[body : self._begin])
+        if self._begin == self._end:
+            self._begin = self._end = 0
+
+    def _fail(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+            self._on_lost()
+
+    def _make_room(self) -> None:
+        """Move the frame that has begun to the front, into a larger buffer if it needs one."""
+        begun = self._end - self._begin
+        needed = begun + READ_AT_LEAST
+        if begun >= SIZE.size:
+            needed = max(needed, SIZE.size + SIZE.unpack_from(self._buffer, self._begin)[0] + READ_AT_LEAST)
+        if needed > len(self._buffer):
+            # A size beyond the limit has ended the connection before, so this is bounded by it.
+            larger = bytearray(needed)
+            larger[:begun] = self._view[self._begin : self._end]
+            self._buffer, self._view = larger, memoryview(larger)
+        else:
+            self._view[:begun] = bytes(self._view[self._begin : self._end])
+        self._begin, self._end = 0, begun

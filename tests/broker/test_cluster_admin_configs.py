@@ -1,0 +1,265 @@
+"""Configurations that change while the broker runs: how the change travels, and what obeys it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.background import Background
+from odradek.broker.config_changes import EXPIRE_AFTER_MS, ConfigChanges, change_config
+from odradek.broker.registry import znodes
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import Registry, ensure_path
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.disk import OsDisk
+from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, alter, describe, replace_configs
+from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+
+DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 2, 3
+
+
+async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
+    """Ask until the answer is as wanted."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds(answer := await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
+            await asyncio.sleep(0.005)
+    return answer
+
+
+async def set_config(client: Client, kind: int, name: str, *changes: tuple[str, int, str | None]) -> None:
+    (result,) = (await client.ask(alter((kind, name, list(changes))), 1)).responses
+    assert result.error_code == ErrorCode.NONE, result
+
+
+async def config_of(client: Client, kind: int, name: str, key: str) -> tuple[str | None, int]:
+    """Value and source."""
+    (result,) = (await client.ask(describe(kind, name, key), 4)).results
+    (entry,) = result.configs
+    return entry.value, entry.config_source
+
+
+# ---- what obeys
+
+
+async def test_a_topic_obeys_its_new_configuration(client: Client) -> None:
+    await client.create_topic("t")
+    large = batch(bytes(2000))
+    assert (await client.produce("t", large)).error_code == ErrorCode.NONE
+    await set_config(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
+    await until(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE)
+    await set_config(client, TOPIC, "t", ("max.message.bytes", DELETE, None))
+    await until(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("0", DYNAMIC_BROKER_CONFIG), ("", DYNAMIC_DEFAULT_BROKER_CONFIG)], ids=["own", "of all"]
+)
+async def test_topics_obey_what_the_broker_gives_them(client: Client, name: str, source: int) -> None:
+    await client.create_topic("plain")
+    await client.create_topic("own", configs={"max.message.bytes": "5000"})
+    large = batch(bytes(2000))
+    await set_config(client, BROKER, name, ("message.max.bytes", SET, "1000"))
+    await until(lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE)
+    assert (await client.produce("own", large)).error_code == ErrorCode.NONE
+    assert await config_of(client, BROKER, "0", "message.max.bytes") == ("1000", source)
+    assert await config_of(client, TOPIC, "plain", "max.message.bytes") == ("1000", source)
+    await set_config(client, BROKER, name, ("message.max.bytes", DELETE, None))
+    await until(lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.NONE)
+
+
+async def test_the_nearest_layer_wins_and_all_outlive_a_restart(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "data") as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t")
+        await set_config(client, BROKER, "", ("message.max.bytes", SET, "1000"), ("log.retention.ms", SET, "7000"))
+        await set_config(client, BROKER, "0", ("message.max.bytes", SET, "3000"))
+        await set_config(client, TOPIC, "t", ("retention.ms", SET, "9000"))
+        client.close()
+    async with running_broker(tmp_path / "data") as broker:
+        client = await Client.connect(broker.port)
+        assert (await client.produce("t", batch(bytes(2000)))).error_code == ErrorCode.NONE
+        assert (await client.produce("t", batch(bytes(4000)))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert await config_of(client, BROKER, "0", "message.max.bytes") == ("3000", DYNAMIC_BROKER_CONFIG)
+        assert await config_of(client, BROKER, "0", "log.retention.ms") == ("7000", DYNAMIC_DEFAULT_BROKER_CONFIG)
+        assert (await config_of(client, TOPIC, "t", "retention.ms"))[0] == "9000"
+        client.close()
+
+
+async def test_a_topic_made_anew_has_nothing_of_the_old_one(client: Client) -> None:
+    await client.create_topic("t")
+    await set_config(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
+    large = batch(bytes(2000))
+    await until(lambda: client.produce("t", large), lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE)
+    answer = await client.ask(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    await client.create_topic("t")
+    assert (await client.produce("t", large)).error_code == ErrorCode.NONE
+    assert (await config_of(client, TOPIC, "t", "max.message.bytes"))[0] != "1000"
+
+
+async def test_addresses_and_secrets_stay_as_they_are(client: Client) -> None:
+    for name, value in (
+        ("listeners", "PLAINTEXT://:9999"),
+        ("advertised.listeners", "PLAINTEXT://elsewhere:9999"),
+        ("listener.name.plaintext.ssl.keystore.password", "hunter2"),
+        ("ssl.keystore.password", "hunter2"),
+        ("sasl.jaas.config", "hunter2"),
+    ):
+        (result,) = (await client.ask(replace_configs((BROKER, "0", [(name, value)])), 2)).responses
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+        assert name in result.error_message
+        assert value not in result.error_message
+
+
+# ---- how it travels
+
+
+class Told:
+    """Keeps account of what is to be obeyed."""
+
+    def __init__(self) -> None:
+        self.topics: list[tuple[str, dict[str, str]]] = []
+        self.brokers: list[tuple[dict[str, str], dict[str, str]]] = []
+
+    def topic(self, name: str, properties: Mapping[str, str]) -> None:
+        self.topics.append((name, dict(properties)))
+
+    def broker(self, cluster_default: Mapping[str, str], own: Mapping[str, str]) -> None:
+        self.brokers.append((dict(cluster_default), dict(own)))
+
+
+class Clock:
+    """The registry's and the broker's clock."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic_ms(self) -> int:
+        return self.time_ms
+
+
+class World:
+    """A registry, somebody who changes configurations in it, and what watches for them."""
+
+    def __init__(self, ensemble: EmbeddedEnsemble, admin: Registry, clock: Clock) -> None:
+        self.ensemble, self.admin, self.clock = ensemble, admin, clock
+        self.told = Told()
+        self.background = Background()
+        self.changes = ConfigChanges(1, self.told, self.background, clock)
+
+    async def change(self, entity: str, **properties: str) -> None:
+        await change_config(self.admin, entity, lambda known: {**known, **properties})
+
+    async def notifications(self) -> list[str]:
+        return (await self.admin.children(znodes.CONFIG_CHANGES))[0]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = Clock()
+    ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=clock.now_ms)
+    admin = await ensemble.connect()
+    for path in (znodes.CONFIG_CHANGES, znodes.config_path("topics"), znodes.config_path("brokers")):
+        await ensure_path(admin, path)
+    made = World(ensemble, admin, clock)
+    yield made
+    await made.background.close()
+    await admin.close()
+    await ensemble.close()
+
+
+async def reaches(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - what is told has no event
+            await asyncio.sleep(0.001)
+
+
+async def test_changes_are_told_in_order_each_with_all_that_is_set(world: World) -> None:
+    await world.change("topics/before", a="1")
+    await world.changes.session_begun(await world.ensemble.connect())
+    assert world.told.topics == [("before", {"a": "1"})]
+    await world.change("topics/t", a="1")
+    await reaches(lambda: len(world.told.topics) == 2)
+    for number in range(20):
+        await world.change("topics/t", **{f"b{number}": "2"})
+    await reaches(lambda: len(world.told.topics) >= 3 and "b19" in world.told.topics[-1][1])
+    assert world.told.topics[-1] == ("t", {"a": "1", **{f"b{number}": "2" for number in range(20)}})
+    sizes = [len(properties) for name, properties in world.told.topics if name == "t"]
+    assert sizes == sorted(sizes)
+
+
+async def test_a_broker_hears_of_itself_and_of_all_but_not_of_others(world: World) -> None:
+    await world.change("brokers/<default>", a="1")
+    await world.changes.session_begun(await world.ensemble.connect())
+    assert world.told.brokers[0] == ({"a": "1"}, {})
+    heard = len(world.told.brokers)
+    await world.change("brokers/2", b="2")
+    await world.change("users/u", c="3")
+    await world.change("brokers/1", d="4")
+    await reaches(lambda: len(world.told.brokers) > heard)
+    assert world.told.brokers[heard:] == [({"a": "1"}, {"d": "4"})]
+    assert not world.told.topics
+
+
+async def test_notifications_of_kafka_are_understood_and_nonsense_is_passed_over(world: World) -> None:
+    await world.changes.session_begun(await world.ensemble.connect())
+    await world.admin.create(znodes.config_path("topics/t"), b'{"version":1,"config":{"retention.ms":"5"}}')
+    for data in (b"", None, b"{", b"[]", b'{"version":2}', b'{"version":3,"entity_path":7}', b"\xff"):
+        await world.admin.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
+    await world.admin.create(f"{znodes.CONFIG_CHANGES}/something-else", b"")
+    old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    await world.admin.create(znodes.CONFIG_CHANGE_PREFIX, old, sequential=True)
+    await world.admin.create(znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/gone"}', sequential=True)
+    await reaches(lambda: len(world.told.topics) == 2)
+    assert world.told.topics == [("t", {"retention.ms": "5"}), ("gone", {})]
+
+
+async def test_old_notifications_are_cleared_away(world: World) -> None:
+    await world.change("topics/old", a="1")
+    world.clock.time_ms += EXPIRE_AFTER_MS
+    await world.change("topics/young", a="1")
+    await world.changes.session_begun(await world.ensemble.connect())
+    assert len(await world.notifications()) == 2
+    world.clock.time_ms += 1
+    await world.change("topics/younger", a="1")
+    await reaches(lambda: len(world.told.topics) == 3)
+    assert [name for name, _ in world.told.topics] == ["old", "young", "younger"]
+    await until(world.notifications, lambda names: len(names) == 2)
+
+
+async def test_what_was_missed_between_two_sessions_is_read_again(world: World) -> None:
+    first = await world.ensemble.connect()
+    await world.changes.session_begun(first)
+    world.changes.session_lost()
+    await first.close()
+    await world.change("topics/t", a="1")
+    await world.change("brokers/1", b="2")
+    for name in await world.notifications():  # all that was told is gone before the broker is back
+        await world.admin.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+    await world.changes.session_begun(await world.ensemble.connect())
+    assert world.told.topics == [("t", {"a": "1"})]
+    assert world.told.brokers[-1] == ({}, {"b": "2"})
+    await world.change("topics/t", a="3")
+    await reaches(lambda: world.told.topics[-1] == ("t", {"a": "3"}))
+
+
+async def test_two_who_change_the_same_topic_at_once_lose_nothing(world: World) -> None:
+    other = await world.ensemble.connect()
+    await asyncio.gather(
+        *(
+            change_config(registry, "topics/t", lambda known, key=key: {**known, key: "1"})  # type: ignore[misc]
+            for key in map(str, range(10))
+            for registry in (world.admin, other)
+        )
+    )
+    data, _ = await world.admin.get(znodes.config_path("topics/t"))
+    assert znodes.decode_config(data) == {str(key): "1" for key in range(10)}
+    assert len(await world.notifications()) == 20

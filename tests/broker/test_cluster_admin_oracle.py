@@ -1,0 +1,425 @@
+"""What would Kafka do: administrators' requests go to Apache Kafka 3.9.2 and to Odradek; the answers must agree.
+
+The answers are compared field by field in every version that Kafka 3.9 speaks. Where Kafka's order is that of a hash
+table both are sorted; names and sizes that differ by nature are replaced. Of an error message it counts whether there
+is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.protocol import messages as m
+from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.jvm.kafka import Kafka
+
+pytestmark = pytest.mark.jvm
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+PREFERRED, UNCLEAN = 0, 1
+NO_BROKER_EPOCH = -1
+PAST_BROKER_EPOCH = 0
+WITHOUT_ORDER = (
+    "configs",
+    "topics",
+    "results",
+    "responses",
+    "partitions",
+    "replica_election_results",
+    "partition_result",
+)
+
+
+class Script:
+    """One run of a script against one broker, and the transcript of what was answered."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.topic = topic
+        self.transcript: list[str] = []
+        self._client = client
+
+    async def begin(self) -> None:
+        """A topic of two partitions with a record in the first."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await self._client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.02)
+        await self._client.create_topic(self.topic, 2)
+        assert (await self._client.produce(self.topic, batch(b"value"), version=9)).error_code == 0
+
+    async def quietly(self, request: Any, version: int) -> Any:
+        """Send and wait; what is answered is not compared."""
+        return await self._client.ask(request, version)
+
+    async def ask(self, request: Any, *versions: int) -> Any:
+        """Send in each of these versions (all that Kafka 3.9 has, if none is said), wait, write down."""
+        for version in versions or range(*_spoken(type(request))):
+            answer = await self._client.ask(request, version)
+            self.note(f"{type(request).__name__} v{version}", answer)
+        return answer
+
+    def note(self, what: str, answer: Any) -> None:
+        """Write an answer down."""
+        _tidy(answer)
+        self.transcript.append(f"{what}: {answer!r}".replace(self.topic, "TOPIC"))
+
+
+def _spoken(request: type) -> tuple[int, int]:
+    """The versions of an API that Kafka 3.9 speaks, as a range."""
+    newest = {m.AlterPartitionReassignmentsRequest: 0, m.DescribeLogDirsRequest: 4}
+    return request.MIN_VERSION, newest.get(request, request.MAX_VERSION) + 1  # type: ignore[attr-defined]
+
+
+def _tidy(part: Any) -> None:
+    """Sort what has no order, and leave of messages only that they are there."""
+    if getattr(part, "error_message", None):
+        part.error_message = "said"
+    if hasattr(part, "topic_id"):
+        part.topic_id = b""
+    for name in (
+        "configs",
+        "topics",
+        "results",
+        "responses",
+        "partitions",
+        "replica_election_results",
+        "partition_result",
+    ):
+        items = getattr(part, name, None) or []
+        for item in items:
+            _tidy(item)
+        items.sort(key=repr)
+
+
+# ---- requests
+
+
+def create_partitions(
+    *topics: tuple[str, int, list[list[int]] | None], validate_only: bool = False
+) -> m.CreatePartitionsRequest:
+    request = m.CreatePartitionsRequest
+    return request(
+        topics=[
+            request.CreatePartitionsTopic(
+                name=name,
+                count=count,
+                assignments=None
+                if assigned is None
+                else [request.CreatePartitionsAssignment(broker_ids=ids) for ids in assigned],
+            )
+            for name, count, assigned in topics
+        ],
+        timeout_ms=10_000,
+        validate_only=validate_only,
+    )
+
+
+def elect(kind: int, partitions: Iterable[tuple[str, list[int]]] | None) -> m.ElectLeadersRequest:
+    request = m.ElectLeadersRequest
+    wanted = (
+        None
+        if partitions is None
+        else [request.TopicPartitions(topic=name, partitions=numbers) for name, numbers in partitions]
+    )
+    return request(election_type=kind, topic_partitions=wanted, timeout_ms=10_000)
+
+
+def reassign(*partitions: tuple[str, int, list[int] | None]) -> m.AlterPartitionReassignmentsRequest:
+    request = m.AlterPartitionReassignmentsRequest
+    topics: dict[str, Any] = {}
+    for name, number, replicas in partitions:
+        topic = topics.setdefault(name, request.ReassignableTopic(name=name))
+        topic.partitions.append(request.ReassignablePartition(partition_index=number, replicas=replicas))
+    return request(timeout_ms=10_000, topics=list(topics.values()))
+
+
+def list_reassignments(*partitions: tuple[str, list[int]]) -> m.ListPartitionReassignmentsRequest:
+    request = m.ListPartitionReassignmentsRequest
+    wanted = [request.ListPartitionReassignmentsTopics(name=name, partition_indexes=ids) for name, ids in partitions]
+    return request(timeout_ms=10_000, topics=wanted or None)
+
+
+def alter(
+    *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False
+) -> m.IncrementalAlterConfigsRequest:
+    request = m.IncrementalAlterConfigsRequest
+    return request(
+        resources=[
+            request.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    request.AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+            for kind, name, changes in resources
+        ],
+        validate_only=validate_only,
+    )
+
+
+def replace_configs(
+    *resources: tuple[int, str, list[tuple[str, str | None]]], validate_only: bool = False
+) -> m.AlterConfigsRequest:
+    request = m.AlterConfigsRequest
+    return request(
+        resources=[
+            request.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[request.AlterableConfig(name=key, value=value) for key, value in configs],
+            )
+            for kind, name, configs in resources
+        ],
+        validate_only=validate_only,
+    )
+
+
+def describe(kind: int, name: str, *keys: str) -> m.DescribeConfigsRequest:
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return m.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+
+
+# ---- scripts
+
+
+async def partitions(script: Script) -> None:
+    """Topics grow, or do not. (Of a topic without a name Kafka says that it does not know what went wrong.)"""
+    topic = script.topic
+    for wanted in (
+        (topic, 2, None),
+        (topic, 1, None),
+        (topic, 0, None),
+        (topic, -1, None),
+        (topic, 3, []),
+        (topic, 3, [[0], [0]]),
+        (topic, 3, [[7]]),
+        (topic, 4, [[7], [8]]),
+        (topic, 3, [[]]),
+        (topic, 3, [[0, 0]]),
+        (topic, 4, [[0], [0, 0]]),
+        ("no-such-topic", 3, None),
+        ("no such topic", 3, None),
+    ):
+        await script.ask(create_partitions(wanted))
+        await script.ask(create_partitions(wanted, validate_only=True), 3)
+    await script.ask(create_partitions((topic, 3, None), (topic, 4, None)))
+    await script.ask(create_partitions((topic, 3, None), ("no-such-topic", 4, None), validate_only=True))
+    await script.ask(create_partitions())
+    await script.ask(create_partitions((topic, 3, None)), 3)
+    await script.ask(create_partitions((topic, 5, [[0], [0]]), ("no-such-topic", 1, None)), 0)
+    answer = await script.quietly(m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)]), 7)
+    script.note("Metadata", answer.topics[0])
+
+
+async def elections(script: Script) -> None:
+    """Every replica leads what it can lead already."""
+    topic = script.topic
+    for kind in (PREFERRED, UNCLEAN):
+        await script.ask(elect(kind, [(topic, [0, 1])]), 1, 2)
+        await script.ask(elect(kind, [(topic, [0, 5]), ("no-such-topic", [0])]), 1, 2)
+        await script.ask(elect(kind, []), 1, 2)
+        await script.ask(elect(kind, None), 1, 2)
+    await script.ask(elect(PREFERRED, [(topic, [0, 9])]), 0)
+    await script.ask(elect(PREFERRED, None), 0)
+
+
+async def reassignments(script: Script) -> None:
+    """Nothing can move in a cluster of one, but much can be refused."""
+    topic = script.topic
+    for wanted in (
+        (topic, 0, None),
+        (topic, 0, [0]),
+        (topic, 0, []),
+        (topic, 0, [0, 0]),
+        (topic, 0, [1]),
+        (topic, 0, [0, 1]),
+        (topic, 0, [-1]),
+        (topic, 0, [0, -1]),
+        (topic, 7, [0]),
+        (topic, 7, None),
+        ("no-such-topic", 0, [0]),
+        ("no-such-topic", 0, None),
+        ("", 0, [0]),
+    ):
+        await script.ask(reassign(wanted))
+        await script.ask(list_reassignments())
+    await script.ask(reassign())
+    await script.ask(reassign((topic, 0, [0]), (topic, 1, [3]), ("no-such-topic", 0, None)))
+    await script.ask(list_reassignments((topic, [0, 1, 9]), ("no-such-topic", [0])))
+
+
+async def topic_configs(script: Script) -> None:
+    """A topic's properties: set, deleted, appended to, subtracted from; and what is refused.
+
+    Of operations that do not exist, and of lists that no property is, Kafka says that it does not know what went wrong.
+    """
+    topic = script.topic
+    for changes in (
+        [("retention.ms", SET, "1000")],
+        [("retention.ms", SET, "soon")],
+        [("retention.ms", SET, "-2")],
+        [("retention.ms", APPEND, "1")],
+        [("retention.ms", SUBTRACT, "1")],
+        [("retention.ms", SET, None)],
+        [("retention.ms", APPEND, None), ("segment.ms", SET, None)],
+        [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+        [("no.such.property", SET, "1")],
+        [("no.such.property", DELETE, None)],
+        [("cleanup.policy", APPEND, "compact")],
+        [("cleanup.policy", APPEND, "compact")],
+        [("cleanup.policy", APPEND, "nothing")],
+        [("cleanup.policy", SUBTRACT, "delete")],
+        [("cleanup.policy", SUBTRACT, "delete,compact")],
+        [("cleanup.policy", SET, "")],
+        [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],
+        [("retention.ms", DELETE, "whatever"), ("segment.bytes", SET, "1048576")],
+        [("leader.replication.throttled.replicas", SET, "0:0,1:0")],
+        [("leader.replication.throttled.replicas", APPEND, "2:0")],
+        [("leader.replication.throttled.replicas", SET, "here")],
+        [],
+    ):
+        await script.ask(alter((TOPIC, topic, changes), validate_only=True), 1)
+        await script.ask(alter((TOPIC, topic, changes)))
+        await script.ask(describe(TOPIC, topic, *{change[0] for change in changes}), 4)
+    await script.ask(
+        alter((TOPIC, "no-such-topic", []), (TOPIC, "no such topic", []), (TOPIC, "", [("retention.ms", SET, "1")]))
+    )
+    await script.ask(alter((TOPIC, topic, [("retention.ms", SET, "5")]), (TOPIC, topic, [])))
+    await script.ask(alter((TOPIC, topic, [("retention.ms", SET, "5")]), (3, "x", []), (64, "x", []), (0, "", [])))
+    await script.ask(alter((4, "x", []), (LOGGER, "x", []), (LOGGER, "", [])))
+
+
+async def whole_configs(script: Script) -> None:
+    """AlterConfigs: what is not named is gone."""
+    topic = script.topic
+    for configs in (
+        [("retention.ms", "1000"), ("segment.bytes", "1048576")],
+        [("cleanup.policy", "compact")],
+        [("cleanup.policy", "nothing")],
+        [("cleanup.policy", None)],
+        [("retention.ms", "1"), ("retention.ms", "2")],
+        [("no.such.property", "1")],
+        [],
+    ):
+        await script.ask(replace_configs((TOPIC, topic, configs), validate_only=True), 2)
+        await script.ask(replace_configs((TOPIC, topic, configs)))
+        await script.ask(describe(TOPIC, topic, "retention.ms", "segment.bytes", "cleanup.policy"), 4)
+    await script.ask(replace_configs((TOPIC, "no-such-topic", []), (LOGGER, "0", []), (3, "x", []), (BROKER, "9", [])))
+
+
+async def broker_configs(script: Script) -> None:
+    """A broker's properties at run time, its own and those of all brokers."""
+    for name in ("0", ""):
+        for changes in (
+            [("log.retention.ms", SET, "3600000")],
+            [("log.retention.ms", SET, "soon")],
+            [("log.retention.ms", SET, "0")],
+            [("log.cleanup.policy", APPEND, "compact")],
+            [("log.cleanup.policy", SUBTRACT, "compact")],
+            [("log.cleanup.policy", DELETE, None)],
+            [("log.retention.ms", APPEND, "1")],
+            [("log.retention.ms", DELETE, None)],
+            [("log.retention.hours", SET, "1")],
+            [("broker.id", SET, "1")],
+            [("zookeeper.connect", SET, "x")],
+            [("no.such.property", SET, "1")],
+            [("no.such.property", DELETE, None)],
+            [("message.max.bytes", SET, None)],
+            [("message.max.bytes", SET, "1"), ("message.max.bytes", SET, "2")],
+            [("leader.replication.throttled.rate", SET, "1000")],
+            [("leader.replication.throttled.rate", SET, "-1")],
+            [("follower.replication.throttled.rate", SET, "many")],
+            [("leader.replication.throttled.rate", DELETE, None)],
+            [("min.insync.replicas", SET, "0")],
+            [("unclean.leader.election.enable", SET, "true")],
+            [("unclean.leader.election.enable", DELETE, None)],
+            [],
+        ):
+            await script.ask(alter((BROKER, name, changes), validate_only=True), 1)
+            await script.ask(alter((BROKER, name, changes)), 0, 1)
+    for name in ("1", "zero", "-1"):
+        await script.ask(alter((BROKER, name, [("log.retention.ms", SET, "1")])))
+    await script.ask(replace_configs((BROKER, "0", [("log.retention.ms", "5")]), (BROKER, "", [])))
+    await script.ask(replace_configs((BROKER, "0", [("broker.id", "5")]), (BROKER, "", [("log.retention.ms", "now")])))
+    await script.ask(replace_configs((BROKER, "0", []), (BROKER, "", [])))
+
+
+async def log_dirs(script: Script) -> None:
+    """Sizes of replicas, and of what holds them."""
+    request = m.DescribeLogDirsRequest
+
+    async def ask(topics: Any) -> None:
+        for version in range(5):
+            answer = await script.quietly(request(topics=topics), version)
+            for result in answer.results:
+                result.log_dir = "DIR"
+                assert (result.total_bytes >= result.usable_bytes > 0) is (version == 4)
+                result.total_bytes = result.usable_bytes = 0
+                result.topics = [topic for topic in result.topics if not topic.name.startswith("__")]
+                if topics is None:
+                    result.topics = [topic for topic in result.topics if topic.name == script.topic]
+            script.note(f"DescribeLogDirs v{version}", answer)
+
+    wanted = request.DescribableLogDirTopic
+    await ask(None)
+    await ask([])
+    await ask([wanted(topic=script.topic, partitions=[1, 0])])
+    await ask([wanted(topic=script.topic, partitions=[1, 8]), wanted(topic="no-such-topic", partitions=[0])])
+    await ask([wanted(topic=script.topic, partitions=[])])
+
+
+async def between_brokers(script: Script) -> None:
+    """What brokers ask the controller, asked by a broker that is not there or is another incarnation."""
+    alter_partition = m.AlterPartitionRequest
+    for broker_id, epoch in ((0, PAST_BROKER_EPOCH), (7, 5), (0, 1 << 60), (7, NO_BROKER_EPOCH)):
+        await script.ask(m.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch))
+        await script.ask(alter_partition(broker_id=broker_id, broker_epoch=epoch))
+    # Not for a broker that lives, in its epoch or a later one: Kafka would begin to move everything away from it.
+    await script.ask(m.ControlledShutdownRequest(broker_id=0, broker_epoch=PAST_BROKER_EPOCH), 2, 3)
+    await script.ask(m.ControlledShutdownRequest(broker_id=7, broker_epoch=NO_BROKER_EPOCH))
+
+
+PLAYS = (
+    partitions,
+    elections,
+    reassignments,
+    topic_configs,
+    whole_configs,
+    broker_configs,
+    log_dirs,
+    between_brokers,
+)
+
+
+async def transcript(play: Callable[[Script], Awaitable[None]], port: int, name: str) -> list[str]:
+    """What a broker says to a script."""
+    client = await Client.connect(port)
+    script = Script(client, f"topic-{name}")
+    try:
+        await script.begin()
+        await play(script)
+    finally:
+        client.close()
+    return script.transcript
+
+
+@pytest.mark.parametrize("play", PLAYS)
+async def test_odradek_says_what_kafka_says(
+    play: Callable[[Script], Awaitable[None]], kafka: Kafka, tmp_path: Path
+) -> None:
+    name = uuid.uuid4().hex
+    async with running_broker(tmp_path / "data") as broker:
+        ours = await transcript(play, broker.port, name)
+    theirs = await transcript(play, kafka.port, name)
+    for our, their in zip(ours, theirs, strict=True):
+        assert our == their

@@ -1,0 +1,157 @@
+"""Replication by three partition machines: any order of events, and the mistakes that Kafka once made.
+
+Each mutant is a partition machine with one rule taken out. Hypothesis has to find a sequence of events in which it
+breaks a promise; a search that cannot find the mistakes of the past would prove little about the present.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from odradek.broker.machines.partition import IsrChange, PartitionMachine
+from tests.machines.replicas_model import BROKERS, Replicas
+
+BROKER = st.sampled_from(BROKERS)
+
+
+class Replication(RuleBasedStateMachine):
+    """Any event at any time."""
+
+    model: type[Replicas] = Replicas
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replicas = self.model()
+
+    @rule(broker=BROKER, count=st.integers(1, 2))
+    def append(self, broker: int, count: int) -> None:
+        self.replicas.append(broker, count)
+
+    @rule(broker=BROKER)
+    def fetch(self, broker: int) -> None:
+        self.replicas.fetch(broker)
+
+    @rule(broker=BROKER)
+    def fetch_and_hear(self, broker: int) -> None:
+        """A whole round trip, so that replication gets anywhere."""
+        before = len(self.replicas.wire)
+        self.replicas.fetch(broker)
+        for _ in range(2):
+            if len(self.replicas.wire) > before:
+                self.replicas.deliver(len(self.replicas.wire) - 1)
+
+    @precondition(lambda self: self.replicas.wire)
+    @rule(index=st.integers(0, 30))
+    def deliver(self, index: int) -> None:
+        self.replicas.deliver(index)
+
+    @precondition(lambda self: self.replicas.wire)
+    @rule(index=st.integers(0, 30))
+    def lose(self, index: int) -> None:
+        self.replicas.wire.pop(index % len(self.replicas.wire))
+
+    @rule(preferred=BROKER)
+    def elect(self, preferred: int) -> None:
+        self.replicas.elect(preferred)
+
+    @rule(broker=BROKER)
+    def tell(self, broker: int) -> None:
+        self.replicas.tell(broker)
+
+    @rule()
+    def tell_all(self) -> None:
+        for broker in BROKERS:
+            self.replicas.tell(broker)
+
+    @rule(ms=st.integers(1, 15), broker=BROKER)
+    def shrink(self, ms: int, broker: int) -> None:
+        self.replicas.now_ms += ms
+        self.replicas.shrink(broker)
+
+    @precondition(lambda self: sum(broker.alive for broker in self.replicas.brokers.values()) > 1)
+    @rule(broker=BROKER)
+    def stop(self, broker: int) -> None:
+        self.replicas.stop(broker)
+
+    @precondition(lambda self: not all(broker.alive for broker in self.replicas.brokers.values()))
+    @rule(checkpoint=st.integers(0, 4))
+    def start(self, checkpoint: int) -> None:
+        for broker in BROKERS:
+            if not self.replicas.brokers[broker].alive:
+                self.replicas.start(broker, checkpoint)
+
+    @invariant()
+    def promises(self) -> None:
+        self.replicas.settle()
+
+
+def search(machine: type[PartitionMachine], examples: int, steps: int = 40) -> None:
+    class Model(Replicas):
+        machine_class = machine
+
+    class Search(Replication):
+        model = Model
+
+    run_state_machine_as_test(
+        Search,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=(Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
+    search(PartitionMachine, 400)
+
+
+class WithoutEpochStart(PartitionMachine):
+    """KAFKA-7128: a follower joins at the high watermark of a new leader, which may lag behind what is committed."""
+
+    __slots__ = ()
+
+    def propose_expansion(self, replica_id: int) -> IsrChange | None:
+        self.epoch_start_offset = min(self.epoch_start_offset, self.high_watermark)
+        return super().propose_expansion(replica_id)
+
+
+class AsyncIsr(PartitionMachine):
+    """KAFKA-12686: the high watermark is taken from the old ISR while the controller already has a larger one."""
+
+    __slots__ = ()
+
+    def _propose(self, isr: frozenset[int]) -> IsrChange:
+        change = super()._propose(isr)
+        self.maximal_isr = self.isr
+        return change
+
+    def _advance(self, now_ms: int) -> bool:
+        self.max_lag_ms = -1  # a replica that is about to join is not waited for either
+        return super()._advance(now_ms)
+
+
+class ShrinkBeforeTheAnswer(PartitionMachine):
+    """The leader counts with the smaller ISR before the controller has agreed to it."""
+
+    __slots__ = ()
+
+    def _propose(self, isr: frozenset[int]) -> IsrChange:
+        change = super()._propose(isr)
+        self.isr = self.maximal_isr = isr
+        return change
+
+
+@pytest.mark.parametrize(
+    "mutant", [ShrinkBeforeTheAnswer, AsyncIsr, pytest.param(WithoutEpochStart, marks=pytest.mark.slow)]
+)
+def test_a_mistake_of_the_past_is_found(mutant: type[PartitionMachine]) -> None:
+    with pytest.raises(AssertionError):
+        search(mutant, 3000, 60)

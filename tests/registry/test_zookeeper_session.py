@@ -1,0 +1,473 @@
+"""What only a session over a network can go through: servers that die and forget, connections cut, clients paused."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.registry import zookeeper as registry_in_zookeeper
+from odradek.broker.registry.interface import (
+    BadArgumentsError,
+    ConnectionLossError,
+    Create,
+    Delete,
+    Event,
+    EventKind,
+    NodeExistsError,
+    Registry,
+    SessionExpiredError,
+    SessionState,
+    Set,
+)
+from tests.jvm.kafka import free_port
+from tests.jvm.process import BackgroundProcess
+from tests.registry.kazoo_registry import KazooEnsemble
+from tests.registry.zookeeper_server import ZooKeeperServer
+
+pytestmark = pytest.mark.jvm
+
+SHORT_MS = 1000  # the least that the server grants
+LONG_MS = 10_000
+_roots = itertools.count()
+
+
+class States:
+    """What a session's listener hears; a test waits for the state that it needs."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.heard: list[SessionState] = []
+        self._arrived = asyncio.Event()
+        registry.add_listener(self._hear)
+
+    def _hear(self, state: SessionState) -> None:
+        self.heard.append(state)
+        self._arrived.set()
+
+    async def until(self, state: SessionState) -> None:
+        async with asyncio.timeout(30):
+            while state not in self.heard:
+                self._arrived.clear()
+                await self._arrived.wait()
+
+
+class Heard:
+    """A watcher that keeps what it is told and lets a test wait for the first."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._arrived = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        self._arrived.set()
+
+    async def first(self) -> Event:
+        await asyncio.wait_for(self._arrived.wait(), 30)
+        return self.events[0]
+
+
+@pytest.fixture
+async def ensemble(zookeeper: ZooKeeperServer) -> AsyncIterator[KazooEnsemble]:
+    """Sessions over a link that can be cut."""
+    sessions = KazooEnsemble(zookeeper.connect)
+    yield sessions
+    await sessions.close()
+
+
+@pytest.fixture
+async def other(zookeeper: ZooKeeperServer) -> AsyncIterator[Registry]:
+    """A session with a connection of its own, whatever happens to the link."""
+    registry = await registry_in_zookeeper.connect(
+        zookeeper.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
+    )
+    yield registry
+    await registry.close()
+
+
+@pytest.fixture
+async def root(other: Registry) -> str:
+    """A node that no other test knows."""
+    return (await other.create(f"/session-{next(_roots)}")).path
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A server that a test may end."""
+    server = ZooKeeperServer(tmp_path, tmp_path / "data")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def _zookeeper_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "zookeeper"]
+
+
+# Servers
+
+
+async def test_a_session_outlives_its_server(own_server: ZooKeeperServer) -> None:
+    registry = await registry_in_zookeeper.connect(
+        own_server.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
+    )
+    states, changed, deleted = States(registry), Heard(), Heard()
+    session_id = registry.session_id
+    await registry.create("/a", b"1")
+    created = await registry.create("/e", ephemeral=True)
+    await registry.get("/a", changed)
+    await registry.exists("/e", deleted)
+    own_server.stop()
+    await states.until(SessionState.SUSPENDED)
+    with pytest.raises(ConnectionLossError):
+        await registry.set("/a", b"lost")
+    await asyncio.to_thread(own_server.start)
+    await states.until(SessionState.CONNECTED)
+    assert (registry.session_id, await registry.exists("/e")) == (session_id, created.stat)
+    assert (changed.events, deleted.events) == ([], [])
+    await registry.set("/a", b"2", version=0)
+    assert await changed.first() == Event(EventKind.DATA_CHANGED, "/a")
+    await registry.delete("/e")
+    assert await deleted.first() == Event(EventKind.DELETED, "/e")
+    assert states.heard == [SessionState.SUSPENDED, SessionState.CONNECTED]
+    await registry.close()
+
+
+async def test_a_server_that_does_not_know_the_session_ends_it(own_server: ZooKeeperServer, tmp_path: Path) -> None:
+    registry = await registry_in_zookeeper.connect(
+        own_server.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
+    )
+    states = States(registry)
+    own_server.stop()
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    await asyncio.to_thread(own_server.start)
+    await states.until(SessionState.EXPIRED)
+    with pytest.raises(SessionExpiredError):
+        await registry.exists("/")
+    await registry.close()
+
+
+async def test_hosts_that_do_not_answer_are_named() -> None:
+    before = _zookeeper_threads()
+    hosts = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    with pytest.raises(ConnectionLossError, match=f"{hosts}.*300 ms.*refused"):
+        await registry_in_zookeeper.connect(hosts, session_timeout_ms=LONG_MS, connection_timeout_ms=300)
+    assert _zookeeper_threads() == before
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
+    before = _zookeeper_threads()
+    mute = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    async with mute:
+        host, port = mute.sockets[0].getsockname()
+        with pytest.raises(ConnectionLossError, match=f"{host}:{port} within 300 ms"):
+            await registry_in_zookeeper.connect(f"{host}:{port}", session_timeout_ms=60_000, connection_timeout_ms=300)
+        assert _zookeeper_threads() == before
+        mute.close()
+
+
+@pytest.mark.parametrize("hosts", ["", "localhost:port", "localhost:2181/kafka"])
+async def test_hosts_that_make_no_sense_are_refused(hosts: str) -> None:
+    with pytest.raises(BadArgumentsError):
+        await registry_in_zookeeper.connect(hosts, session_timeout_ms=LONG_MS, connection_timeout_ms=300)
+
+
+# Connections
+
+
+async def test_watches_outlive_a_connection(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
+    registry = await ensemble.connect()
+    states = States(registry)
+    for name in ("set", "gone", "again", "parent", "same", "gone-parent", "quiet-parent"):
+        await other.create(f"{root}/{name}", b"1")
+    names = ("set", "gone", "again", "came", "same")
+    data = {name: Heard() for name in names}
+    children = {name: Heard() for name in ("parent", "gone-parent", "quiet-parent")}
+    both = Heard()
+    for name, heard in data.items():
+        await registry.exists(f"{root}/{name}", heard)
+    for name, heard in children.items():
+        await registry.children(f"{root}/{name}", heard)
+    await registry.get(f"{root}/gone", both)
+    await registry.children(f"{root}/gone", both)
+    ensemble.link.cut()
+    await states.until(SessionState.SUSPENDED)
+    await other.set(f"{root}/set", b"2")
+    await other.delete(f"{root}/gone")
+    await other.delete(f"{root}/again")
+    await other.create(f"{root}/again")
+    await other.create(f"{root}/came")
+    await other.create(f"{root}/parent/child")
+    await other.delete(f"{root}/gone-parent")
+    ensemble.link.heal()
+    await states.until(SessionState.CONNECTED)
+    assert (await registry.get(f"{root}/set"))[0] == b"2"
+    kinds = EventKind
+    assert {name: [event.kind for event in heard.events] for name, heard in data.items()} == {
+        "set": [kinds.DATA_CHANGED],
+        "gone": [kinds.DELETED],
+        "again": [kinds.DATA_CHANGED],
+        "came": [kinds.CREATED],
+        "same": [],
+    }
+    assert {name: [event.kind for event in heard.events] for name, heard in children.items()} == {
+        "parent": [kinds.CHILDREN_CHANGED],
+        "gone-parent": [kinds.DELETED],
+        "quiet-parent": [],
+    }
+    assert both.events == [Event(EventKind.DELETED, f"{root}/gone")]
+    # Those that waited in vain still wait; those that fired do not.
+    await other.set(f"{root}/set", b"3")
+    await other.set(f"{root}/same", b"2")
+    await other.create(f"{root}/quiet-parent/child")
+    assert await data["same"].first() == Event(EventKind.DATA_CHANGED, f"{root}/same")
+    assert await children["quiet-parent"].first() == Event(EventKind.CHILDREN_CHANGED, f"{root}/quiet-parent")
+    assert len(data["set"].events) == 1
+
+
+async def test_a_write_in_flight_may_have_taken_effect(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
+    registry = await ensemble.connect()
+    states, done = States(registry), Heard()
+    await other.exists(f"{root}/a", done)
+    ensemble.link.hold_answers()
+    write = asyncio.ensure_future(registry.create(f"{root}/a", ephemeral=True))
+    waiting = asyncio.ensure_future(registry.get(root))
+    await done.first()
+    ensemble.link.cut()
+    for call in (write, waiting):
+        with pytest.raises(ConnectionLossError):
+            await call
+    assert registry.state is SessionState.SUSPENDED
+    ensemble.link.release_answers()
+    ensemble.link.heal()
+    await states.until(SessionState.CONNECTED)
+    with pytest.raises(NodeExistsError):
+        await registry.create(f"{root}/a", ephemeral=True)
+    stat = await registry.exists(f"{root}/a")
+    assert stat is not None
+    assert stat.ephemeral_owner == registry.session_id
+
+
+async def test_calls_without_a_connection_fail_at_once(ensemble: KazooEnsemble, root: str) -> None:
+    registry = await ensemble.connect()
+    states = States(registry)
+    ensemble.link.cut()
+    await states.until(SessionState.SUSPENDED)
+    results = await asyncio.gather(*(registry.get(root) for _ in range(1000)), return_exceptions=True)
+    assert {type(result) for result in results} == {ConnectionLossError}
+    ensemble.link.heal()
+    await states.until(SessionState.CONNECTED)
+    assert (await registry.get(root))[0] == b""
+
+
+async def test_many_calls_at_once_are_answered_in_order(ensemble: KazooEnsemble, root: str) -> None:
+    registry = await ensemble.connect()
+    order: list[int] = []
+
+    async def write(number: int) -> None:
+        await registry.set(root, b"%d" % number, version=number)
+        order.append(number)
+
+    await asyncio.gather(*(write(number) for number in range(3000)))
+    assert order == list(range(3000))
+
+
+async def test_a_session_that_expired_while_cut_off_ends(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
+    await ensemble.connect()  # starts the link
+    link = ensemble.link
+    registry = await registry_in_zookeeper.connect(
+        f"{link.connect},{link.connect}", session_timeout_ms=SHORT_MS, connection_timeout_ms=30_000
+    )
+    states, gone, silent = States(registry), Heard(), Heard()
+    await registry.create(f"{root}/e", ephemeral=True)
+    await registry.exists(f"{root}/later", silent)
+    await other.exists(f"{root}/e", gone)
+    sessions = set(link.passwords)
+    link.cut()
+    await states.until(SessionState.SUSPENDED)
+    assert await gone.first() == Event(EventKind.DELETED, f"{root}/e")
+    assert registry.state is SessionState.SUSPENDED
+    link.heal()
+    await states.until(SessionState.EXPIRED)
+    with pytest.raises(SessionExpiredError):
+        await registry.create(f"{root}/e", ephemeral=True)
+    await other.create(f"{root}/later")
+    await registry.close()
+    assert silent.events == []
+    assert set(link.passwords) - {0} == sessions, "a second session was begun"
+    assert states.heard == [SessionState.SUSPENDED, SessionState.EXPIRED]
+
+
+class ForgetfulServer:
+    """Begins a session, drops it, says that it has expired, and counts whatever comes after. It runs in a thread of its
+    own, so a test can stand still meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.connect = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.drop, self.told, self.asked_again = threading.Event(), threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with self._accept(timeout_ms=LONG_MS):
+            self.drop.wait(30)
+        with self._accept(timeout_ms=0):
+            self.told.set()
+        try:
+            self._accept(timeout_ms=LONG_MS).close()
+            self.asked_again.set()
+        except OSError:
+            return  # closed: nobody came
+
+    def _accept(self, timeout_ms: int) -> socket.socket:
+        connection, _ = self._listener.accept()
+        connection.recv(1000)
+        greeting = struct.pack(">iiqi", 0, timeout_ms, 77, 16) + bytes(17)
+        connection.sendall(struct.pack(">i", len(greeting)) + greeting)
+        return connection
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(30)
+
+
+async def test_no_session_is_begun_before_the_owner_has_heard_of_the_end() -> None:
+    server = ForgetfulServer()
+    registry = await registry_in_zookeeper.connect(
+        f"{server.connect},{server.connect},{server.connect}", session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
+    )
+    states = States(registry)
+    server.drop.set()
+    # The loop stands still from here on: only kazoo's own thread goes on.
+    assert server.told.wait(30)
+    assert not server.asked_again.wait(0.5)
+    await states.until(SessionState.EXPIRED)
+    await registry.close()
+    server.close()
+    assert not server.asked_again.is_set()
+
+
+async def test_a_session_that_is_cut_off_can_be_closed(ensemble: KazooEnsemble) -> None:
+    registry = await ensemble.connect()
+    states = States(registry)
+    ensemble.link.cut()
+    await states.until(SessionState.SUSPENDED)
+    await registry.close()
+    await states.until(SessionState.CLOSED)
+    assert states.heard == [SessionState.SUSPENDED, SessionState.CLOSED]
+
+
+async def test_calls_before_a_close_are_answered(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
+    registry = await ensemble.connect()
+    calls = [asyncio.ensure_future(registry.create(f"{root}/{number}")) for number in range(50)]
+    await asyncio.sleep(0)  # each has been made
+    await registry.close()
+    assert [(await call).path for call in calls] == [f"{root}/{number}" for number in range(50)]
+    assert len((await other.children(root))[0]) == 50
+
+
+async def test_a_client_paused_for_too_long_learns_that_it_is_over(
+    zookeeper: ZooKeeperServer, other: Registry, root: str
+) -> None:
+    command = [sys.executable, "-m", "tests.registry.session_process", zookeeper.connect, str(SHORT_MS), f"{root}/e"]
+    with BackgroundProcess(command) as process:
+        await asyncio.to_thread(process.stdout.wait_for, "holding", 30)
+        gone = Heard()
+        assert await other.exists(f"{root}/e", gone) is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        assert await gone.first() == Event(EventKind.DELETED, f"{root}/e")
+        os.kill(process.pid, signal.SIGCONT)
+        lines = await asyncio.to_thread(process.stdout.wait_for_end, 30)
+        assert lines[-1] == "expired"
+
+
+# Paths and arguments
+
+
+async def test_a_chroot_is_made_and_hides_what_is_above(zookeeper: ZooKeeperServer, other: Registry, root: str) -> None:
+    chroot = f"{root}/kafka/cluster"
+    for _ in range(2):
+        registry = await registry_in_zookeeper.connect(
+            zookeeper.connect, chroot, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
+        )
+        await registry.close()
+    registry = await registry_in_zookeeper.connect(
+        zookeeper.connect, chroot + "/", session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
+    )
+    heard, above = Heard(), Heard()
+    assert (await registry.children("/", above))[0] == []
+    await registry.exists("/a", heard)
+    assert (await registry.create("/a", b"1")).path == "/a"
+    assert await heard.first() == Event(EventKind.CREATED, "/a")
+    assert await above.first() == Event(EventKind.CHILDREN_CHANGED, "/")
+    assert (await registry.create("/", sequential=True)).path == "/0000000001"
+    assert await registry.multi([Create("/a/b"), Create("/a/n-", sequential=True), Delete("/a/b")]) == [
+        "/a/b",
+        "/a/n-0000000001",
+        None,
+    ]
+    assert (await other.get(f"{chroot}/a"))[0] == b"1"
+    assert (await other.get(root))[1].num_children == 1
+    with pytest.raises(NodeExistsError):
+        await registry.create("/")
+    with pytest.raises(BadArgumentsError):
+        await registry.delete("/")
+    with pytest.raises(BadArgumentsError) as failure:
+        await registry.multi([Delete("/a/n-0000000001"), Delete("/")])
+    assert failure.value.index == 1
+    assert (await registry.children("/a"))[0] == ["n-0000000001"]
+    await registry.close()
+
+
+async def test_a_transaction_knows_null_data_and_bare_numbers(ensemble: KazooEnsemble, root: str) -> None:
+    registry = await ensemble.connect()
+    made = await registry.multi(
+        [Create(f"{root}/a", None), Create(f"{root}/", sequential=True), Create(f"{root}/b", b""), Set(root, None)]
+    )
+    assert made[:3] == [f"{root}/a", f"{root}/0000000001", f"{root}/b"]
+    assert [(await registry.get(f"{root}{path}"))[0] for path in ("/a", "/b", "")] == [None, b"", None]
+
+
+async def test_too_much_data_is_refused_and_the_session_goes_on(ensemble: KazooEnsemble, root: str) -> None:
+    registry = await ensemble.connect()
+    for call in (
+        registry.create(f"{root}/a", b"x" * 0xFFFFF),
+        registry.set(root, b"x" * 0xFFFFF),
+        registry.multi([Create(f"{root}/a", b"x" * 600_000), Create(f"{root}/b", b"x" * 600_000)]),
+    ):
+        with pytest.raises(BadArgumentsError):
+            await call
+    largest = b"x" * (0xFFFFF - 64 - len(root))
+    await registry.set(root, largest)
+    assert (await registry.get(root))[0] == largest
+    assert registry.state is SessionState.CONNECTED
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/", "/a//b", "/a/../b", "/\x00"])
+async def test_malformed_paths_are_refused(ensemble: KazooEnsemble, path: str) -> None:
+    registry = await ensemble.connect()
+    for call in (
+        registry.get(path),
+        registry.exists(path),
+        registry.children(path),
+        registry.create(path),
+        registry.set(path, b""),
+        registry.delete(path),
+        registry.multi([Create(path)]),
+    ):
+        with pytest.raises(BadArgumentsError):
+            await call
