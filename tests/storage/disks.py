@@ -127,6 +127,10 @@ class MemoryDisk:
         self._held.clear()
         self.files = {path: content for path, content in sorted(self.files.items()) if content.settle(choose)}
 
+    def kill(self) -> None:
+        """Every process is gone; what they wrote is still with the operating system."""
+        self._held.clear()
+
     def open(self, path: str) -> MemoryFile:
         if path not in self.files:
             self.plan.check()
@@ -155,7 +159,8 @@ class MemoryDisk:
         return self.files[path].modified_ms
 
     def list(self, path: str) -> list[Entry]:
-        inside = [Entry(os.path.basename(each), True, 0) for each in self.directories if os.path.dirname(each) == path]
+        below = sorted(each for each in self.directories if os.path.dirname(each) == path)
+        inside = [Entry(os.path.basename(each), True, 0) for each in below]
         return inside + [
             Entry(os.path.basename(name), False, len(content.data))
             for name, content in self.files.items()

@@ -1,0 +1,358 @@
+"""Looks into every broker after every event, and says which promise is broken (VERIFICATION R1-R12, Z1).
+
+The monitor keeps a shadow of each log, as batches of (first offset, last offset, epoch, checksum), by listening to the
+calls that change logs. It looks at a partition again only when a log, a role, a high watermark or the registry has
+changed since it last did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from odradek.broker.machines.partition import PartitionMachine, Role
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import ANY_VERSION, Check, Create, NoNodeError, Operation, Set
+from odradek.broker.replica import Replica
+from odradek.protocol.batch import Header
+from odradek.storage.log import Log
+from tests.simulation.clients import History
+from tests.simulation.processes import Process
+from tests.simulation.registry import SimulatedEnsemble
+
+Partition = tuple[str, int]
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+class Batch(NamedTuple):
+    """A batch in a log."""
+
+    first: int
+    last: int
+    epoch: int
+    checksum: int
+
+    @classmethod
+    def of(cls, header: Header) -> Batch:
+        return cls(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+
+
+class State(NamedTuple):
+    """A partition as the registry has it."""
+
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
+    mzxid: int
+    version: int
+
+
+class Monitor:
+    """Watches over one simulation."""
+
+    def __init__(self, processes: list[Process], ensemble: SimulatedEnsemble, partitions: list[Partition]) -> None:
+        self.processes, self.ensemble, self.partitions = processes, ensemble, partitions
+        self.history: History | None = None
+        self.true_high_watermark = dict.fromkeys(partitions, 0)
+        self.shadows: dict[tuple[int, Partition], list[Batch]] = {}
+        self.checks = 0
+        self._dirty = self._logs_dirty = True
+        self._seen: dict[tuple[int, Partition], tuple[Any, ...]] = {}
+        self._epochs: dict[tuple[int, int, Partition], int] = {}
+        self._states: dict[Partition, State | None] = {}
+        self._registry_epochs: dict[Partition, int] = {}
+        self._controller_epoch = 0
+        self._writers: dict[tuple[Partition, int], tuple[int, int]] = {}
+        self._acknowledged = 0
+        ensemble.on_write = self._written
+
+    # ---- listening to logs
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear of every change of a log while this lasts."""
+        monitor = self
+
+        def after(name: str) -> Any:
+            real = getattr(Log, name)
+
+            def call(log: Log, *arguments: Any, **options: Any) -> Any:
+                before, segment = log.end_offset, log.segments[-1]
+                size = segment.size
+                try:
+                    return real(log, *arguments, **options)
+                finally:
+                    grew_only = log.end_offset >= before and log.segments[-1] is segment and name.startswith("append")
+                    monitor._log_changed(log, before, size if grew_only else None)
+
+            return mock.patch.object(Log, name, call)
+
+        real_produce = Replica.produce
+
+        def produce(replica: Replica, *arguments: Any, **options: Any) -> Any:
+            result = real_produce(replica, *arguments, **options)
+            monitor._produced(replica)
+            return result
+
+        with after("append"), after("append_replicated"), after("truncate_to"), after("truncate_fully"):
+            with mock.patch.object(Replica, "produce", produce):
+                yield
+
+    def _owner_of(self, log: Log) -> int:
+        return int(log.directory.split("/")[1].rpartition("-")[2])
+
+    def _log_changed(self, log: Log, end_before: int, size_before: int | None) -> None:
+        """A log has changed; where it only grew, `size_before` is the size that its last segment had."""
+        partition = (log.topic, log.partition)
+        if partition not in self.true_high_watermark:
+            return
+        broker_id = self._owner_of(log)
+        if log.end_offset < end_before:
+            self._truncated(broker_id, partition, log)
+        shadow = self.shadows.get((broker_id, partition))
+        if shadow is None or size_before is None:
+            self.shadows[broker_id, partition] = read_batches(log)
+        else:
+            shadow.extend(map(Batch.of, (header for _, header in log.segments[-1].headers(size_before))))
+        self._dirty = self._logs_dirty = True
+
+    def _truncated(self, broker_id: int, partition: Partition, log: Log) -> None:
+        state = self._state(partition)
+        if state is None or broker_id not in state.isr or self._is_new(broker_id, state):
+            return
+        if log.end_offset < self.true_high_watermark[partition]:
+            raise Violation(
+                f"R10: broker {broker_id}, in the ISR {state.isr}, cut {partition} to {log.end_offset}, below "
+                f"{self.true_high_watermark[partition]}, which was committed"
+            )
+
+    def _produced(self, replica: Replica) -> None:
+        partition = (replica.topic, replica.partition)
+        if partition not in self.true_high_watermark:
+            return
+        broker_id = self._owner_of(replica.log)
+        process = self.processes[broker_id]
+        key = (partition, replica.machine.leader_epoch)
+        writer = self._writers.setdefault(key, (broker_id, process.incarnation))
+        if writer != (broker_id, process.incarnation):
+            raise Violation(f"R9: {key} was written by {writer} and by {(broker_id, process.incarnation)}")
+
+    # ---- listening to the registry
+
+    def _written(self, session_id: int, operations: Sequence[Operation], committed: Any) -> None:
+        self._dirty = True
+        self._states.clear()
+        if committed is None:
+            return
+        for operation in operations:
+            path = operation.path
+            is_state = path.startswith(znodes.TOPICS) and path.endswith("/state")
+            if not isinstance(operation, (Set, Create)) or not is_state:
+                continue
+            first = operations[0]
+            if not (isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH and first.version >= 0):
+                raise Violation(f"Z1: {path} was written without a check of the controller's epoch")
+            if isinstance(operation, Set) and operation.version == ANY_VERSION:
+                raise Violation(f"Z1: {path} was written without a version")
+
+    def _state(self, partition: Partition) -> State | None:
+        if partition not in self._states:
+            try:
+                data, stat = self.ensemble.tree.get(znodes.partition_state_path(*partition))
+            except NoNodeError:
+                self._states[partition] = None
+            else:
+                state = znodes.PartitionState.decode(data)
+                self._states[partition] = State(
+                    state.leader, state.leader_epoch, state.isr, stat.mzxid, stat.version
+                )
+        return self._states[partition]
+
+    def registered_epoch(self, broker_id: int) -> int | None:
+        """The transaction that registered a broker, None where it is not registered."""
+        stat = self.ensemble.tree.exists(znodes.broker_path(broker_id))
+        return None if stat is None else stat.czxid
+
+    def _is_new(self, broker_id: int, state: State) -> bool:
+        """Whether this incarnation of a broker is not yet what the state speaks of: the controller has still to decide
+        about what it may have lost.
+        """
+        process = self.processes[broker_id]
+        broker = process.broker
+        if broker is None or not process.ready:
+            return True
+        epoch = self.registered_epoch(broker_id)
+        return epoch is None or epoch > state.mzxid or epoch != broker.broker_epoch
+
+    # ---- looking
+
+    def look(self) -> None:
+        """After an event."""
+        for process in self.processes:
+            broker = process.broker
+            if broker is None:
+                continue
+            for partition in self.partitions:
+                replica = broker.replicas.get(*partition)
+                if replica is None:
+                    continue
+                machine = replica.machine
+                now = (process.incarnation, machine.role, machine.leader_epoch, machine.high_watermark, machine.isr)
+                key = (process.broker_id, partition)
+                before = self._seen.get(key)
+                if before != now:
+                    if before is None or before[0] != process.incarnation:
+                        self.shadows[key] = read_batches(replica.log)  # as recovery left it
+                        self._logs_dirty = True
+                    self._seen[key] = now
+                    self._dirty = True
+        acknowledged = 0
+        if self.history is not None:
+            acknowledged = sum(map(len, self.history.acknowledged.values()))
+        if self._dirty or acknowledged != self._acknowledged:
+            self._dirty = False
+            self._acknowledged = acknowledged
+            self.checks += 1
+            for partition in self.partitions:
+                self._check(partition)
+            self._logs_dirty = False
+
+    def _replicas(self, partition: Partition) -> list[tuple[Process, Replica]]:
+        return [
+            (process, replica)
+            for process in self.processes
+            if process.broker is not None and (replica := process.broker.replicas.get(*partition)) is not None
+        ]
+
+    def _check(self, partition: Partition) -> None:
+        state = self._state(partition)
+        if state is None:
+            return
+        if state.epoch < self._registry_epochs.get(partition, 0):
+            raise Violation(f"R7: the epoch of {partition} in the registry fell to {state.epoch}")
+        self._registry_epochs[partition] = state.epoch
+        replicas = self._replicas(partition)
+        for process, replica in replicas:
+            self._check_machine(process, replica, partition)
+        for process, replica in replicas:
+            if replica.machine.role is Role.LEADER:
+                mark = replica.machine.high_watermark
+                self.true_high_watermark[partition] = max(self.true_high_watermark[partition], mark)
+        self._check_acknowledged(partition)
+        members = {
+            process.broker_id: replica
+            for process, replica in replicas
+            if process.broker_id in state.isr and not self._is_new(process.broker_id, state)
+        }
+        committed = self.true_high_watermark[partition]
+        for broker_id, replica in members.items():
+            if replica.log.end_offset < committed and replica.log.failure is None:
+                raise Violation(
+                    f"R3: broker {broker_id} of the ISR {state.isr} has {partition} up to {replica.log.end_offset}, "
+                    f"{committed} is committed"
+                )
+        for process, replica in replicas:
+            if replica.machine.role is Role.LEADER:
+                self._check_leader(process, replica, partition, state, members)
+        if self._logs_dirty:
+            self._check_matching(partition, [process.broker_id for process, _ in replicas])
+
+    def _check_machine(self, process: Process, replica: Replica, partition: Partition) -> None:
+        machine = replica.machine
+        key = (process.broker_id, process.incarnation, partition)
+        if machine.leader_epoch < self._epochs.get(key, -1):
+            raise Violation(f"R7: broker {process.broker_id} fell back to epoch {machine.leader_epoch}")
+        self._epochs[key] = machine.leader_epoch
+        if not machine.high_watermark <= replica.log.end_offset:
+            raise Violation(f"R7: the high watermark {machine.high_watermark} is beyond {replica.log.end_offset}")
+        for batch in self.shadows.get((process.broker_id, partition), ())[-3:]:
+            if batch.first >= replica.log.start_offset and replica.log.epochs.epoch_at(batch.first) != batch.epoch:
+                raise Violation(
+                    f"R11: broker {process.broker_id} takes {batch.first} of {partition} for epoch "
+                    f"{replica.log.epochs.epoch_at(batch.first)}, it is of {batch.epoch}"
+                )
+
+    def _check_acknowledged(self, partition: Partition) -> None:
+        if self.history is None:
+            return
+        acknowledged = self.history.acknowledged.get(partition)
+        if acknowledged and max(acknowledged) >= self.true_high_watermark[partition]:
+            raise Violation(
+                f"R12: {max(acknowledged)} of {partition} was acknowledged, the high watermark is "
+                f"{self.true_high_watermark[partition]}"
+            )
+
+    def _check_leader(
+        self,
+        process: Process,
+        replica: Replica,
+        partition: Partition,
+        state: State,
+        members: dict[int, Replica],
+    ) -> None:
+        machine: PartitionMachine = replica.machine
+        own = self.shadows.get((process.broker_id, partition), [])
+        below = prefix(own, machine.high_watermark)
+        for broker_id in members:
+            other = self.shadows.get((broker_id, partition), [])
+            if other[: len(below)] != below:
+                raise Violation(
+                    f"R1: broker {process.broker_id} leads {partition} with the high watermark "
+                    f"{machine.high_watermark}, broker {broker_id} of the ISR {state.isr} has something else below it: "
+                    f"{below[-3:]} against {other[-3:]}"
+                )
+        if machine.leader_epoch != state.epoch or state.leader != process.broker_id:
+            return
+        if self._is_new(process.broker_id, state):
+            return
+        if replica.log.end_offset < self.true_high_watermark[partition]:
+            raise Violation(f"R2: the leader of {partition} ends at {replica.log.end_offset}, more is committed")
+        if not machine.maximal_isr >= set(state.isr) and machine.partition_epoch <= state.version:
+            raise Violation(
+                f"R4: the leader of {partition} counts with {sorted(machine.maximal_isr)}, the ISR is {state.isr}"
+            )
+        if self.history is not None:
+            for offset in self.history.acknowledged.get(partition, ()):
+                if offset >= replica.log.end_offset:
+                    raise Violation(f"R2: {offset} of {partition} was acknowledged and is gone")
+
+    def _check_matching(self, partition: Partition, brokers: list[int]) -> None:
+        """R5: where two logs have the same offset of the same epoch, they have the same below."""
+        logs = [(broker_id, self.shadows.get((broker_id, partition), [])) for broker_id in brokers]
+        for index, (one_id, one) in enumerate(logs):
+            for other_id, other in logs[index + 1 :]:
+                mine, theirs = len(one) - 1, len(other) - 1
+                while mine >= 0 and theirs >= 0:
+                    a, b = one[mine], other[theirs]
+                    if a.first == b.first:
+                        if a.epoch == b.epoch:
+                            if one[: mine + 1] != other[: theirs + 1]:
+                                raise Violation(
+                                    f"R5: brokers {one_id} and {other_id} have different histories of {partition} up "
+                                    f"to offset {a.first} of epoch {a.epoch}"
+                                )
+                            break
+                        mine -= 1
+                        theirs -= 1
+                    elif a.first > b.first:
+                        mine -= 1
+                    else:
+                        theirs -= 1
+
+
+def prefix(batches: list[Batch], offset: int) -> list[Batch]:
+    """The batches that lie below an offset."""
+    count = len(batches)
+    while count and batches[count - 1].last >= offset:
+        count -= 1
+    return batches[:count]
+
+
+def read_batches(log: Log) -> list[Batch]:
+    """What a log holds."""
+    return [Batch.of(header) for segment in log.segments for _, header in segment.headers()]

@@ -1,0 +1,130 @@
+"""A broker as a process of the simulation: its disk outlives it, everything else begins anew with each start."""
+
+from __future__ import annotations
+
+import contextvars
+from random import Random
+from typing import Any
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import Broker, Environment
+from odradek.protocol.errors import KafkaError
+from odradek.broker.registry.interface import RegistryError
+from tests.simulation.loop import OWNER, Owner, SimulatedLoop
+from tests.simulation.network import Network
+from tests.simulation.registry import SimulatedEnsemble
+from tests.storage.disks import MemoryDisk
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class SimulatedClock:
+    """The clocks of one process: the loop's time, with a wall clock that may be wrong."""
+
+    def __init__(self, loop: SimulatedLoop, skew_ms: int = 0) -> None:
+        self._loop = loop
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.skew_ms + round(self._loop.time() * 1000)
+
+    def monotonic_ms(self) -> int:
+        return round(self._loop.time() * 1000)
+
+
+class SimulatedWorker:
+    """Blocking work takes a moment of virtual time."""
+
+    def __init__(self, loop: SimulatedLoop, random: Random) -> None:
+        self._loop, self._random = loop, random
+
+    def run(self, work: Any, done: Any) -> None:
+        def call() -> None:
+            error: BaseException | None = None
+            try:
+                work()
+            except Exception as failure:
+                error = failure
+            done(error)
+
+        self._loop.call_later(self._random.random() * 0.01, call)
+
+
+class Process:
+    """One broker's life."""
+
+    def __init__(
+        self, broker_id: int, properties: dict[str, str], network: Network, ensemble: SimulatedEnsemble, random: Random
+    ) -> None:
+        """`properties` are the broker's; nothing runs before `start`."""
+        self.broker_id = broker_id
+        self.name = f"broker-{broker_id}"
+        self.properties = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self.name}:9092",
+            "log.dirs": f"/{self.name}",
+            **properties,
+        }
+        self.disk = MemoryDisk()
+        self.broker: Broker | None = None
+        self.owner = Owner(self.name)
+        self.owner.alive = False
+        self.incarnation = 0
+        self.ready = False
+        self.refused: str | None = None
+        self._network, self._ensemble, self._random = network, ensemble, random
+        self._loop = network.loop
+
+    @property
+    def running(self) -> bool:
+        return self.owner.alive
+
+    def start(self) -> None:
+        """Begin a new incarnation."""
+        self.incarnation += 1
+        self.ready = False
+        self.owner = Owner(self.name)
+        timeout_ms = int(self.properties["zookeeper.session.timeout.ms"])
+        context = contextvars.copy_context()
+        context.run(OWNER.set, self.owner)
+        environment = Environment(
+            clock=SimulatedClock(self._loop, self._random.randrange(-2000, 2000)),
+            random=Random(self._random.getrandbits(64)),
+            disk=self.disk,
+            listen=self._network.listen(self.owner),  # type: ignore[arg-type]
+            connect=self._network.connect(self.owner),
+            open_session=self._ensemble.connect(self.owner, timeout_ms),
+            worker=SimulatedWorker(self._loop, self._random),
+        )
+        self.broker = Broker(BrokerConfig(self.properties), environment)
+        self._loop.create_task(self._serve(self.broker, self.owner), context=context)
+
+    async def _serve(self, broker: Broker, owner: Owner) -> None:
+        try:
+            await broker.start()
+        except (KafkaError, RegistryError, OSError) as error:
+            # A real process ends here, and its supervisor starts it again.
+            self.refused = repr(error)
+            if self.owner is owner:
+                self.kill()
+                again = contextvars.Context()  # whoever starts it again is not the process itself
+                self._loop.call_later(0.5, lambda: None if self.running else self.start(), context=again)
+            return
+        self.ready = True
+
+    def kill(self, *, power: bool = False) -> None:
+        """End the process at once; with `power` its disk forgets what was not synced, or some of it."""
+        self.owner.alive = False
+        self.ready = False
+        self.broker = None
+        self._network.died(self.owner)
+        if power:
+            self.disk.lose_power(lambda most: self._random.randint(0, most))
+        else:
+            self.disk.kill()
+
+    def pause(self) -> None:
+        self.owner.paused = True
+
+    def resume(self) -> None:
+        self._loop.resume(self.owner)

@@ -1,0 +1,354 @@
+"""One simulated cluster, made and driven by one seed: brokers, registry, clients, faults, and the monitor over them.
+
+A run has two phases. In the first, faults come and go: links are cut and healed, brokers killed, paused, started again,
+deprived of power, sessions lost, leaders moved. In the second everything heals, and the cluster has to come to rest:
+every replica in sync and equal, every acknowledged record there, every partition writable (L1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from odradek.broker.controller import NewTopic
+from odradek.broker.machines.partition import Role
+from odradek.protocol.errors import KafkaError
+from tests.simulation.clients import Consumer, History, Producer
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.monitor import Monitor, Violation
+from tests.simulation.network import Network
+from tests.simulation.processes import Process
+from tests.simulation.registry import NAME as REGISTRY
+from tests.simulation.registry import SimulatedEnsemble
+
+TOPIC = "t"
+START_S = 10.0
+REST_S = 60.0
+FAULTS = ("cut", "cut one-way", "cut registry", "kill", "power", "pause", "expire", "move", "restart", "clog")
+
+
+@dataclass
+class Result:
+    """What a run was like."""
+
+    seed: int
+    violation: str | None = None
+    steps: int = 0
+    virtual_s: float = 0.0
+    checks: int = 0
+    acknowledged: int = 0
+    unknown: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    epochs: int = 0
+    trace: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(self, seed: int, *, duration_s: float = 6.0) -> None:
+        """Everything that is drawn comes from `seed`."""
+        self.random = random = Random(seed)
+        self.result = Result(seed)
+        self.loop = SimulatedLoop(Random(random.getrandbits(64)), disorder=random.choice((0.0, 0.1, 0.5)))
+        latency_s = random.choice((0.001, 0.005, 0.02))
+        self.network = Network(self.loop, Random(random.getrandbits(64)), latency_s)
+        self.ensemble = SimulatedEnsemble(self.loop, self.network, Random(random.getrandbits(64)))
+        self.duration_s = duration_s
+        count = random.choice((3, 3, 3, 4))
+        self.partitions = [(TOPIC, index) for index in range(random.choice((1, 1, 2)))]
+        properties = self._properties()
+        self.processes = [
+            Process(each, properties, self.network, self.ensemble, Random(random.getrandbits(64)))
+            for each in range(count)
+        ]
+        self.monitor = Monitor(self.processes, self.ensemble, self.partitions)
+        self.history = History()
+        self.intensity = random.choice((0.3, 0.8, 1.5))
+        self.kinds = random.sample(FAULTS, random.randint(2, len(FAULTS)))
+        self.lost_power: int | None = None
+
+    def _properties(self) -> dict[str, str]:
+        random = self.random
+        return {
+            "zookeeper.connect": "simulated:2181",
+            "zookeeper.session.timeout.ms": str(random.choice((600, 1500))),
+            "min.insync.replicas": "2",
+            "default.replication.factor": "3",
+            "replica.lag.time.max.ms": str(random.choice((400, 1000, 3000))),
+            "replica.fetch.wait.max.ms": str(random.choice((50, 200))),
+            "replica.fetch.backoff.ms": str(random.choice((50, 300))),
+            "replica.high.watermark.checkpoint.interval.ms": str(random.choice((100, 1000, 5000))),
+            "leader.imbalance.check.interval.seconds": str(random.choice((2, 300))),
+            "controlled.shutdown.retry.backoff.ms": "200",
+            "log.segment.bytes": str(random.choice((700, 1 << 20))),
+            "log.flush.scheduler.interval.ms": "1000",
+            "replica.fetch.max.bytes": str(random.choice((200, 1 << 20))),
+        }
+
+    # ---- running
+
+    def run(self) -> Result:
+        """Run both phases; `violation` says what broke."""
+        result = self.result
+        try:
+            with self.monitor.listening():
+                self._run()
+        except (Violation, AssertionError) as broken:
+            result.violation = str(broken) or repr(broken)
+        result.steps, result.virtual_s = self.loop.steps, self.loop.time()
+        result.checks = self.monitor.checks
+        result.acknowledged = sum(map(len, self.history.acknowledged.values()))
+        result.unknown = self.history.unknown
+        result.faults["sessions expired"] = self.ensemble.expired
+        result.faults["connections lost"] = self.network.lost
+        return result
+
+    def _run(self) -> None:
+        for process in self.processes:
+            process.start()
+        self._wait(lambda: all(process.ready for process in self.processes), START_S, "the brokers start")
+        self._create_topic()
+        self.monitor.history = self.history
+        self.loop.after_each = self.monitor.look
+        clients = self._start_clients()
+        self._break_things()
+        self._heal()
+        self._rest(clients)
+
+    def _wait(self, condition: Any, within_s: float, what: str) -> None:
+        if not self.loop.run(condition, deadline_s=self.loop.time() + within_s):
+            raise Violation(f"L1: within {within_s} s not so: {what}; {self._describe()}")
+
+    def _describe(self) -> str:
+        parts = []
+        for process in self.processes:
+            broker = process.broker
+            if broker is None:
+                parts.append(f"{process.name} down ({process.refused})")
+                continue
+            controller = " controller" if process.ready and broker.controller.is_active else ""
+            roles = [
+                f"{replica.topic}-{replica.partition} {replica.machine.role.value} e{replica.machine.leader_epoch} "
+                f"hw{replica.machine.high_watermark} leo{replica.log.end_offset} isr{sorted(replica.machine.isr)}"
+                f" of {replica.machine.leader_id} pending {replica.machine.pending}"
+                for replica in broker.replicas
+            ]
+            parts.append(f"{process.name}{controller} ready={process.ready} {roles}")
+        states = [self.monitor._state(partition) for partition in self.partitions]
+        return "; ".join([*parts, f"registry {states}"])
+
+    def _create_topic(self) -> None:
+        made: list[Any] = []
+
+        async def create() -> None:
+            while not made:
+                for process in self.processes:
+                    broker = process.broker
+                    if broker is not None and process.ready and broker.controller.is_active:
+                        try:
+                            made.extend(
+                                await broker.controller.create_topics(
+                                    [NewTopic(TOPIC, partitions=len(self.partitions), replication_factor=3)]
+                                )
+                            )
+                        except KafkaError:
+                            pass
+                await asyncio.sleep(0.05)
+
+        self._spawn(create())
+        self._wait(lambda: made and all(map(self._is_led, self.partitions)), START_S, "the topic is made")
+
+    def _spawn(self, work: Any) -> None:
+        asyncio._set_running_loop(self.loop)
+        try:
+            self.loop.create_task(work)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _is_led(self, partition: tuple[str, int]) -> bool:
+        return any(
+            process.broker is not None
+            and (replica := process.broker.replicas.get(*partition)) is not None
+            and replica.machine.role is Role.LEADER
+            for process in self.processes
+        )
+
+    def _start_clients(self) -> list[Any]:
+        bootstrap = [(process.name, 9092) for process in self.processes]
+        clients: list[Any] = []
+        for number in range(self.random.randint(1, 2)):
+            producer = Producer(
+                self.network, Random(self.random.getrandbits(64)), self.history, bootstrap, f"producer-{number}"
+            )
+            clients.append(producer)
+            self._spawn(producer.run(self.partitions, self.random.choice((0.15, 0.6))))
+        for partition in self.partitions:
+            consumer = Consumer(
+                self.network, Random(self.random.getrandbits(64)), self.history, bootstrap, f"consumer-{partition[1]}"
+            )
+            clients.append(consumer)
+            self._spawn(consumer.run(partition))
+        return clients
+
+    # ---- faults
+
+    def _break_things(self) -> None:
+        end_s = self.loop.time() + self.duration_s
+        while self.loop.time() < end_s:
+            pause_s = self.random.expovariate(1.0) / self.intensity
+            self.loop.run(lambda: False, deadline_s=min(end_s, self.loop.time() + pause_s))
+            self._fault(self.random.choice(self.kinds))
+
+    def _fault(self, kind: str) -> None:
+        """Let something happen, if the cluster promises to survive it now."""
+        random = self.random
+        down = [process for process in self.processes if not process.running]
+        for process in down:
+            if process.broker is None and not process.running and random.random() < 0.7:
+                self._note("start", process)
+                process.start()
+                return
+        for process in self.processes:
+            if process.owner.paused and random.random() < 0.5:
+                self._note("resume", process)
+                process.resume()
+        if self.network.cuts and random.random() < 0.4:
+            self.note("heal")
+            self.network.heal()
+        if not self._recovered():
+            return  # a second fault now would be more than the configuration promises to survive
+        process = random.choice(self.processes)
+        match kind:
+            case "cut" | "cut one-way":
+                other = random.choice([each for each in self.processes if each is not process])
+                self._note(kind, process, other.name)
+                self.network.cut(process.name, other.name, both=kind == "cut")
+            case "cut registry":
+                self._note(kind, process)
+                self.network.cut(process.name, REGISTRY)
+            case "clog":
+                self._note(kind, process)
+                for other in self.processes:
+                    if other is not process:
+                        self.network.cut(process.name, other.name)
+            case "kill" | "restart" if process.running:
+                self._note(kind, process)
+                process.kill()
+                if kind == "restart":
+                    process.start()
+            case "power" if process.running and self._spared(process):
+                self._note(kind, process)
+                process.kill(power=True)
+                self.lost_power = process.broker_id
+                process.start()
+            case "pause" if process.running and not process.owner.paused:
+                self._note(kind, process)
+                process.pause()
+            case "expire":
+                for session in list(self.ensemble.sessions.values()):
+                    if session.owner is process.owner:
+                        self._note(kind, process)
+                        self.ensemble.expire(session)
+                        session._learn()
+            case "move":
+                self._move()
+
+    def _spared(self, victim: Process) -> bool:
+        """Whether every other broker is well, so that what one loses with its power is on others."""
+        others = [process for process in self.processes if process is not victim]
+        if self.network.cuts or not all(each.running and each.ready and not each.owner.paused for each in others):
+            return False
+        for partition in self.partitions:
+            state = self.monitor._state(partition)
+            if state is None or any(self.monitor._is_new(each, state) for each in state.isr):
+                return False
+            if not any(each != victim.broker_id for each in state.isr):
+                return False
+        return True
+
+    def _recovered(self) -> bool:
+        """Whether the controller has taken note of the broker that lost power last."""
+        if self.lost_power is None:
+            return True
+        for partition in self.partitions:
+            state = self.monitor._state(partition)
+            if state is not None and self.lost_power in state.isr and self.monitor._is_new(self.lost_power, state):
+                return False
+        if not self.processes[self.lost_power].ready:
+            return False
+        self.lost_power = None
+        return True
+
+    def _move(self) -> None:
+        for process in self.processes:
+            broker = process.broker
+            if broker is not None and process.ready and broker.controller.is_active and not process.owner.paused:
+                self._note("move", process)
+                self._spawn(_quietly(broker.controller.elect_leaders(False, None)))
+
+    def note(self, text: str) -> None:
+        self.result.faults[text.split(" ")[0]] += 1
+        self.result.trace.append(f"{self.loop.time():.6f} {text}")
+
+    def _note(self, kind: str, process: Process, other: str = "") -> None:
+        self.result.faults[kind] += 1
+        self.result.trace.append(f"{self.loop.time():.6f} {kind} {process.name} {other}".rstrip())
+
+    # ---- rest
+
+    def _heal(self) -> None:
+        self.note("heal")
+        self.network.heal()
+        for process in self.processes:
+            if process.owner.paused:
+                process.resume()
+            if not process.running:
+                process.start()
+
+    def _rest(self, clients: list[Any]) -> None:
+        self._wait(self._in_sync, REST_S, "every replica is in the ISR")
+        before = sum(map(len, self.history.acknowledged.values()))
+        self._wait(
+            lambda: sum(map(len, self.history.acknowledged.values())) > before, REST_S, "a write is acknowledged"
+        )
+        for client in clients:
+            client.stopped = True
+        self.loop.run(lambda: False, deadline_s=self.loop.time() + 3.0)
+        self._wait(self._equal, REST_S, "all replicas are equal")
+        self._check_acknowledged()
+
+    def _in_sync(self) -> bool:
+        if not all(process.ready for process in self.processes):
+            return False
+        states = [self.monitor._state(partition) for partition in self.partitions]
+        return all(state is not None and len(state.isr) == 3 and state.leader >= 0 for state in states)
+
+    def _equal(self) -> bool:
+        for partition in self.partitions:
+            replicas = [replica for _, replica in self.monitor._replicas(partition)]
+            if len({replica.log.end_offset for replica in replicas}) != 1:
+                return False
+            if len({replica.machine.high_watermark for replica in replicas}) != 1:
+                return False
+        return True
+
+    def _check_acknowledged(self) -> None:
+        for partition, values in self.history.acknowledged.items():
+            for _, replica in self.monitor._replicas(partition):
+                if max(values) >= replica.log.end_offset:
+                    raise Violation(f"R2: {max(values)} of {partition} was acknowledged and is gone in the end")
+            seen = self.history.read.get(partition, {})
+            for offset, value in values.items():
+                if seen.get(offset, value) != value:
+                    raise Violation(f"R6: {offset} of {partition} was acknowledged as {value!r}, read {seen[offset]!r}")
+
+
+async def _quietly(work: Any) -> None:
+    try:
+        await work
+    except KafkaError:
+        return
