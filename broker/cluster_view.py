@@ -69,7 +69,7 @@ class ClusterView:
         self._watchers: dict[Callable[[], None], None] = {}
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` whenever topics have changed, until `unwatch`."""
+        """Call `watcher` whenever topics or this broker's part in them have changed, until `unwatch`."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
@@ -87,6 +87,10 @@ class ClusterView:
                 self._by_id.pop(known.topic_id, None)
             self.topics[topic.name] = topic
             self._by_id[topic.topic_id] = topic.name
+        self._changed()
+
+    def roles_changed(self) -> None:
+        """This broker leads or follows as it was told: whoever waits for that looks again."""
         self._changed()
 
     def _changed(self) -> None:

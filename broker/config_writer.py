@@ -17,7 +17,7 @@ from odradek.broker.config_changes import BROKERS, TOPICS, change_config, read_c
 from odradek.broker.config_table import BROKER_PROPERTIES
 from odradek.broker.config_types import ConfigError, Property, Type, Update, read_value, show_value
 from odradek.broker.registry import znodes
-from odradek.broker.registry.interface import Registry
+from odradek.broker.registry.interface import BadArgumentsError, Registry
 from odradek.broker.topic_config import check_topic
 from odradek.broker.topic_table import TOPIC_PROPERTIES
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -95,8 +95,12 @@ class ConfigWriter:
 
         if validate_only:
             checked(await read_config(self._registry(), entity))
-        else:
+            return
+        try:
             await change_config(self._registry(), entity, checked)
+        except BadArgumentsError as error:
+            message = f"the configuration of {entity} is larger than a node of the registry"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message) from error
 
     # ---- topics
 

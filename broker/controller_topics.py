@@ -24,7 +24,7 @@ from odradek.broker.machines.topics import (
     place_over_racks,
 )
 from odradek.broker.registry import znodes
-from odradek.broker.registry.interface import NodeExistsError, Registry
+from odradek.broker.registry.interface import BadArgumentsError, NodeExistsError, Registry
 from odradek.broker.topic_config import check_topic, describe_topic
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -147,6 +147,8 @@ class TopicMaker:
             await registry.create(znodes.topic_path(name), znodes.TopicAssignment(topic_id, replicas).encode())
         except NodeExistsError as error:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+        except BadArgumentsError as error:
+            raise _too_many(len(assignment)) from error
 
     async def grow(self, registry: Registry, context: Context, wanted: NewPartitions, *, validate_only: bool) -> None:
         """Give a topic more partitions, or only see whether it could have them.
@@ -174,7 +176,10 @@ class TopicMaker:
             return
         assignment = {**old, **{index: znodes.Replicas(brokers) for index, brokers in new.items()}}
         data = znodes.TopicAssignment(context.topic_ids.get(topic), assignment).encode()
-        await registry.set(znodes.topic_path(topic), data)
+        try:
+            await registry.set(znodes.topic_path(topic), data)
+        except BadArgumentsError as error:
+            raise _too_many(len(assignment)) from error
 
     def _new_partitions(
         self, context: Context, old: Mapping[int, znodes.Replicas], wanted: NewPartitions, more: int
@@ -196,6 +201,12 @@ class TopicMaker:
                 f"{len(wanted.assignments[0])}",
             )
         return {len(old) + index: brokers for index, brokers in enumerate(wanted.assignments)}
+
+
+def _too_many(partitions: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PARTITIONS, f"the assignment of {partitions} partitions is larger than a node of the registry"
+    )
 
 
 def _check_name(name: str, context: Context) -> None:

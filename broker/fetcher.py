@@ -79,6 +79,7 @@ class LeaderFetcher:
         self._session: FetchSession[Key] = FetchSession()
         self._timer: Timer | None = None
         self._lost_before = False
+        self._backing_off = False
         self._closed = False
 
     @property
@@ -118,7 +119,7 @@ class LeaderFetcher:
 
     def _wake(self) -> None:
         """Fetch soon, unless a request is under way."""
-        if self._in_flight is None and not self._lost_before:
+        if self._in_flight is None and not self._backing_off:
             self._after(0)
 
     def _after(self, delay_ms: int) -> None:
@@ -128,6 +129,7 @@ class LeaderFetcher:
 
     def _next(self) -> None:
         self._timer = None
+        self._backing_off = False
         if self._closed or self._in_flight is not None:
             return
         now_ms = self._network.clock.monotonic_ms()
@@ -199,6 +201,7 @@ class LeaderFetcher:
         self._back_off()
 
     def _back_off(self) -> None:
+        self._backing_off = True
         self._after(self._settings.backoff_ms)
 
     def _answered(self, response: m.FetchResponse) -> None:
@@ -213,7 +216,6 @@ class LeaderFetcher:
             if code in SESSION_ERRORS:
                 self._next()
             else:
-                self._lost_before = True
                 self._back_off()
             return
         self._session.answered(response.session_id)
@@ -343,7 +345,7 @@ class Fetchers:
     def leave(self, replica: Replica) -> None:
         """Follow nobody with this partition."""
         leader = self._leader_of.pop(replica, None)
-        if leader is not None:
+        if leader is not None and leader in self._fetchers:  # a loop that was left by all has been ended
             self._fetchers[leader].leave(replica)
 
     def close_idle(self) -> None:

@@ -85,6 +85,7 @@ class Roles:
         self._parts = parts
         self._controller_epoch = 0
         self._queue: asyncio.Queue[tuple[Any, Callable[[Any], None]]] = asyncio.Queue()
+        self._registered = asyncio.Event()
         self._worker = asyncio.get_running_loop().create_task(self._work())
 
     @property
@@ -95,6 +96,13 @@ class Roles:
     def submit(self, order: Any, done: Callable[[Any], None]) -> None:
         """Carry out an order after those before it; `done` gets the response."""
         self._queue.put_nowait((order, done))
+
+    def session_lost(self) -> None:
+        """The broker keeps its roles: it may be a leader that others have replaced, and epochs will tell."""
+
+    async def session_begun(self, registry: object) -> None:
+        """The broker is registered, so that orders for the process before it can be told from its own (KIP-380)."""
+        self._registered.set()
 
     async def close(self) -> None:
         """Take no more orders."""
@@ -107,6 +115,7 @@ class Roles:
             m.StopReplicaRequest: self._stop_replica,
             m.UpdateMetadataRequest: self._update_metadata,
         }
+        await self._registered.wait()
         while True:
             order, done = await self._queue.get()
             try:
@@ -153,6 +162,7 @@ class Roles:
                 answer.partition_errors.append(error)
             answer.topics.append(result)
         self._parts.fetchers.close_idle()
+        self._parts.view.roles_changed()
         return answer
 
     def _take(

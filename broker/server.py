@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from odradek.broker import registry_access
 from odradek.broker.addresses import Addresses
 from odradek.broker.background import Background
-from odradek.broker.cluster_view import ClusterView
+from odradek.broker.cluster_view import ClusterView, TopicView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_changes import ConfigChanges
 from odradek.broker.config_in_force import ConfigInForce
@@ -43,6 +43,7 @@ from odradek.broker.housekeeping import Periodic, ThreadWorker
 from odradek.broker.isr_requests import AlterPartitions
 from odradek.broker.log_dirs import LogDirs
 from odradek.broker.machines.group_settings import GroupSettings
+from odradek.broker.machines.partition import Role
 from odradek.broker.offsets_topic import OffsetsTopic
 from odradek.broker.partition_events import DiskFailures, GroupEvents
 from odradek.broker.peers import Network
@@ -152,7 +153,7 @@ class Broker:
         await self._addresses.bind(dispatcher.frame)
         services = self._build(undo, dispatcher, configs, directories, alone=alone)
         dispatcher.serve(handlers(services, dispatcher))
-        members.extend([self._registration, self._config_changes, self.controller])
+        members.extend([self._registration, self.roles, self._config_changes, self.controller])
         undo.callback(self._addresses.close)  # first of all nobody is answered any more
         await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
         await self._session.begin()
@@ -288,12 +289,14 @@ class Broker:
         return roles
 
     async def _await_first_orders(self) -> None:
-        """Be ready only when clients are told of this broker; but without a controller be ready, too, after a while."""
+        """Be ready only when clients are told of this broker, and it leads what they are told that it leads; but
+        without a controller be ready, too, after a while.
+        """
         told = asyncio.Event()
         view = self.view
 
         def look() -> None:
-            if self.broker_id in view.brokers:
+            if self.broker_id in view.brokers and all(map(self._leads, view)):
                 told.set()
 
         view.watch(look)
@@ -306,6 +309,12 @@ class Broker:
             view.unwatch(look)
         if self.broker_id not in view.brokers:
             log.warning("no controller has spoken to this broker yet")
+
+    def _leads(self, topic: TopicView) -> bool:
+        """Whether this broker leads the partitions of a topic that are said to be led by it."""
+        led = [each.index for each in topic.partitions if each.leader == self.broker_id]
+        replicas = [self.replicas.get(topic.name, index) for index in led]
+        return all(each is not None and each.machine.role is Role.LEADER for each in replicas)
 
     def _keep_house(self, periodic: Periodic, host: ReplicaHost, undo: contextlib.AsyncExitStack) -> None:
         config = self._config

@@ -2,13 +2,14 @@
 
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM or Ctrl-C, 1 after an error. What only a
-broker needs is imported when one starts.
+broker needs is imported when one starts. `cluster`, `registry` and `health` stand in `cluster_cli`.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from odradek import __version__
+from odradek.cluster_cli import cluster, health, registry
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr
+from odradek.service import PREFIX, properties_in, stop_when_stdin_ends, tell_systemd
 
 if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
@@ -28,20 +31,44 @@ def main() -> None:
     """A Kafka-compatible broker."""
 
 
+main.add_command(cluster)
+main.add_command(registry)
+main.add_command(health)
+
+
 @main.command()
 @click.argument("properties", required=False, metavar="[server.properties]", type=click.Path(path_type=Path))
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a property over the file's value."
 )
+@click.option(
+    "--from-environment",
+    is_flag=True,
+    help=f"Take properties from {PREFIX}… variables, too, as Kafka's image does: {PREFIX}BROKER_ID is broker.id. "
+    "They count more than the file and less than --override.",
+)
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has gone.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
-def broker(properties: Path | None, overrides: tuple[str, ...], log_level: str, log_format: str) -> None:
+def broker(
+    properties: Path | None,
+    overrides: tuple[str, ...],
+    from_environment: bool,
+    until_stdin_ends: bool,
+    log_level: str,
+    log_format: str,
+) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C.
 
     Properties have Kafka's names and defaults. With port 0 in `listeners` the broker takes a free port and names it.
     """
     log_to_stderr(log_level, log_format)
+    if from_environment:
+        named = (f"{name}={value}" for name, value in properties_in(os.environ).items())
+        overrides = (*named, *overrides)
     config = _load(properties, overrides)
+    if until_stdin_ends:
+        stop_when_stdin_ends()
     _say_what_is_odd(config)
     sys.exit(_serve(config))
 
@@ -87,6 +114,7 @@ def _serve(config: BrokerConfig) -> int:
 def _announce(broker_id: int, host: str, port: int, data: Path | str) -> None:
     shown = f"[{host}]" if ":" in host else host
     print(f"odradek {__version__} ready: broker {broker_id} at {shown}:{port}, data in {data}", flush=True)
+    tell_systemd("READY=1")
 
 
 def _explain(error: OSError, config: BrokerConfig) -> str:

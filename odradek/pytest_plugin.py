@@ -1,4 +1,4 @@
-"""The pytest plugin of Odradek: a real broker for a test, in a process of its own.
+"""The pytest plugin of Odradek: a real broker for a test, in a process of its own, or a cluster of several.
 
     def test_orders(odradek_broker):
         producer = Producer({"bootstrap.servers": odradek_broker.bootstrap})
@@ -13,17 +13,28 @@ log under "Captured broker log teardown".
 
 Both give `odradek.broker_process.BrokerProcess`: bootstrap, host, port, data_dir, pid, output, start(), stop(), kill(),
 restart(), pause(), resume().
+
+- `odradek_cluster` makes replicated clusters, each with a registry of its own, in about a second:
+
+    def test_failover(odradek_cluster):
+        cluster = odradek_cluster(brokers=3, min_insync_replicas=2)
+        run_my_pipeline(cluster.bootstrap_servers)
+        cluster.kill(cluster.leader_of("orders", 0))
+
+It gives `odradek.cluster_process.ClusterProcess`: bootstrap_servers, brokers, kill(), stop(), restart(), pause(),
+resume(), cut(), isolate(), heal(), controller(), leader_of(), await_leader(), isr_of(), await_isr(), await_brokers().
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 if TYPE_CHECKING:  # every test run of a user imports this module, few of them start a broker
     from odradek.broker_process import BrokerProcess
+    from odradek.cluster_process import ClusterProcess
 
 
 class BrokerFactory(Protocol):
@@ -33,6 +44,27 @@ class BrokerFactory(Protocol):
         """A broker with `overrides`, properties by Kafka's names; each is a cluster of its own.
 
         Without `start` it is left for the test to start. Raises BrokerError when it does not come up.
+        """
+
+
+class ClusterFactory(Protocol):
+    """Makes clusters that end with the test."""
+
+    def __call__(
+        self,
+        brokers: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        racks: Sequence[str] = (),
+        zookeeper: str | None = None,
+        start: bool = True,
+        **properties: object,
+    ) -> ClusterProcess:
+        """A cluster of brokers 1 to `brokers`.
+
+        Properties of every broker come by Kafka's names in `overrides`, or with underscores in place of dots:
+        min_insync_replicas=2. `racks` go round. `zookeeper` is host:port/chroot of a real one in place of the cluster's
+        own registry. Raises BrokerError when it does not come up.
         """
 
 
@@ -66,12 +98,50 @@ def odradek_broker(odradek_broker_factory: BrokerFactory) -> BrokerProcess:
     return odradek_broker_factory()
 
 
-def _end(brokers: list[BrokerProcess]) -> None:
-    """End every broker, whatever becomes of the others, and then report the first that did not end well."""
+@pytest.fixture
+def odradek_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterFactory]:
+    """Makes replicated clusters for this test: `odradek_cluster()`, or `odradek_cluster(5, num_partitions=3)`."""
+    from odradek.cluster_process import ClusterProcess
+
+    clusters: list[ClusterProcess] = []
+
+    def make(
+        brokers: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        racks: Sequence[str] = (),
+        zookeeper: str | None = None,
+        start: bool = True,
+        **properties: object,
+    ) -> ClusterProcess:
+        named = {name.replace("_", "."): _as_property(value) for name, value in properties.items()}
+        folder = tmp_path_factory.mktemp("odradek-cluster")
+        cluster = ClusterProcess(folder, brokers, {**named, **(overrides or {})}, racks=racks, zookeeper=zookeeper)
+        clusters.append(cluster)
+        if start:
+            cluster.start()
+        return cluster
+
+    yield make
+    try:
+        _end(clusters)
+    finally:
+        for cluster in clusters:
+            request.node.add_report_section("teardown", "cluster log", cluster.output)
+
+
+def _as_property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _end(processes: Sequence[BrokerProcess | ClusterProcess]) -> None:
+    """End every one, whatever becomes of the others, and then report the first that did not end well."""
     failure: AssertionError | None = None
-    for broker in brokers:
+    for process in processes:
         try:
-            broker.close()
+            process.close()
         except AssertionError as error:
             failure = failure or error
     if failure is not None:

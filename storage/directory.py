@@ -236,10 +236,13 @@ class Directory:
         folder = Folder(self._folder.disk, self._folder / f"{name[0]}-{name[1]}")
         with self._disk("creating a log"):
             folder.disk.make_directory(folder.path)
-            if topic_id != ZERO_UUID:
-                folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
             request = LoadRequest(config=config, now_ms=now_ms, jitter_ms=self._jitter_ms)
             log = Log.open(folder, name, topic_id, request)
+            if topic_id != ZERO_UUID:
+                # Last, for it makes the names of the others durable, too.
+                folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
+            else:
+                folder.sync()
             self._folder.sync()
         self.logs[name] = log
         return log

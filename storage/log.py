@@ -23,6 +23,7 @@ from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
+from odradek.storage.index import MAX_RELATIVE_OFFSET
 from odradek.storage.producers import Marker
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
@@ -224,7 +225,9 @@ class Log:
                 self._write_run(view, batches[begin:number])
                 begin = number
                 if self._segments.active.size:
-                    self._roll(header.base_offset, now_ms)
+                    # At the log's end, so that a gap between segments shows a loss (see recovery), unless the batch
+                    # lies further off than a segment reaches.
+                    self._roll(header.last_offset - MAX_RELATIVE_OFFSET, now_ms)
         self._write_run(view, batches[begin:])
         max_timestamp = max(each.header.max_timestamp for each in batches)
         return Appended(first_offset, last_offset, max_timestamp, NO_TIMESTAMP, self.start_offset, False)
@@ -296,6 +299,7 @@ class Log:
             elif self._segments.active.base_offset == base_offset:
                 return self._segments.active
             segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
+            self._folder.sync()  # a loss of power may take what is in segments, but never one of them whole
             self.producers.end_offset = base_offset
             self.producers.snapshot()
         self._segments.add(segment)
@@ -454,6 +458,7 @@ class Log:
         self._remove(list(self._segments), now_ms)
         with self._disk("starting anew"):
             segment = Segment.create(self._folder, offset, self.config, now_ms, self._jitter_ms(self.config))
+            self._folder.sync()
             self._segments.reset([segment])
             self.epochs.clear()
             self.producers.clear(offset)

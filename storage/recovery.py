@@ -220,8 +220,8 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
         size = segment.size
         damaged = _recover_segment(segment, producers, loaded.epochs)
         state_is_here = True
-        if segment.size < size:
-            behind = segments[number + 1 :]
+        behind = segments[number + 1 :]
+        if segment.size < size or _breaks_off(behind, producers.end_offset, request):
             loaded.truncated_bytes += size - segment.size + sum(later.size for later in behind)
             where = f"{folder / segment.name} at byte {segment.size}"
             if damaged or any(later.size for later in behind):
@@ -234,6 +234,15 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
             del segments[number + 1 :]
             producers.keep_snapshots(offset for offset in producers.snapshots if offset <= producers.end_offset)
             return
+
+
+def _breaks_off(behind: list[Segment], end_offset: int, request: LoadRequest) -> bool:
+    """Whether whole batches are missing between a segment that ends at `end_offset` and the one behind it.
+
+    A loss of power can take the end of a segment that was not synced yet and leave what was written to the next one. A
+    segment begins where the one before it ends, so a gap shows the loss; only compaction leaves gaps of its own.
+    """
+    return bool(behind) and behind[0].base_offset > end_offset and "compact" not in request.config.cleanup_policy
 
 
 def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs) -> bool:

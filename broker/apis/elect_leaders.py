@@ -44,11 +44,10 @@ class ElectLeaders:
         try:
             outcomes = await self._controller.elect_leaders(request.election_type == UNCLEAN, partitions)
         except KafkaError as error:
-            if call.version >= 1:
+            if partitions is None:
                 call.reply(m.ElectLeadersResponse(error_code=error.code))
                 return
-            # Version 0 has no place for an error of the whole request.
-            outcomes = dict.fromkeys(partitions or (), (error.code, error.message))
+            outcomes = dict.fromkeys(partitions, (error.code, error.message))
         topics: dict[str, m.ElectLeadersResponse.ReplicaElectionResult] = {}
         for (topic, index), (code, message) in outcomes.items():
             if partitions is None and code is ErrorCode.ELECTION_NOT_NEEDED:

@@ -346,6 +346,9 @@ class Reading:
         for wanted, data, size in self._results:
             if session is not None:
                 tell = wanted.must_tell(ErrorCode(data.error_code), size, data.high_watermark, data.log_start_offset)
+                if data.diverging_epoch is not None:
+                    wanted.not_heard()  # a reader that has to cut first does not look at the bounds
+                    tell = True
                 if size:
                     served.append(wanted.key)
                 if context.incremental and not tell:

@@ -28,6 +28,7 @@ PartitionResponse = m.ProduceResponse.PartitionProduceResponse
 TopicResponse = m.ProduceResponse.TopicProduceResponse
 RecordError = m.ProduceResponse.BatchIndexAndErrorMessage
 Response = m.ProduceResponse
+LEADERS_FROM = 10
 
 
 class Produce:
@@ -60,7 +61,7 @@ class Produce:
                     appended = replica.produce(data.records, acks, now_ms, version)
                 except KafkaError as error:
                     failed = True
-                    partitions.append(self._refusal(error, name, data.index))
+                    partitions.append(self._refusal(error, name, data.index, call.version))
                     continue
                 answer = PartitionResponse(
                     index=data.index,
@@ -89,7 +90,7 @@ class Produce:
             return None
         return response
 
-    def _refusal(self, error: KafkaError, name: str | None, index: int) -> PartitionResponse:
+    def _refusal(self, error: KafkaError, name: str | None, index: int, version: int) -> PartitionResponse:
         answer = PartitionResponse(
             index=index, error_code=error.code, base_offset=-1, error_message=error.message or None
         )
@@ -98,7 +99,7 @@ class Produce:
                 RecordError(batch_index=batch_index, batch_index_error_message=message)
                 for batch_index, message in error.record_errors
             ]
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADERS_FROM:
             replica = self._replicas.get(name, index)
             if replica is not None:
                 answer.current_leader = m.ProduceResponse.LeaderIdAndEpoch(

@@ -1,7 +1,8 @@
 """The orders of one event, gathered and batched a broker at a time (Kafka's ControllerBrokerRequestBatch).
 
 A broker gets at most one LeaderAndIsr, one UpdateMetadata and one StopReplica for an event, in this order, in the form
-of their newest versions.
+of their newest versions. Where brokers have come, UpdateMetadata goes first: a broker of Kafka's refuses to follow a
+leader of which it has not been told that it lives.
 """
 
 from __future__ import annotations
@@ -75,17 +76,18 @@ class Orders:
 
     def drain(self) -> list[Send]:
         """The orders, in order."""
-        sends = [
+        roles = [
             Send(broker_id, self._leader_and_isr(broker_id, partitions))
             for broker_id, partitions in self._roles.items()
             if partitions and broker_id in self._context.brokers
         ]
         brokers = self._live_brokers()
-        sends.extend(
+        metadata = [
             Send(broker_id, self._update_metadata(broker_id, list(partitions), brokers))
             for broker_id, partitions in self._metadata.items()
             if broker_id in self._context.brokers
-        )
+        ]
+        sends = metadata + roles if self._full else roles + metadata
         sends.extend(
             Send(broker_id, self._stop_replica(broker_id, partitions))
             for broker_id, partitions in self._stops.items()

@@ -63,6 +63,10 @@ class FetchPartition:
         """What names the partition in a request: the topic's id from version 13 on, before its name."""
         return (self.topic_id if self.topic_id != NO_TOPIC_ID else self.topic, self.partition)
 
+    def not_heard(self) -> None:
+        """What was told last may not have been taken in: tell it again with the next answer."""
+        self.told_high_watermark = -1
+
     def must_tell(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
         """Whether an incremental answer has to name this partition. What is told is remembered."""
         tell = (
@@ -73,7 +77,7 @@ class FetchPartition:
         )
         if error is not ErrorCode.NONE:
             # After an error the next answer has to name the partition again, whatever it says.
-            self.told_high_watermark = -1
+            self.not_heard()
         elif tell:
             self.told_high_watermark = high_watermark
             self.told_log_start_offset = log_start_offset
@@ -98,7 +102,8 @@ class FetchSession:
         partitions = self.partitions
         for new in changed:
             old = partitions.get(new.key)
-            if old is not None:
+            # A follower that follows in a new epoch may not have listened to what it was told in the old one.
+            if old is not None and old.current_leader_epoch == new.current_leader_epoch:
                 new.told_high_watermark = old.told_high_watermark
                 new.told_log_start_offset = old.told_log_start_offset
             partitions[new.key] = new

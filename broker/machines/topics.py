@@ -17,6 +17,8 @@ INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
 CLUSTER_METADATA = "__cluster_metadata"
 """Nobody's topic: KRaft keeps its log under this name, and the embedded registry its own."""
 MAX_NAME_LENGTH = 249
+MOST_AT_ONCE = 100_000
+"""Partitions; an assignment that is larger by far than what one node of ZooKeeper takes (1 MiB) is not even tried."""
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Assignment = dict[int, tuple[int, ...]]
@@ -58,6 +60,11 @@ def place(
     if partitions <= 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"the number of partitions is {partitions}; it must be larger than 0"
+        )
+    if partitions > MOST_AT_ONCE:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the number of partitions is {partitions}; a topic's node in the registry cannot hold {MOST_AT_ONCE}",
         )
     if replication_factor <= 0:
         raise KafkaError(

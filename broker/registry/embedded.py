@@ -4,9 +4,13 @@ A write changes the tree at once and is answered when the journal has it on disk
 answered when everything they may have seen is on disk, so nobody ever learns of a write that a crash could take back.
 Writes that arrive while the disk is busy go there together in the next write and sync.
 
-The tree lives and dies with the process, and so do the sessions: those that a stopped process left in the journal are
-ended at the next start. If the journal cannot be written, every call from then on raises ConnectionLossError, for the
-tree in memory is ahead of the disk; the listeners hear SUSPENDED, and nothing but a restart helps.
+What is said to the sessions, answers and watches, waits in one line with the write that it tells of, in the order in
+which it came to be. So a watch comes before the answer that shows the change, and behind the answer that set it.
+
+The tree lives and dies with the process. So do the sessions of a broker that keeps its registry in itself: those that a
+stopped process left in the journal are ended at the next start. Sessions of other processes (`server`) outlive it: with
+`keep_sessions` they go on. If the journal cannot be written, every call from then on raises ConnectionLossError, for
+the tree in memory is ahead of the disk; the listeners hear SUSPENDED, and nothing but a restart helps.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from odradek.broker.registry.interface import (
     Stat,
     Watcher,
 )
-from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Disk, Journal
+from odradek.broker.registry.journal import DEFAULT_SNAPSHOT_BYTES, Disk, Journal, NoJournal
 from odradek.broker.registry.transactions import encode_snapshot
 from odradek.broker.registry.tree import Committed, Transaction, Tree, Watches
 
@@ -42,15 +46,18 @@ Background = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a call that blocks on the disk; returns when it has returned."""
 
 
-class _Batch:
-    """What goes to disk in one write, and what is told when it is there: watches that fired and sessions that ended."""
+async def _at_once(call: Callable[[], None]) -> None:
+    call()
 
-    __slots__ = ("durable", "ended", "fired", "transactions")
+
+class _Batch:
+    """What goes to disk in one write, and what is told, in this order, when it is there."""
+
+    __slots__ = ("durable", "told", "transactions")
 
     def __init__(self) -> None:
         self.transactions: list[Transaction] = []
-        self.fired: list[tuple[int, Watcher, Event]] = []
-        self.ended: list[Callable[[], None]] = []
+        self.told: list[Callable[[], None]] = []
         self.durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -60,6 +67,7 @@ class EmbeddedEnsemble:
     __slots__ = (
         "_background",
         "_batch",
+        "_committed_zxid",
         "_failure",
         "_flusher",
         "_journal",
@@ -73,22 +81,25 @@ class EmbeddedEnsemble:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: Disk | None,
         folder: str,
         *,
         now_ms: Callable[[], int],
         background: Background = asyncio.to_thread,
         snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
+        keep_sessions: bool = False,
     ) -> None:
-        """Load the tree from `folder`, which is created where it is missing. `now_ms` is the wall clock.
+        """Load the tree from `folder`, which is created where it is missing. `now_ms` is the wall clock. Sessions found
+        there are ended, or go on with `keep_sessions`. Without a disk the tree is in memory only (`in_memory`).
 
         Blocks on the disk for as long as the journal is large, a few milliseconds for one broker's.
         Raises JournalInUseError, DamagedJournalError, OSError.
         """
         self._now_ms = now_ms
         self._background = background
-        self._journal = Journal(disk, folder, snapshot_bytes=snapshot_bytes)
-        self._tree = self._load()
+        self._journal = NoJournal() if disk is None else Journal(disk, folder, snapshot_bytes=snapshot_bytes)
+        self._tree = self._load(keep_sessions=keep_sessions)
+        self._committed_zxid = self._tree.zxid
         self._watches: Watches[Watcher] = Watches()
         self._listeners: dict[int, Callable[[SessionState], None]] = {}
         self._last_session_id = 0
@@ -97,13 +108,18 @@ class EmbeddedEnsemble:
         self._flusher: asyncio.Task[None] | None = None
         self._failure: str | None = None
 
-    def _load(self) -> Tree:
+    @classmethod
+    def in_memory(cls, *, now_ms: Callable[[], int]) -> EmbeddedEnsemble:
+        """An empty tree that no disk keeps: for tests and for clusters that are thrown away."""
+        return cls(None, "", now_ms=now_ms, background=_at_once)
+
+    def _load(self, *, keep_sessions: bool) -> Tree:
         try:
             tree = self._journal.load()
             now_ms = self._now_ms()
-            orphans = [tree.close_session(session_id, now_ms).transaction for session_id in tree.sessions]
+            orphans = [] if keep_sessions else list(tree.sessions)
             if orphans:
-                self._journal.write(orphans)
+                self._journal.write([tree.close_session(orphan, now_ms).transaction for orphan in orphans])
         except BaseException:
             self._journal.close()
             raise
@@ -111,20 +127,20 @@ class EmbeddedEnsemble:
 
     async def connect(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedRegistry:
         """Begin a session. It ends by `close` or `expire`; nothing in this process times it out."""
-        session_id = self._new_session_id()
+        session_id = self.open_session(timeout_ms)
         registry = EmbeddedRegistry(self, session_id)
-        self.commit(lambda tree, now_ms: tree.open_session(session_id, timeout_ms, now_ms))
-        self._listeners[session_id] = registry.change_state
+        self.attach(session_id, registry.change_state)
         await self.settle()
         return registry
 
     async def expire(self, session_id: int) -> None:
         """End a session as if its owner had been silent for too long. One that is over is left alone."""
         if session_id in self._listeners:
-            await self.end_session(session_id, SessionState.EXPIRED)
+            self.end_session(session_id, SessionState.EXPIRED)
+            await self.settle()
 
     async def close(self) -> None:
-        """Wait for the disk and give the files back. Sessions that are still open end at the next start."""
+        """Wait for the disk and give the files back. Sessions that are still open stay in the journal."""
         with contextlib.suppress(ConnectionLossError):
             await self.settle()
         if self._flusher is not None:
@@ -132,7 +148,35 @@ class EmbeddedEnsemble:
         self._failure = self._failure or "the registry is closed"
         self._journal.close()
 
-    # What a session calls
+    # What sessions and the server of sessions call
+
+    def orphans(self) -> dict[int, int]:
+        """The ids and timeouts, in milliseconds, of the open sessions that nobody attends to."""
+        return {key: timeout_ms for key, timeout_ms in self._tree.sessions.items() if key not in self._listeners}
+
+    @property
+    def committed_zxid(self) -> int:
+        """The zxid of the last write that was taken. Unlike those that failed writes used up, it survives a restart."""
+        return self._committed_zxid
+
+    def open_session(self, timeout_ms: int) -> int:
+        """Begin a session that nothing times out here; returns its id. Raises ConnectionLossError."""
+        session_id = self._new_session_id()
+        self.commit(lambda tree, now_ms: tree.open_session(session_id, timeout_ms, now_ms))
+        return session_id
+
+    def attach(self, session_id: int, listener: Callable[[SessionState], None]) -> None:
+        """Tell `listener` what becomes of an open session: its end, or SUSPENDED when the journal fails."""
+        self._listeners[session_id] = listener
+
+    def detach(self, session_id: int) -> None:
+        """Nobody attends to this session from now on; it goes on without its watches."""
+        self._listeners.pop(session_id, None)
+        self._watches.forget(session_id)
+
+    def forget_watches(self, session_id: int) -> None:
+        """Drop the watches of a session that goes on without them."""
+        self._watches.forget(session_id)
 
     def commit(self, write: Callable[[Tree, int], Committed]) -> Committed:
         """Change the tree. Raises what `write` raises, and ConnectionLossError; `settle` waits until it is durable."""
@@ -140,7 +184,9 @@ class EmbeddedEnsemble:
         committed = write(self._tree, self._now_ms())
         batch = self._open_batch()
         batch.transactions.append(committed.transaction)
-        batch.fired += self._watches.fire(committed.events)
+        for session_id, watcher, event in self._watches.fire(committed.events):
+            batch.told.append(functools.partial(self._notify, session_id, watcher, event))
+        self._committed_zxid = committed.transaction.zxid
         return committed
 
     def look(self) -> tuple[Tree, Watches[Watcher]]:
@@ -159,13 +205,22 @@ class EmbeddedEnsemble:
         if batch is not None:
             await asyncio.shield(batch.durable)
 
-    async def end_session(self, session_id: int, state: SessionState) -> None:
-        """Close a session in the tree; its listener hears of `state`."""
+    def when_settled(self, say: Callable[[], None]) -> None:
+        """Call `say` when everything the tree shows now is durable, perhaps at once: behind all that became known
+        before, and before all that follows. It is never called if the journal fails.
+        """
+        batch = self._batch or self._writing
+        if batch is not None:
+            batch.told.append(say)
+        else:
+            say()
+
+    def end_session(self, session_id: int, state: SessionState) -> None:
+        """Close a session in the tree; its listener hears of `state` when that is durable."""
         self.commit(lambda tree, now_ms: tree.close_session(session_id, now_ms))
         self._watches.forget(session_id)
         listener = self._listeners.pop(session_id)
-        self._open_batch().ended.append(functools.partial(listener, state))
-        await self.settle()
+        self.when_settled(functools.partial(listener, state))
 
     # The way to the disk
 
@@ -181,8 +236,8 @@ class EmbeddedEnsemble:
             while (batch := self._batch) is not None:
                 self._batch, self._writing = None, batch
                 await self._background(functools.partial(self._journal.write, batch.transactions))
-                self._writing = None
                 self._tell(batch)
+                self._writing = None
                 if self._journal.is_snapshot_due():
                     content, zxid = encode_snapshot(self._tree), self._tree.zxid
                     await self._background(functools.partial(self._journal.snapshot, content, zxid))
@@ -195,15 +250,19 @@ class EmbeddedEnsemble:
             self._flusher = None
 
     def _tell(self, batch: _Batch) -> None:
-        # The loop runs these in order, and the tasks that wait for the batch after them: a watch comes before the
-        # answer.
-        loop = asyncio.get_running_loop()
-        for session_id, watcher, event in batch.fired:
-            if session_id in self._listeners:
-                loop.call_soon(watcher, event)
-        for ended in batch.ended:
-            loop.call_soon(ended)
+        # At once, so that nothing that comes in meanwhile is answered first; a listener may add to the line. Who waits
+        # for `durable` goes on after them.
+        for say in batch.told:
+            try:
+                say()
+            except Exception as error:
+                context = {"message": "a listener of the registry failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
         batch.durable.set_result(None)
+
+    def _notify(self, session_id: int, watcher: Watcher, event: Event) -> None:
+        if session_id in self._listeners:
+            watcher(event)
 
     def _fail(self, failure: str) -> None:
         self._failure = failure
@@ -218,8 +277,11 @@ class EmbeddedEnsemble:
     def _new_session_id(self) -> int:
         # As ZooKeeper makes them: the server's number in the high byte, then the time, then a count.
         by_time = (1 << 56) | ((self._now_ms() << 24 & 0xFFFFFFFFFFFFFFFF) >> 8)
-        self._last_session_id = max(self._last_session_id + 1, by_time)
-        return self._last_session_id
+        session_id = max(self._last_session_id + 1, by_time)
+        while session_id in self._tree.sessions:
+            session_id += 1
+        self._last_session_id = session_id
+        return session_id
 
 
 class EmbeddedRegistry:
@@ -305,7 +367,8 @@ class EmbeddedRegistry:
         if self._state in (SessionState.EXPIRED, SessionState.CLOSED):
             return
         self._state = SessionState.CLOSED
-        await self._ensemble.end_session(self._session_id, SessionState.CLOSED)
+        self._ensemble.end_session(self._session_id, SessionState.CLOSED)
+        await self._ensemble.settle()
 
     async def _submit(self, operations: Sequence[Operation], *, multi: bool) -> list[OperationResult]:
         self._check_open()

@@ -257,6 +257,29 @@ class Journal:
         self._file, self._position = file, end
 
 
+class NoJournal:
+    """Stands where a journal would, for a tree that nobody wants back."""
+
+    __slots__ = ()
+
+    def load(self) -> Tree:
+        """An empty tree."""
+        return Tree()
+
+    def write(self, transactions: Sequence[Transaction]) -> None:
+        """Keep nothing."""
+
+    def is_snapshot_due(self) -> bool:
+        """Never."""
+        return False
+
+    def snapshot(self, content: bytes, zxid: int) -> None:
+        """Keep nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def _replay(tree: Tree, content: memoryview, path: str) -> int:
     """Bring the tree up to the end of a log; returns the position behind the last good record."""
     if bytes(content[:8]) != LOG_HEADER[:8]:

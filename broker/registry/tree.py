@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from odradek.broker.registry.interface import (
@@ -488,6 +489,7 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or ROOT
 
 
+@lru_cache(4096)  # of good paths: a bad one raises, and is not remembered
 def check_path(path: str) -> None:
     """Refuse what ZooKeeper's PathUtils refuses: raises BadArgumentsError."""
     if path == ROOT:

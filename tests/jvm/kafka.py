@@ -177,7 +177,8 @@ class Kafka:
         client = KazooClient(self.zookeeper_connect)
         client.start(timeout=START_TIMEOUT_S)
         try:
-            for path in (f"/brokers/ids/{self._server_properties()['broker.id']}", "/controller"):
+            own = f"/brokers/ids/{self._server_properties()['broker.id']}"
+            for path in (own,) if self._outside is not None else (own, "/controller"):
                 gone = threading.Event()
                 if client.exists(path, watch=lambda event, gone=gone: gone.set()) and not gone.wait(30):
                     raise TimeoutError(f"{path} is still registered in ZooKeeper")

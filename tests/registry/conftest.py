@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Registry
+from odradek.broker.registry.server import RegistryServer
 from tests.registry.kazoo_registry import KazooEnsemble
 from tests.registry.simulated_disk import SimulatedDisk
 from tests.registry.zookeeper_server import ZooKeeperServer
@@ -36,17 +38,38 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
         server.stop()
 
 
-@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+@pytest.fixture(params=["embedded", "served", pytest.param("zookeeper", marks=pytest.mark.jvm)])
 async def ensemble(request: pytest.FixtureRequest) -> AsyncIterator[Ensemble]:
-    """Each implementation in turn."""
-    if request.param == "zookeeper":
-        real = KazooEnsemble(request.getfixturevalue("zookeeper").connect)
-        yield real
-        await real.close()
-    else:
-        embedded = EmbeddedEnsemble(SimulatedDisk(), "/registry", now_ms=itertools.count(1_700_000_000_000).__next__)
-        yield embedded
-        await embedded.close()
+    """Each implementation in turn: the tree itself, the tree over the wire, and the real thing over the wire."""
+    match request.param:
+        case "embedded":
+            embedded = embedded_ensemble()
+            yield embedded
+            await embedded.close()
+        case "served":
+            async with serving() as connect:
+                served = KazooEnsemble(connect)
+                yield served
+                await served.close()
+        case _:
+            real = KazooEnsemble(request.getfixturevalue("zookeeper").connect)
+            yield real
+            await real.close()
+
+
+def embedded_ensemble() -> EmbeddedEnsemble:
+    """An embedded registry on a disk in memory."""
+    return EmbeddedEnsemble(SimulatedDisk(), "/registry", now_ms=itertools.count(1_700_000_000_000).__next__)
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    """An embedded registry behind our server, within the block; gives host:port."""
+    ensemble = embedded_ensemble()
+    server = RegistryServer(ensemble, tick_ms=500)
+    yield f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+    await server.close()
+    await ensemble.close()
 
 
 _roots = itertools.count()

@@ -20,7 +20,7 @@ Partition = tuple[str, int]
 VERSIONS = {0: 9, 1: 11, 2: 5, 3: 9}
 
 
-class Lost(Exception):
+class LostError(Exception):
     """No answer: nobody knows what became of the request."""
 
 
@@ -34,6 +34,8 @@ class History:
     unknown: int = 0
     read: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
     writes: int = 0
+    count: int = 0
+    """Of acknowledged records."""
 
 
 class Connection:
@@ -46,7 +48,7 @@ class Connection:
         self._number = 0
 
     async def ask(self, address: tuple[str, int], request: Any) -> Any:
-        """Raises Lost."""
+        """Raises LostError."""
         key = request.API_KEY
         version = VERSIONS[key]
         channel = self._channels.get(address)
@@ -63,7 +65,7 @@ class Connection:
                 data = await answer
         except (TimeoutError, OSError) as error:
             self._drop(address)
-            raise Lost(str(error)) from error
+            raise LostError(str(error)) from error
         response = m.response_class(key)
         return response.decode(data, version, 5 if version >= response.FIRST_FLEXIBLE else 4)
 
@@ -97,6 +99,7 @@ class Client:
         self._connection = Connection(network, self.owner)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[Partition, int] = {}
+        self.epochs: dict[Partition, int] = {}
         self.stopped = False
 
     async def refresh(self, topic: str) -> None:
@@ -104,12 +107,14 @@ class Client:
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic)]
         try:
             answer = await self._connection.ask(address, m.MetadataRequest(topics=wanted))
-        except Lost:
+        except LostError:
             return
         self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         for each in answer.topics:
             for partition in each.partitions:
-                self._leaders[topic, partition.partition_index] = partition.leader_id
+                key = (topic, partition.partition_index)
+                if partition.leader_epoch >= self.epochs.get(key, -1):  # older metadata is of no use (KIP-320)
+                    self._leaders[key], self.epochs[key] = partition.leader_id, partition.leader_epoch
 
     async def leader(self, partition: Partition) -> tuple[str, int]:
         while True:
@@ -120,7 +125,7 @@ class Client:
             await self.refresh(partition[0])
 
     async def ask(self, partition: Partition, request: Any) -> Any:
-        """Ask the leader. Raises Lost."""
+        """Ask the leader. Raises LostError."""
         return await self._connection.ask(await self.leader(partition), request)
 
     def forget(self, partition: Partition) -> None:
@@ -154,7 +159,7 @@ class Producer(Client):
         )
         try:
             answer = (await self.ask(partition, request)).responses[0].partition_responses[0]
-        except Lost:
+        except LostError:
             self.history.unknown += 1
             self.forget(partition)
             return False
@@ -164,6 +169,7 @@ class Producer(Client):
             for number, value in enumerate(values):
                 assert answer.base_offset + number not in acknowledged, "one offset was acknowledged twice"
                 acknowledged[answer.base_offset + number] = value
+                self.history.count += 1
             return True
         if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT):
             self.history.unknown += 1
@@ -180,8 +186,12 @@ class Consumer(Client):
         position = 0
         seen = self.history.read.setdefault(partition, {})
         while not self.stopped:
+            await self.leader(partition)
             wanted = m.FetchRequest.FetchPartition(
-                partition=partition[1], fetch_offset=position, partition_max_bytes=1 << 16
+                partition=partition[1],
+                fetch_offset=position,
+                partition_max_bytes=1 << 16,
+                current_leader_epoch=self.epochs.get(partition, -1),
             )
             request = m.FetchRequest(
                 max_wait_ms=100,
@@ -191,7 +201,7 @@ class Consumer(Client):
             )
             try:
                 answer = (await self.ask(partition, request)).responses[0].partitions[0]
-            except Lost:
+            except LostError:
                 self.forget(partition)
                 continue
             code = ErrorCode(answer.error_code)

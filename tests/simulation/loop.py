@@ -1,9 +1,9 @@
 """An event loop with virtual time, for a whole cluster in one thread.
 
 It runs callbacks, tasks and timers as asyncio does, but nothing waits: when nobody is ready the clock jumps to the next
-timer. Which of the ready callbacks runs next is drawn from the seed, where asyncio would take the oldest. Everything that
-a simulated process starts carries the process in its context, so that a killed process runs no more and a paused one
-runs later.
+timer. Which of the ready callbacks runs next is drawn from the seed, where asyncio would take the oldest. Everything
+that a simulated process starts carries the process in its context, so that a killed process runs no more and a paused
+one runs later.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if "was destroyed" in context["message"]:
+            return  # a task of a process that was killed
         error = context.get("exception")
         self._exception = self._exception or error or RuntimeError(context["message"])
 

@@ -8,7 +8,7 @@ changed since it last did.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -23,9 +23,23 @@ from tests.simulation.processes import Process
 from tests.simulation.registry import SimulatedEnsemble
 
 Partition = tuple[str, int]
+LOG_CHANGES = ("append", "append_replicated", "truncate_to", "truncate_fully")
+MACHINE_CHANGES = (
+    "__init__",
+    "become_leader",
+    "become_follower",
+    "go_offline",
+    "appended",
+    "truncated",
+    "replicated",
+    "follower_fetched",
+    "isr_changed",
+    "isr_refused",
+    "_propose",
+)
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """A promise is broken."""
 
 
@@ -61,7 +75,7 @@ class Monitor:
         self.true_high_watermark = dict.fromkeys(partitions, 0)
         self.shadows: dict[tuple[int, Partition], list[Batch]] = {}
         self.checks = 0
-        self._dirty = self._logs_dirty = True
+        self._dirty = self._logs_dirty = self._touched = True
         self._seen: dict[tuple[int, Partition], tuple[Any, ...]] = {}
         self._epochs: dict[tuple[int, int, Partition], int] = {}
         self._states: dict[Partition, State | None] = {}
@@ -99,9 +113,22 @@ class Monitor:
             monitor._produced(replica)
             return result
 
-        with after("append"), after("append_replicated"), after("truncate_to"), after("truncate_fully"):
-            with mock.patch.object(Replica, "produce", produce):
-                yield
+        def touching(name: str) -> Any:
+            real = getattr(PartitionMachine, name)
+
+            def call(machine: PartitionMachine, *arguments: Any, **options: Any) -> Any:
+                monitor._touched = True
+                return real(machine, *arguments, **options)
+
+            return mock.patch.object(PartitionMachine, name, call)
+
+        with ExitStack() as patches:
+            for name in LOG_CHANGES:
+                patches.enter_context(after(name))
+            for name in MACHINE_CHANGES:
+                patches.enter_context(touching(name))
+            patches.enter_context(mock.patch.object(Replica, "produce", produce))
+            yield
 
     def _owner_of(self, log: Log) -> int:
         return int(log.directory.split("/")[1].rpartition("-")[2])
@@ -126,7 +153,7 @@ class Monitor:
         if state is None or broker_id not in state.isr or self._is_new(broker_id, state):
             return
         if log.end_offset < self.true_high_watermark[partition]:
-            raise Violation(
+            raise ViolationError(
                 f"R10: broker {broker_id}, in the ISR {state.isr}, cut {partition} to {log.end_offset}, below "
                 f"{self.true_high_watermark[partition]}, which was committed"
             )
@@ -140,7 +167,7 @@ class Monitor:
         key = (partition, replica.machine.leader_epoch)
         writer = self._writers.setdefault(key, (broker_id, process.incarnation))
         if writer != (broker_id, process.incarnation):
-            raise Violation(f"R9: {key} was written by {writer} and by {(broker_id, process.incarnation)}")
+            raise ViolationError(f"R9: {key} was written by {writer} and by {(broker_id, process.incarnation)}")
 
     # ---- listening to the registry
 
@@ -156,9 +183,9 @@ class Monitor:
                 continue
             first = operations[0]
             if not (isinstance(first, Check) and first.path == znodes.CONTROLLER_EPOCH and first.version >= 0):
-                raise Violation(f"Z1: {path} was written without a check of the controller's epoch")
+                raise ViolationError(f"Z1: {path} was written without a check of the controller's epoch")
             if isinstance(operation, Set) and operation.version == ANY_VERSION:
-                raise Violation(f"Z1: {path} was written without a version")
+                raise ViolationError(f"Z1: {path} was written without a version")
 
     def _state(self, partition: Partition) -> State | None:
         if partition not in self._states:
@@ -168,9 +195,7 @@ class Monitor:
                 self._states[partition] = None
             else:
                 state = znodes.PartitionState.decode(data)
-                self._states[partition] = State(
-                    state.leader, state.leader_epoch, state.isr, stat.mzxid, stat.version
-                )
+                self._states[partition] = State(state.leader, state.leader_epoch, state.isr, stat.mzxid, stat.version)
         return self._states[partition]
 
     def registered_epoch(self, broker_id: int) -> int | None:
@@ -193,6 +218,19 @@ class Monitor:
 
     def look(self) -> None:
         """After an event."""
+        if self._touched:
+            self._touched = False
+            self._look_at_machines()
+        acknowledged = self.history.count if self.history is not None else 0
+        if self._dirty or acknowledged != self._acknowledged:
+            self._dirty = False
+            self._acknowledged = acknowledged
+            self.checks += 1
+            for partition in self.partitions:
+                self._check(partition)
+            self._logs_dirty = False
+
+    def _look_at_machines(self) -> None:
         for process in self.processes:
             broker = process.broker
             if broker is None:
@@ -211,16 +249,6 @@ class Monitor:
                         self._logs_dirty = True
                     self._seen[key] = now
                     self._dirty = True
-        acknowledged = 0
-        if self.history is not None:
-            acknowledged = sum(map(len, self.history.acknowledged.values()))
-        if self._dirty or acknowledged != self._acknowledged:
-            self._dirty = False
-            self._acknowledged = acknowledged
-            self.checks += 1
-            for partition in self.partitions:
-                self._check(partition)
-            self._logs_dirty = False
 
     def _replicas(self, partition: Partition) -> list[tuple[Process, Replica]]:
         return [
@@ -234,12 +262,12 @@ class Monitor:
         if state is None:
             return
         if state.epoch < self._registry_epochs.get(partition, 0):
-            raise Violation(f"R7: the epoch of {partition} in the registry fell to {state.epoch}")
+            raise ViolationError(f"R7: the epoch of {partition} in the registry fell to {state.epoch}")
         self._registry_epochs[partition] = state.epoch
         replicas = self._replicas(partition)
         for process, replica in replicas:
             self._check_machine(process, replica, partition)
-        for process, replica in replicas:
+        for _, replica in replicas:
             if replica.machine.role is Role.LEADER:
                 mark = replica.machine.high_watermark
                 self.true_high_watermark[partition] = max(self.true_high_watermark[partition], mark)
@@ -252,7 +280,7 @@ class Monitor:
         committed = self.true_high_watermark[partition]
         for broker_id, replica in members.items():
             if replica.log.end_offset < committed and replica.log.failure is None:
-                raise Violation(
+                raise ViolationError(
                     f"R3: broker {broker_id} of the ISR {state.isr} has {partition} up to {replica.log.end_offset}, "
                     f"{committed} is committed"
                 )
@@ -266,13 +294,13 @@ class Monitor:
         machine = replica.machine
         key = (process.broker_id, process.incarnation, partition)
         if machine.leader_epoch < self._epochs.get(key, -1):
-            raise Violation(f"R7: broker {process.broker_id} fell back to epoch {machine.leader_epoch}")
+            raise ViolationError(f"R7: broker {process.broker_id} fell back to epoch {machine.leader_epoch}")
         self._epochs[key] = machine.leader_epoch
         if not machine.high_watermark <= replica.log.end_offset:
-            raise Violation(f"R7: the high watermark {machine.high_watermark} is beyond {replica.log.end_offset}")
+            raise ViolationError(f"R7: the high watermark {machine.high_watermark} is beyond {replica.log.end_offset}")
         for batch in self.shadows.get((process.broker_id, partition), ())[-3:]:
             if batch.first >= replica.log.start_offset and replica.log.epochs.epoch_at(batch.first) != batch.epoch:
-                raise Violation(
+                raise ViolationError(
                     f"R11: broker {process.broker_id} takes {batch.first} of {partition} for epoch "
                     f"{replica.log.epochs.epoch_at(batch.first)}, it is of {batch.epoch}"
                 )
@@ -282,7 +310,7 @@ class Monitor:
             return
         acknowledged = self.history.acknowledged.get(partition)
         if acknowledged and max(acknowledged) >= self.true_high_watermark[partition]:
-            raise Violation(
+            raise ViolationError(
                 f"R12: {max(acknowledged)} of {partition} was acknowledged, the high watermark is "
                 f"{self.true_high_watermark[partition]}"
             )
@@ -301,7 +329,7 @@ class Monitor:
         for broker_id in members:
             other = self.shadows.get((broker_id, partition), [])
             if other[: len(below)] != below:
-                raise Violation(
+                raise ViolationError(
                     f"R1: broker {process.broker_id} leads {partition} with the high watermark "
                     f"{machine.high_watermark}, broker {broker_id} of the ISR {state.isr} has something else below it: "
                     f"{below[-3:]} against {other[-3:]}"
@@ -311,15 +339,15 @@ class Monitor:
         if self._is_new(process.broker_id, state):
             return
         if replica.log.end_offset < self.true_high_watermark[partition]:
-            raise Violation(f"R2: the leader of {partition} ends at {replica.log.end_offset}, more is committed")
+            raise ViolationError(f"R2: the leader of {partition} ends at {replica.log.end_offset}, more is committed")
         if not machine.maximal_isr >= set(state.isr) and machine.partition_epoch <= state.version:
-            raise Violation(
+            raise ViolationError(
                 f"R4: the leader of {partition} counts with {sorted(machine.maximal_isr)}, the ISR is {state.isr}"
             )
         if self.history is not None:
             for offset in self.history.acknowledged.get(partition, ()):
                 if offset >= replica.log.end_offset:
-                    raise Violation(f"R2: {offset} of {partition} was acknowledged and is gone")
+                    raise ViolationError(f"R2: {offset} of {partition} was acknowledged and is gone")
 
     def _check_matching(self, partition: Partition, brokers: list[int]) -> None:
         """R5: where two logs have the same offset of the same epoch, they have the same below."""
@@ -332,7 +360,7 @@ class Monitor:
                     if a.first == b.first:
                         if a.epoch == b.epoch:
                             if one[: mine + 1] != other[: theirs + 1]:
-                                raise Violation(
+                                raise ViolationError(
                                     f"R5: brokers {one_id} and {other_id} have different histories of {partition} up "
                                     f"to offset {a.first} of epoch {a.epoch}"
                                 )

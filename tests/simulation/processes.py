@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.registry.interface import RegistryError
 from odradek.broker.server import Broker, Environment
 from odradek.protocol.errors import KafkaError
-from odradek.broker.registry.interface import RegistryError
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.registry import SimulatedEnsemble

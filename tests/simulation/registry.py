@@ -1,8 +1,8 @@
 """The registry of a simulation: ZooKeeper's tree, with everything that can go wrong on the way to it.
 
-Requests and answers of a session keep their order, watches among them. A session whose process cannot reach the registry,
-or does not run, for its timeout expires; the process learns of it when it gets through again. A connection that is lost
-takes the requests under way with it: some have been carried out, some have not, and nobody knows which.
+Requests and answers of a session keep their order, watches among them. A session whose process cannot reach the
+registry, or does not run, for its timeout expires; the process learns of it when it gets through again. A connection
+that is lost takes the requests under way with it: some have been carried out, some have not, and nobody knows which.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from odradek.broker.registry.interface import (
     Create,
     Created,
     Delete,
-    Event,
     Operation,
     OperationResult,
     RegistryError,
@@ -122,9 +121,9 @@ class SimulatedSession:
             self._heard_s = loop.time()
             if self.state is SessionState.SUSPENDED:
                 self._turn(SessionState.CONNECTED)
-                untold, self._untold = self._untold, []
-                for tell in untold:
-                    self.tell(tell)
+            untold, self._untold = self._untold, []
+            for tell in untold:
+                self.tell(tell)
         elif loop.time() - self._heard_s > self._timeout_s:
             ensemble.expired += 1
             ensemble.expire(self)
@@ -186,8 +185,11 @@ class SimulatedSession:
 
     def _serve(self, work: Callable[[], Any], future: Any) -> None:
         """The request has arrived, or got lost on its way."""
-        if self._ensemble.unreachable(self.owner) or future.done():
-            return  # _break tells the caller
+        if self._ensemble.unreachable(self.owner):
+            self._ensemble.loop.call_soon(_lose, future, context=self._context)
+            return
+        if future.done():
+            return
         if self.session_id not in self._ensemble.sessions:
             self.tell(lambda: self._settle(future, None, SessionExpiredError()))
             return

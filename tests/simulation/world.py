@@ -8,6 +8,7 @@ every replica in sync and equal, every acknowledged record there, every partitio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -18,7 +19,7 @@ from odradek.broker.machines.partition import Role
 from odradek.protocol.errors import KafkaError
 from tests.simulation.clients import Consumer, History, Producer
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.monitor import Monitor, Violation
+from tests.simulation.monitor import Monitor, ViolationError
 from tests.simulation.network import Network
 from tests.simulation.processes import Process
 from tests.simulation.registry import NAME as REGISTRY
@@ -97,7 +98,7 @@ class Simulation:
         try:
             with self.monitor.listening():
                 self._run()
-        except (Violation, AssertionError) as broken:
+        except (ViolationError, AssertionError) as broken:
             result.violation = str(broken) or repr(broken)
         result.steps, result.virtual_s = self.loop.steps, self.loop.time()
         result.checks = self.monitor.checks
@@ -121,7 +122,7 @@ class Simulation:
 
     def _wait(self, condition: Any, within_s: float, what: str) -> None:
         if not self.loop.run(condition, deadline_s=self.loop.time() + within_s):
-            raise Violation(f"L1: within {within_s} s not so: {what}; {self._describe()}")
+            raise ViolationError(f"L1: within {within_s} s not so: {what}; {self._describe()}")
 
     def _describe(self) -> str:
         parts = []
@@ -149,14 +150,9 @@ class Simulation:
                 for process in self.processes:
                     broker = process.broker
                     if broker is not None and process.ready and broker.controller.is_active:
-                        try:
-                            made.extend(
-                                await broker.controller.create_topics(
-                                    [NewTopic(TOPIC, partitions=len(self.partitions), replication_factor=3)]
-                                )
-                            )
-                        except KafkaError:
-                            pass
+                        wanted = NewTopic(TOPIC, partitions=len(self.partitions), replication_factor=3)
+                        with contextlib.suppress(KafkaError):
+                            made.extend(await broker.controller.create_topics([wanted]))
                 await asyncio.sleep(0.05)
 
         self._spawn(create())
@@ -340,11 +336,13 @@ class Simulation:
         for partition, values in self.history.acknowledged.items():
             for _, replica in self.monitor._replicas(partition):
                 if max(values) >= replica.log.end_offset:
-                    raise Violation(f"R2: {max(values)} of {partition} was acknowledged and is gone in the end")
+                    raise ViolationError(f"R2: {max(values)} of {partition} was acknowledged and is gone in the end")
             seen = self.history.read.get(partition, {})
             for offset, value in values.items():
                 if seen.get(offset, value) != value:
-                    raise Violation(f"R6: {offset} of {partition} was acknowledged as {value!r}, read {seen[offset]!r}")
+                    raise ViolationError(
+                        f"R6: {offset} of {partition} was acknowledged as {value!r}, read {seen[offset]!r}"
+                    )
 
 
 async def _quietly(work: Any) -> None:

@@ -151,6 +151,8 @@ class MemoryDisk:
         old = self.files.get(path)
         content.synced = bytes(data) if sync else old.synced if old else None
         self.files[path] = content
+        if sync:
+            self._keep_names(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
         return path in self.files or path in self.directories
@@ -193,6 +195,12 @@ class MemoryDisk:
 
     def sync_directory(self, path: str) -> None:
         self.plan.check()
+        self._keep_names(path)
+
+    def _keep_names(self, path: str) -> None:
+        for name, content in self.files.items():
+            if content.synced is None and os.path.dirname(name) == path:
+                content.synced = b""
 
     def lock(self, path: str) -> Lock | None:
         if path in self._held:

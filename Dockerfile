@@ -1,0 +1,33 @@
+# A broker as a container. Properties come from KAFKA_… variables, as in Apache Kafka's own image:
+#
+#     docker build -t odradek . && docker run --rm -p 9092:9092 odradek
+#
+# docker-compose.yml runs three of them with ZooKeeper.
+
+FROM python:3.13-slim AS build
+# One small C extension; without a compiler the install would take its Python twin.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY odradek ./odradek
+COPY broker ./broker
+COPY protocol ./protocol
+COPY storage ./storage
+COPY streams ./streams
+COPY spark_jobs ./spark_jobs
+RUN python -m venv /opt/odradek && /opt/odradek/bin/pip install --no-cache-dir --disable-pip-version-check .
+
+FROM python:3.13-slim
+COPY --from=build /opt/odradek /opt/odradek
+RUN useradd --system --uid 1000 --user-group --no-create-home odradek \
+    && install --directory --owner=odradek --group=odradek /var/lib/odradek
+ENV PATH=/opt/odradek/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    KAFKA_LISTENERS=PLAINTEXT://:9092 \
+    KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
+    KAFKA_LOG_DIRS=/var/lib/odradek
+USER odradek
+VOLUME /var/lib/odradek
+EXPOSE 9092
+ENTRYPOINT ["odradek"]
+CMD ["broker", "--from-environment"]

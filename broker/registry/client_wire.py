@@ -1,0 +1,320 @@
+"""What ZooKeeper's clients and servers say to each other, as bytes: the server's side, all in jute.
+
+A frame is an int32 length and a packet. The first packet of a connection is a ConnectRequest, all others begin with a
+RequestHeader (xid, kind); an answer begins with a ReplyHeader (xid, zxid, error) and has a body only where the error is
+0. Watches come as answers with xid -1 that nobody asked for. The layouts are those of zookeeper.jute in ZooKeeper 3.8;
+how a transaction that failed is told is MultiResponse's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.broker.registry.interface import (
+    BadArgumentsError,
+    Check,
+    Create,
+    Delete,
+    Event,
+    Operation,
+    RegistryError,
+    Set,
+    Stat,
+)
+from odradek.broker.registry.jute import JuteError, JuteReader, JuteWriter
+from odradek.broker.registry.tree import CheckStep, CreateStep, DeleteStep, SetStep, Transaction
+
+MAX_PACKET_BYTES: Final = 0xFFFFF
+"""ZooKeeper's jute.maxbuffer."""
+LENGTH: Final = struct.Struct(">i")
+PASSWORD_BYTES: Final = 16
+
+_CONNECT: Final = struct.Struct(">iqiq")  # protocol version, last zxid seen, timeout in ms, session id
+_CONNECTED: Final = struct.Struct(">iiq")  # protocol version, timeout in ms, session id
+_REPLY: Final = struct.Struct(">iiqi")  # length, xid, zxid, error
+_STAT: Final = struct.Struct(">qqqqiiiqiiq")
+_MULTI_HEADER: Final = struct.Struct(">ibi")  # kind, done, error
+
+_NOTIFICATION_XID: Final = -1
+_STATE_CONNECTED: Final = 3
+_OPEN: Final = [(31, "world", "anyone")]
+_EPHEMERAL, _SEQUENTIAL = 1, 2
+
+
+class Kind(IntEnum):
+    """What a request asks for (ZooDefs.OpCode)."""
+
+    CREATE = 1
+    DELETE = 2
+    EXISTS = 3
+    GET_DATA = 4
+    SET_DATA = 5
+    GET_ACL = 6
+    SET_ACL = 7
+    GET_CHILDREN = 8
+    SYNC = 9
+    PING = 11
+    GET_CHILDREN_2 = 12
+    CHECK = 13
+    MULTI = 14
+    CREATE_2 = 15
+    CREATE_CONTAINER = 19
+    CREATE_TTL = 21
+    AUTH = 100
+    SET_WATCHES = 101
+    SET_WATCHES_2 = 105
+    CLOSE_SESSION = -11
+    ERROR = -1
+
+
+class InconsistencyError(RegistryError):
+    """Within a transaction that failed: an operation behind the one that is the reason, and was not tried."""
+
+    code = -2
+
+
+class MarshallingError(RegistryError):
+    """The body of the request cannot be read."""
+
+    code = -5
+
+
+class UnimplementedError(RegistryError):
+    """The server knows no such request, or no such kind of node."""
+
+    code = -6
+
+
+class InvalidAclError(RegistryError):
+    """The access list is not the open one, which is the only one that the embedded tree has."""
+
+    code = -114
+
+
+class ConnectRequest(NamedTuple):
+    """How a client greets: id 0 for a new session, or the one that it wants back with its password.
+
+    Clients from before ZooKeeper 3.4 do not know of servers that only read, and are not told.
+    """
+
+    timeout_ms: int
+    session_id: int
+    password: bytes
+    knows_read_only: bool
+
+
+class MultiRequest(NamedTuple):
+    """A transaction: the kinds of all its operations, those that can be tried, and why the first that cannot be is
+    refused.
+    """
+
+    kinds: list[int]
+    operations: list[Operation]
+    refused: RegistryError | None
+
+
+class SetWatches(NamedTuple):
+    """The watches a client brings along to a new connection, and the last zxid that it saw on the one before."""
+
+    zxid: int
+    data: list[str]
+    exists: list[str]
+    children: list[str]
+
+
+def decode_connect(packet: bytes | memoryview) -> ConnectRequest:
+    """Raises JuteError."""
+    source = JuteReader(packet)
+    _, _, timeout_ms, session_id = source.take_struct(_CONNECT)
+    password = source.take_buffer() or b""
+    return ConnectRequest(timeout_ms, session_id, password, source.remaining() > 0)
+
+
+def encode_connected(granted: ConnectRequest) -> bytes:
+    """The frame that answers a greeting; a timeout of 0 says that the session is over."""
+    out = JuteWriter()
+    out.put_struct(_CONNECTED, 0, granted.timeout_ms, granted.session_id)
+    out.put_buffer(granted.password)
+    if granted.knows_read_only:
+        out.put_bool(False)
+    packet = out.to_bytes()
+    return LENGTH.pack(len(packet)) + packet
+
+
+def encode_reply(xid: int, zxid: int, error: int, body: bytes = b"") -> bytes:
+    """The frame of an answer."""
+    return _REPLY.pack(_REPLY.size - LENGTH.size + len(body), xid, zxid, error) + body
+
+
+def encode_event(event: Event) -> bytes:
+    """The frame of a watch that fired."""
+    out = JuteWriter()
+    out.put_int(event.kind)
+    out.put_int(_STATE_CONNECTED)
+    out.put_string(event.path)
+    return encode_reply(_NOTIFICATION_XID, -1, 0, out.to_bytes())
+
+
+# Requests. All raise JuteError where the body is not what it should be.
+
+
+def decode_write(kind: int, source: JuteReader) -> Operation:
+    """One change, alone or within a transaction. Raises InvalidAclError, UnimplementedError and BadArgumentsError."""
+    match kind:
+        case Kind.CREATE | Kind.CREATE_2:
+            path, data = source.take_string(), source.take_buffer()
+            acl, flags = take_acl(source), source.take_int()
+            check_acl(path, acl)
+            return Create(path, data, *_node_kind(path, flags))
+        case Kind.SET_DATA:
+            return Set(source.take_string(), source.take_buffer(), source.take_int())
+        case Kind.DELETE:
+            return Delete(source.take_string(), source.take_int())
+        case Kind.CHECK:
+            return Check(source.take_string(), source.take_int())
+        case Kind.CREATE_CONTAINER | Kind.CREATE_TTL:
+            path, _, _, _ = source.take_string(), source.take_buffer(), take_acl(source), source.take_int()
+            if kind == Kind.CREATE_TTL:
+                source.take_long()
+            raise UnimplementedError(path, "containers and nodes that time out are not kept here")
+        case _:
+            raise JuteError(f"an operation of kind {kind}")
+
+
+def decode_multi(source: JuteReader) -> MultiRequest:
+    """All that a transaction asks for."""
+    kinds: list[int] = []
+    operations: list[Operation] = []
+    refused: RegistryError | None = None
+    while True:
+        kind, done, _ = source.take_struct(_MULTI_HEADER)
+        if done:
+            return MultiRequest(kinds, operations, refused)
+        try:
+            operations.append(decode_write(kind, source))
+        except RegistryError as error:
+            if refused is None:
+                error.index = len(kinds)
+                refused = error
+        kinds.append(kind)
+
+
+def decode_set_watches(source: JuteReader, kind: int) -> SetWatches:
+    """Raises UnimplementedError for watches that stay after they fired."""
+    zxid = source.take_long()
+    data, exists, children = _take_strings(source), _take_strings(source), _take_strings(source)
+    if kind == Kind.SET_WATCHES_2 and (_take_strings(source) or _take_strings(source)):
+        raise UnimplementedError("", "persistent watches are not kept here")
+    return SetWatches(zxid, data, exists, children)
+
+
+def take_acl(source: JuteReader) -> list[tuple[int, str, str]]:
+    """An access list: permissions, scheme and name."""
+    return [(source.take_int(), source.take_string(), source.take_string()) for _ in range(source.take_count(12))]
+
+
+def check_acl(path: str, acl: list[tuple[int, str, str]]) -> None:
+    """Raise InvalidAclError for any access list but world:anyone with all permissions."""
+    if [*dict.fromkeys(acl)] != _OPEN:
+        raise InvalidAclError(path, f"the embedded registry keeps no access list but {_OPEN}, asked for was {acl}")
+
+
+def _node_kind(path: str, flags: int) -> tuple[bool, bool]:
+    if not 0 <= flags <= 6:
+        raise BadArgumentsError(path, f"flags {flags}; known are 0 to 6")
+    if flags > (_EPHEMERAL | _SEQUENTIAL):
+        raise UnimplementedError(path, "containers and nodes that time out are not kept here")
+    return bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL)
+
+
+def _take_strings(source: JuteReader) -> list[str]:
+    return [source.take_string() for _ in range(source.take_count(4))]
+
+
+# Bodies of answers
+
+
+def encode_path(path: str) -> bytes:
+    """CreateResponse, SyncResponse."""
+    out = JuteWriter()
+    out.put_string(path)
+    return out.to_bytes()
+
+
+def encode_stat(stat: Stat) -> bytes:
+    """ExistsResponse, SetDataResponse, SetACLResponse."""
+    return _STAT.pack(*stat)
+
+
+def encode_data(data: bytes | None, stat: Stat) -> bytes:
+    """GetDataResponse."""
+    out = JuteWriter()
+    out.put_buffer(data)
+    return out.to_bytes() + encode_stat(stat)
+
+
+def encode_children(names: Sequence[str]) -> bytes:
+    """GetChildrenResponse; with a stat behind it GetChildren2Response."""
+    out = JuteWriter()
+    out.put_int(len(names))
+    for name in names:
+        out.put_string(name)
+    return out.to_bytes()
+
+
+def encode_open_acl() -> bytes:
+    """The access list of every node; with a stat behind it GetACLResponse."""
+    out = JuteWriter()
+    out.put_int(len(_OPEN))
+    for permissions, scheme, name in _OPEN:
+        out.put_int(permissions)
+        out.put_string(scheme)
+        out.put_string(name)
+    return out.to_bytes()
+
+
+def encode_results(kinds: Sequence[int], transaction: Transaction, results: Sequence[object]) -> bytes:
+    """MultiResponse of a transaction that was taken."""
+    out = bytearray()
+    for kind, result in zip(kinds, encode_each(kinds, transaction, results), strict=True):
+        out += _MULTI_HEADER.pack(kind, False, 0) + result
+    return bytes(out + _MULTI_END)
+
+
+def encode_failure(count: int, index: int, error: int) -> bytes:
+    """MultiResponse of a transaction of `count` operations that failed at `index`."""
+    out = bytearray()
+    for position in range(count):
+        code = 0 if position < index else error if position == index else InconsistencyError.code
+        out += _MULTI_HEADER.pack(Kind.ERROR, False, code) + LENGTH.pack(code)
+    return bytes(out + _MULTI_END)
+
+
+def encode_each(kinds: Sequence[int], transaction: Transaction, results: Sequence[object]) -> list[bytes]:
+    """The bodies that answer the operations of a write, one by one."""
+    return [_encode_result(kind, transaction, index, results[index]) for index, kind in enumerate(kinds)]
+
+
+def _encode_result(kind: int, transaction: Transaction, index: int, result: object) -> bytes:
+    match transaction.steps[index]:
+        case CreateStep(path) as step:
+            return encode_path(path) + (encode_stat(_first_stat(step, transaction)) if kind == Kind.CREATE_2 else b"")
+        case SetStep():
+            assert isinstance(result, Stat)
+            return encode_stat(result)
+        case DeleteStep() | CheckStep():
+            return b""
+        case step:
+            raise AssertionError(f"{step} answers no request")
+
+
+def _first_stat(step: CreateStep, transaction: Transaction) -> Stat:
+    zxid, time_ms = transaction.zxid, transaction.time_ms
+    owner = transaction.session_id if step.ephemeral else 0
+    return Stat(zxid, zxid, time_ms, time_ms, 0, 0, 0, owner, len(step.data or b""), 0, zxid)
+
+
+_MULTI_END: Final = _MULTI_HEADER.pack(Kind.ERROR, True, -1)

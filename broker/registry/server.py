@@ -1,0 +1,351 @@
+"""The embedded tree served over ZooKeeper's own protocol, so that several brokers on one machine need no Java.
+
+It is a standalone ZooKeeper 3.8 to its clients: kazoo, Kafka's brokers and its ZooKeeper shell. It is for one machine;
+a production cluster runs Apache ZooKeeper. What is answered here is what Kafka uses: nodes, ephemeral and sequential
+ones, watches that fire once, transactions, sessions. Access lists other than the open one, containers, nodes that time
+out and persistent watches are refused with the codes that ZooKeeper has for it.
+
+A request changes or reads the tree the moment it arrives. Its answer, and the watches that it fires, leave when the
+journal has all that they tell of, in one line for all clients (`EmbeddedEnsemble.when_settled`). So each client hears
+answers in the order of its requests, and of a change by its watch before any answer that shows it.
+
+Bad input ends the connection that it came on, and its session lives on until it times out; a body that cannot be read
+is answered with a marshalling error, as by ZooKeeper. A client that does not read its answers is not read from.
+
+The zxid in an answer is that of the last write that was taken. ZooKeeper counts writes that failed there, too; it logs
+them, and the journal does not. Clients bring the number back with their watches after a reconnect, and one from before
+a restart must not be ahead of the writes to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+from odradek.broker.registry import client_wire as wire
+from odradek.broker.registry.client_wire import Kind
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import ConnectionLossError, Event, RegistryError
+from odradek.broker.registry.jute import JuteError, JuteReader
+from odradek.broker.registry.server_answers import Answers
+from odradek.broker.registry.server_sessions import Sessions
+
+DEFAULT_TICK_MS = 2_000
+"""ZooKeeper's tickTime: sessions last from 2 to 20 of these."""
+
+_HEADER: Final = struct.Struct(">ii")
+_MOST_UNANSWERED: Final = 1_000
+"""Requests of one connection that may wait for the disk (ZooKeeper's globalOutstandingLimit)."""
+_GREETING_TIMEOUT_MS: Final = 10_000
+"""How long a connection may take to ask for a session (ZooKeeper's sessionless connection timeout)."""
+_CLOSE_GRACE_S: Final = 1.0
+"""How long clients have to read the last answers when the server closes."""
+_WORDS: Final = (b"ruok", b"srvr")
+
+_log = logging.getLogger(__name__)
+
+
+class Statistics:
+    """What `srvr` tells beside the tree."""
+
+    __slots__ = ("connections", "received", "sent")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.received = 0
+        self.sent = 0
+
+
+class Service(NamedTuple):
+    """What all connections of a server share."""
+
+    ensemble: EmbeddedEnsemble
+    sessions: Sessions
+    answers: Answers
+    statistics: Statistics
+
+
+class Connection(asyncio.Protocol):
+    """One client: frames in, frames out. The session that it is for may outlive it."""
+
+    def __init__(
+        self, service: Service, on_made: Callable[[Connection], None], on_lost: Callable[[Connection], None]
+    ) -> None:
+        self._ensemble, self._sessions, self._answers, self._statistics = service
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._session_id = 0
+        self._unanswered = 0
+        self._is_full = False
+        self._is_paused = False
+        self._is_over = False
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the client has said which session it wants."""
+        return self._session_id != 0
+
+    def end(self) -> None:
+        """Say nothing more and end the connection."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """End the connection behind what was written."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.close()
+
+    # What the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._on_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_over = True
+        self._sessions.leave(self._session_id, self)
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._regulate()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        position = 0
+        try:
+            while (packet := self._cut(position)) is not None:
+                position += wire.LENGTH.size + len(packet)
+                self._statistics.received += 1
+                if self.is_greeted:
+                    self._request(packet)
+                else:
+                    self._greet(packet)
+        except (JuteError, ConnectionLossError) as error:
+            _log.info("the connection of session %#x ends: %s", self._session_id, error)
+            self.end()
+        del self._buffer[:position]
+
+    def _cut(self, position: int) -> bytes | None:
+        """The packet at a position, or None if it is not there yet. Raises JuteError for one that cannot be."""
+        body = position + wire.LENGTH.size
+        if self._is_over or len(self._buffer) < body:
+            return None
+        if not self.is_greeted and bytes(self._buffer[position:body]) in _WORDS:
+            self._say_word(bytes(self._buffer[position:body]))
+            return None
+        (size,) = wire.LENGTH.unpack_from(self._buffer, position)
+        if not 0 <= size <= wire.MAX_PACKET_BYTES:
+            raise JuteError(f"a packet of {size} bytes; at most {wire.MAX_PACKET_BYTES} are taken")
+        if len(self._buffer) < body + size:
+            return None
+        return bytes(self._buffer[body : body + size])
+
+    def _say_word(self, word: bytes) -> None:
+        self._write(b"imok" if word == b"ruok" else self._describe().encode())
+        self.close()
+
+    # Packets
+
+    def _greet(self, packet: bytes) -> None:
+        asked = wire.decode_connect(packet)
+        granted = self._sessions.open(asked, self)
+        if granted is None:
+            refused = asked._replace(timeout_ms=0, session_id=0, password=bytes(wire.PASSWORD_BYTES))
+            self._say(wire.encode_connected(refused))
+            self._ensemble.when_settled(self.close)
+            return
+        self._session_id = granted.session_id
+        self._say(wire.encode_connected(granted))
+
+    def _request(self, packet: bytes) -> None:
+        self._sessions.touch(self._session_id)
+        source = JuteReader(packet)
+        xid, kind = source.take_struct(_HEADER)
+        error, body = 0, b""
+        try:
+            body = self._do(kind, source)
+        except JuteError:
+            error = wire.MarshallingError.code
+        except ConnectionLossError:
+            raise
+        except RegistryError as refusal:
+            error = refusal.code
+        self._say(wire.encode_reply(xid, self._ensemble.committed_zxid, error, body))
+        if kind == Kind.CLOSE_SESSION:
+            self._ensemble.when_settled(self.close)
+
+    def _do(self, kind: int, source: JuteReader) -> bytes:
+        match kind:
+            case Kind.PING | Kind.AUTH:
+                pass  # nodes are open to all, so it does not matter who somebody is
+            case Kind.CLOSE_SESSION:
+                self._sessions.close(self._session_id)
+            case Kind.SET_WATCHES | Kind.SET_WATCHES_2:
+                for event in self._answers.set_watches(kind, self._session_id, source, self._hear):
+                    self._say(wire.encode_event(event))
+            case _:
+                return self._answers.answer(kind, self._session_id, source, self._hear)
+        return b""
+
+    # The way out
+
+    def _hear(self, event: Event) -> None:
+        """A watch fired, and its turn in the line has come."""
+        self._write(wire.encode_event(event))
+
+    def _say(self, data: bytes) -> None:
+        """Send a frame when all that it tells of is durable."""
+        self._unanswered += 1
+        self._ensemble.when_settled(functools.partial(self._said, data))
+        self._regulate()
+
+    def _said(self, data: bytes) -> None:
+        self._unanswered -= 1
+        self._write(data)
+        self._regulate()
+
+    def _write(self, data: bytes) -> None:
+        if not self._is_over and self._transport is not None:
+            self._statistics.sent += 1
+            self._transport.write(data)
+
+    def _regulate(self) -> None:
+        """Read from the client only while it reads its answers and the disk keeps up."""
+        wanted = self._is_full or self._unanswered >= _MOST_UNANSWERED
+        if wanted == self._is_paused or self._is_over or self._transport is None:
+            return
+        self._is_paused = wanted
+        if wanted:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _describe(self) -> str:
+        tree, _ = self._ensemble.look()
+        statistics = self._statistics
+        return (
+            f"Zookeeper version: 3.8.4 (the protocol; served by Odradek)\n"
+            f"Latency min/avg/max: 0/0.0/0\n"
+            f"Received: {statistics.received}\n"
+            f"Sent: {statistics.sent}\n"
+            f"Connections: {statistics.connections}\n"
+            f"Outstanding: 0\n"
+            f"Zxid: {self._ensemble.committed_zxid:#x}\n"
+            f"Mode: standalone\n"
+            f"Node count: {sum(1 for _ in tree.nodes())}\n"
+        )
+
+
+class RegistryServer:
+    """Serves an ensemble from `start` to `close`. Sessions that nobody attends to in it are taken over at the start."""
+
+    __slots__ = (
+        "_connections",
+        "_deserted",
+        "_ensemble",
+        "_listener",
+        "_monotonic_ms",
+        "_service",
+        "_tick",
+        "_tick_ms",
+    )
+
+    def __init__(
+        self,
+        ensemble: EmbeddedEnsemble,
+        *,
+        tick_ms: int = DEFAULT_TICK_MS,
+        monotonic_ms: Callable[[], float] | None = None,
+    ) -> None:
+        """`monotonic_ms` is the clock of the sessions, the loop's unless said."""
+        self._ensemble = ensemble
+        self._tick_ms = tick_ms
+        self._monotonic_ms = monotonic_ms or _loop_ms
+        self._connections: dict[Connection, float] = {}
+        self._deserted = asyncio.Event()
+        self._deserted.set()
+        self._service: Service | None = None
+        self._listener: asyncio.Server | None = None
+        self._tick: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, a free one if `port` is 0. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        sessions = Sessions(self._ensemble, self._tick_ms, self._monotonic_ms)
+        service = self._service = Service(self._ensemble, sessions, Answers(self._ensemble), Statistics())
+        try:
+            self._listener = await loop.create_server(lambda: Connection(service, self._enter, self._leave), host, port)
+        except BaseException:
+            sessions.detach()
+            raise
+        self._tick = loop.call_later(self._tick_ms / 1000, self._on_tick)
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    def sweep(self) -> None:
+        """End sessions whose clients were silent for too long, and connections that never asked for one. The server
+        does it once a tick.
+        """
+        assert self._service is not None
+        self._service.sessions.sweep()
+        since_ms = self._monotonic_ms() - _GREETING_TIMEOUT_MS
+        for connection, made_ms in list(self._connections.items()):
+            if not connection.is_greeted and made_ms < since_ms:
+                connection.end()
+
+    async def close(self) -> None:
+        """End all connections, after what was under way is answered. The sessions live on in the ensemble."""
+        if self._listener is None or self._service is None:
+            return
+        self._listener.close()
+        if self._tick is not None:
+            self._tick.cancel()
+        with contextlib.suppress(ConnectionLossError):
+            await self._ensemble.settle()
+        self._service.sessions.detach()
+        for connection in list(self._connections):
+            connection.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_GRACE_S):
+                await self._deserted.wait()
+        for connection in list(self._connections):
+            connection.end()
+        await self._listener.wait_closed()
+        self._listener = None
+
+    def _on_tick(self) -> None:
+        self._tick = asyncio.get_running_loop().call_later(self._tick_ms / 1000, self._on_tick)
+        self.sweep()
+
+    def _enter(self, connection: Connection) -> None:
+        self._connections[connection] = self._monotonic_ms()
+        self._deserted.clear()
+        self._count()
+
+    def _leave(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._deserted.set()
+        self._count()
+
+    def _count(self) -> None:
+        assert self._service is not None
+        self._service.statistics.connections = len(self._connections)
+
+
+def _loop_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

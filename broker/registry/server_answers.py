@@ -1,0 +1,135 @@
+"""What each request of a ZooKeeper client does to the embedded tree, and the body that answers it.
+
+The rules that are not the tree's own are those of ZooKeeper's FinalRequestProcessor: a transaction that failed is
+answered with a code for each of its operations, a read sets its watch with the answer (`exists` also where there is no
+node), and watches that a client brings along (DataTree.setWatches) fire at once where their node has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.broker.registry import client_wire as wire
+from odradek.broker.registry.client_wire import Kind
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import (
+    ANY_VERSION,
+    BadVersionError,
+    Event,
+    EventKind,
+    NoNodeError,
+    RegistryError,
+)
+from odradek.broker.registry.jute import JuteReader
+
+
+class Answers:
+    """What each request does to the tree and what it is answered with; one object for all connections.
+
+    The methods return the body of the answer. They raise RegistryError, which is answered with its code, and JuteError
+    for a body that cannot be read.
+    """
+
+    __slots__ = ("_ensemble",)
+
+    def __init__(self, ensemble: EmbeddedEnsemble) -> None:
+        self._ensemble = ensemble
+
+    def answer(self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]) -> bytes:
+        """`watcher` hears the watches that the request sets. Raises UnimplementedError for an unknown kind."""
+        match kind:
+            case Kind.CREATE | Kind.CREATE_2 | Kind.SET_DATA | Kind.DELETE | Kind.CREATE_CONTAINER | Kind.CREATE_TTL:
+                return self._write(kind, session_id, source)
+            case Kind.MULTI:
+                return self._transaction(session_id, source)
+            case Kind.EXISTS | Kind.GET_DATA | Kind.GET_CHILDREN | Kind.GET_CHILDREN_2:
+                return self._read(kind, source.take_string(), session_id, watcher if source.take_bool() else None)
+            case Kind.GET_ACL | Kind.SET_ACL:
+                return self._access_list(kind, source)
+            case Kind.SYNC:
+                return wire.encode_path(source.take_string())
+            case _:
+                raise wire.UnimplementedError("", f"a request of kind {kind}")
+
+    def set_watches(
+        self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]
+    ) -> list[Event]:
+        """Set the watches that a client brings along; returns those that fired while it was away."""
+        tree, watches = self._ensemble.look()
+        brought = wire.decode_set_watches(source, kind)
+        missed: list[Event] = []
+        for path in brought.data:
+            stat = tree.exists(path)
+            if stat is None:
+                missed.append(Event(EventKind.DELETED, path))
+            elif stat.mzxid > brought.zxid:
+                missed.append(Event(EventKind.DATA_CHANGED, path))
+            else:
+                watches.watch_data(path, session_id, watcher)
+        for path in brought.exists:
+            if tree.exists(path) is not None:
+                missed.append(Event(EventKind.CREATED, path))
+            else:
+                watches.watch_data(path, session_id, watcher)
+        for path in brought.children:
+            stat = tree.exists(path)
+            if stat is None:
+                missed.append(Event(EventKind.DELETED, path))
+            elif stat.pzxid > brought.zxid:
+                missed.append(Event(EventKind.CHILDREN_CHANGED, path))
+            else:
+                watches.watch_children(path, session_id, watcher)
+        return missed
+
+    def _write(self, kind: int, session_id: int, source: JuteReader) -> bytes:
+        operation = wire.decode_write(kind, source)
+        committed = self._ensemble.commit(lambda tree, now_ms: tree.submit(session_id, [operation], now_ms))
+        (body,) = wire.encode_each([kind], committed.transaction, committed.results)
+        return body
+
+    def _transaction(self, session_id: int, source: JuteReader) -> bytes:
+        kinds, operations, refused = wire.decode_multi(source)
+        try:
+            if refused is not None:
+                raise refused
+            committed = self._ensemble.commit(
+                lambda tree, now_ms: tree.submit(session_id, operations, now_ms, multi=True)
+            )
+        except RegistryError as error:
+            if error.index is None:
+                raise
+            return wire.encode_failure(len(kinds), error.index, error.code)
+        return wire.encode_results(kinds, committed.transaction, committed.results)
+
+    def _read(self, kind: int, path: str, session_id: int, watcher: Callable[[Event], None] | None) -> bytes:
+        tree, watches = self._ensemble.look()
+        if kind == Kind.EXISTS:
+            stat = tree.exists(path)
+            if watcher is not None:
+                watches.watch_data(path, session_id, watcher)
+            if stat is None:
+                raise NoNodeError(path)
+            return wire.encode_stat(stat)
+        if kind == Kind.GET_DATA:
+            data, stat = tree.get(path)
+            if watcher is not None:
+                watches.watch_data(path, session_id, watcher)
+            return wire.encode_data(data, stat)
+        names, stat = tree.children(path)
+        if watcher is not None:
+            watches.watch_children(path, session_id, watcher)
+        return wire.encode_children(names) + (wire.encode_stat(stat) if kind == Kind.GET_CHILDREN_2 else b"")
+
+    def _access_list(self, kind: int, source: JuteReader) -> bytes:
+        # Every node is open to all, so an access list that says so is taken, and nothing is written or counted.
+        tree, _ = self._ensemble.look()
+        path = source.take_string()
+        if kind == Kind.GET_ACL:
+            _, stat = tree.get(path)
+            return wire.encode_open_acl() + wire.encode_stat(stat)
+        wire.check_acl(path, wire.take_acl(source))
+        version = source.take_int()
+        _, stat = tree.get(path)
+        if version not in (ANY_VERSION, stat.aversion):
+            raise BadVersionError(path, f"expected access list version {version}, found {stat.aversion}")
+        return wire.encode_stat(stat)

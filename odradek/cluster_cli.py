@@ -1,0 +1,148 @@
+"""The commands about clusters: `odradek cluster up`, `odradek cluster status`, `odradek registry`, `odradek health`.
+
+What a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Container
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from odradek import __version__
+from odradek.log_lines import log_to_stderr
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_BOOTSTRAP_HELP = "Any brokers of the cluster, host:port with commas between them."
+
+
+@click.group()
+def cluster() -> None:
+    """Run a cluster on this machine, or look at one anywhere."""
+
+
+@cluster.command()
+@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, help="How many processes.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("cluster-data"),
+    show_default=True,
+    help="The folder for everything. A cluster that was there before goes on with its topics.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9092,
+    show_default=True,
+    help="Of the first broker; the next ones follow. 0 takes free ones.",
+)
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property for every broker.")
+def up(brokers: int, data: Path, host: str, port: int, properties: tuple[str, ...]) -> None:
+    """Run a cluster until Ctrl-C: a process a broker, the registry in this one.
+
+    Topics get three replicas, and acks=all waits for two, as far as there are brokers, unless --property says
+    otherwise. On a machine with many cores this is the way to use them.
+    """
+    from odradek import cluster_up
+    from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
+
+    if port and port + brokers - 1 > 65535:
+        raise click.BadParameter(f"{brokers} brokers from port {port} on go beyond 65535", param_hint="--port")
+    log_to_stderr("info", "text")
+    plan = cluster_up.Plan(
+        brokers, data.absolute(), host, port, _parse_properties(properties, cluster_up.OWN_PROPERTIES)
+    )
+    try:
+        cluster_up.run(plan, cluster_up.say_on_stdout)
+    except JournalInUseError:
+        _fail(f"a cluster runs in {data} already; choose another folder with --data")
+    except (cluster_up.UpError, DamagedJournalError, OSError) as error:
+        _fail(str(error))
+
+
+def _parse_properties(texts: tuple[str, ...], own: Container[str]) -> dict[str, str]:
+    properties = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{text}: expected key=value", param_hint="--property")
+        if name.strip() in own:
+            raise click.BadParameter(f"{name.strip()} is set for each broker by this command", param_hint="--property")
+        properties[name.strip()] = value
+    return properties
+
+
+@cluster.command()
+@click.option("--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, help=_BOOTSTRAP_HELP)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds for each broker.")
+def status(bootstrap_server: str, as_json: bool, timeout_s: float) -> None:
+    """Show brokers, leaders, in-sync replicas, and how many records each follower is behind."""
+    from odradek import cluster_status
+
+    try:
+        found = cluster_status.gather(bootstrap_server, timeout_s)
+    except (ConnectionError, ValueError) as error:
+        _fail(str(error))
+    click.echo(json.dumps(found.as_json(), indent=2) if as_json else cluster_status.render(found))
+
+
+@click.command()
+@click.argument("address", default=DEFAULT_BOOTSTRAP, metavar="[HOST:PORT]")
+@click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds to wait.")
+def health(address: str, timeout_s: float) -> None:
+    """End with status 0 if the broker at HOST:PORT serves and knows a controller, else with 1."""
+    from odradek import cluster_status, wire
+
+    try:
+        trouble = cluster_status.is_healthy(*wire.parse_address(address), timeout_s)
+    except ValueError as error:
+        trouble = str(error)
+    if trouble:
+        _fail(trouble)
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=Path("registry-data"))
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="0 takes a free one.")
+@click.option("--tick-ms", type=click.IntRange(1), default=2000, show_default=True, help="ZooKeeper's tickTime.")
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has gone.")
+def registry(data: Path, host: str, port: int, tick_ms: int, until_stdin_ends: bool) -> None:
+    """Serve the cluster's state over ZooKeeper's protocol, for brokers of one machine.
+
+    A stand-in for ZooKeeper on a laptop or in tests; a production cluster runs Apache ZooKeeper.
+    """
+    from odradek import registry_service
+    from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
+    from odradek.service import stop_when_stdin_ends
+
+    log_to_stderr("info", "text")
+    if until_stdin_ends:
+        stop_when_stdin_ends()
+
+    def announce(bound: int) -> None:
+        click.echo(f"odradek {__version__} ready: registry at {host}:{bound}, data in {data.absolute()}")
+        sys.stdout.flush()
+
+    try:
+        registry_service.run(data, host, port, tick_ms, announce)
+    except JournalInUseError:
+        _fail(f"a registry runs in {data} already; choose another folder with --data")
+    except DamagedJournalError as error:
+        _fail(str(error))
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        _fail(f"{host}:{port} is in use; choose another port with --port" if taken else str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"odradek: {message}", err=True)
+    sys.exit(1)

@@ -1,0 +1,237 @@
+"""The links between the brokers of a test cluster, and from each broker to the registry, so that they can be cut.
+
+Each broker tells its peers the address of a relay in place of its own, and has a relay of its own to the registry;
+clients never pass through one. Who is at the other end of a connection between brokers stands in its first request:
+brokers, Apache Kafka's too, use client ids that hold their number (broker-2-fetcher-0, or 2).
+
+A cut is silence, as in a network that drops packets: connections stay open, what was sent is kept and arrives after
+`heal`, and so does the news that one side has closed. A new connection seems to succeed and gets no answer. One way
+only, packets from a to b vanish and those from b to a arrive.
+
+All relays run in one thread with an event loop. A `cut` has happened when it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar
+
+HOST: Final = "127.0.0.1"
+REGISTRY: Final = "registry"
+PATIENCE_S: Final = 10.0
+MOST_HEAD_BYTES: Final = 4096
+_CALLER: Final = re.compile(r"(?:broker-)?([0-9]+)(?:-.*)?")
+_HEAD: Final = struct.Struct(">ihhih")
+
+Done = TypeVar("Done")
+Node: TypeAlias = int | str
+"""A broker's number, or REGISTRY."""
+
+
+class Links:
+    """Relays between nodes, and which of them are cut."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="links of a test cluster", daemon=True)
+        self._thread.start()
+        self._relays: dict[Node, _Relay] = {}
+        self._servers: list[asyncio.Server] = []
+        self._cut: set[tuple[Node, Node]] = set()
+        self._pipes: set[_Pipe] = set()
+
+    def to_broker(self, broker_id: int, port: int) -> int:
+        """Make the relay to the peers' listener of a broker, which is at `port`; returns the relay's port."""
+        return self._call(self._listen(_Relay(None, broker_id, port)))
+
+    def to_registry(self, broker_id: int) -> int:
+        """Make the relay from a broker to the registry; returns its port. `registry_is_at` says where it leads."""
+        return self._call(self._listen(_Relay(broker_id, REGISTRY, None)))
+
+    def registry_is_at(self, port: int) -> None:
+        """The registry serves at `port`; who has connected before is passed on now."""
+        self._call(self._find_registry(port))
+
+    def cut(self, a: Node, b: Node, *, one_way: bool = False) -> None:
+        """Let nothing pass from `a` to `b`, nor back unless `one_way`."""
+        self._call(self._change({(a, b)} if one_way else {(a, b), (b, a)}))
+
+    def heal(self) -> None:
+        """Let everything pass again, and first of all what was kept."""
+        self._call(self._change(None))
+
+    def close(self) -> None:
+        """End all connections and the thread."""
+        if self._thread.is_alive():
+            self._call(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(PATIENCE_S)
+            self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, Done]) -> Done:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+    # ---- in the thread of the loop
+
+    async def _listen(self, relay: _Relay) -> int:
+        def accept() -> _End:
+            pipe = _Pipe(relay, self._is_cut, self._pipes.discard)
+            self._pipes.add(pipe)
+            return pipe.near
+
+        server = await self._loop.create_server(accept, HOST, 0)
+        self._servers.append(server)
+        if relay.callee == REGISTRY:
+            assert relay.caller is not None
+            self._relays[relay.caller] = relay
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _find_registry(self, port: int) -> None:
+        for relay in self._relays.values():
+            relay.port = port
+        for pipe in list(self._pipes):
+            pipe.advance()
+
+    async def _change(self, more: set[tuple[Node, Node]] | None) -> None:
+        self._cut = set() if more is None else self._cut | more
+        for pipe in list(self._pipes):
+            pipe.advance()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for pipe in list(self._pipes):
+            pipe.abort()
+
+    def _is_cut(self, a: Node, b: Node) -> bool:
+        return (a, b) in self._cut
+
+
+class _Relay:
+    """Where connections come from and where they lead; a caller of None says who it is, a port of None is not known."""
+
+    def __init__(self, caller: Node | None, callee: Node, port: int | None) -> None:
+        self.caller = caller
+        self.callee = callee
+        self.port = port
+
+
+class _Pipe:
+    """One connection through a relay: the near end was accepted, the far one leads to the callee."""
+
+    def __init__(self, relay: _Relay, is_cut: Callable[[Node, Node], bool], on_end: Callable[[_Pipe], None]) -> None:
+        self._relay = relay
+        self._is_cut = is_cut
+        self._on_end = on_end
+        self._caller: Node | None = relay.caller
+        self._known = relay.caller is not None
+        self._dialing: asyncio.Task[None] | None = None
+        self.near = _End(self.advance)
+        self.far = _End(self.advance)
+
+    def advance(self) -> None:
+        """Pass on what may pass; called whenever something has arrived, left, ended, or was cut or healed."""
+        self._find_caller()
+        caller, callee = self._caller, self._relay.callee
+        cut_out = caller is not None and self._is_cut(caller, callee)
+        cut_back = caller is not None and self._is_cut(callee, caller)
+        if self._known and self._dialing is None and self._relay.port is not None and not cut_out:
+            self._dialing = asyncio.get_running_loop().create_task(self._dial(self._relay.port))
+        self.near.pour_into(self.far, cut=cut_out)
+        self.far.pour_into(self.near, cut=cut_back)
+        if self.near.gone and self.far.gone:
+            self._on_end(self)
+
+    def _find_caller(self) -> None:
+        """Look into the first request, once enough of it is here."""
+        if self._known:
+            return
+        head = bytes(self.near.kept[: _HEAD.size])
+        if len(head) == _HEAD.size:
+            size = _HEAD.unpack(head)[4]
+            if 0 < size <= MOST_HEAD_BYTES and len(self.near.kept) < _HEAD.size + size:
+                return
+            name = bytes(self.near.kept[_HEAD.size : _HEAD.size + max(0, size)]).decode("utf-8", "replace")
+            found = _CALLER.fullmatch(name)
+            self._caller = int(found[1]) if found else None
+            self._known = True
+        elif self.near.ended:
+            self._known = True
+
+    async def _dial(self, port: int) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: self.far, HOST, port)
+        except OSError:
+            self.abort()
+
+    def abort(self) -> None:
+        """End both sides at once."""
+        for end in (self.near, self.far):
+            end.abort()
+        if self._dialing is not None:
+            self._dialing.cancel()
+        self._on_end(self)
+
+
+class _End(asyncio.Protocol):
+    """One side of a pipe: what has arrived on it and not left yet."""
+
+    MOST_KEPT_BYTES: Final = 1 << 20
+
+    def __init__(self, advance: Callable[[], None]) -> None:
+        self._advance = advance
+        self._transport: asyncio.Transport | None = None
+        self._writable = True
+        self.kept = bytearray()
+        self.ended = False
+        """Nothing more arrives: the node at this side has closed, or was never reached."""
+        self.gone = False
+
+    def pour_into(self, other: _End, *, cut: bool) -> None:
+        """Hand on what was kept, and the end; nothing while `cut`, nor before the other side is there."""
+        if other.gone:
+            self.kept.clear()
+        if not cut and other._transport is not None:
+            if self.kept and other._writable:
+                other._transport.write(bytes(self.kept))
+                self.kept.clear()
+            if self.ended and not self.kept:
+                other._transport.close()
+        if self._transport is not None and not self.ended:
+            if len(self.kept) < self.MOST_KEPT_BYTES:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def abort(self) -> None:
+        self.gone = self.ended = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self.gone:
+            transport.abort()
+        self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        self.kept += data
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = self.gone = True
+        self._advance()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._advance()

@@ -1,0 +1,375 @@
+"""A replicated cluster of processes for tests: brokers with ids from 1, and a registry, on one machine.
+
+    with ClusterProcess(tmp_path, brokers=3) as cluster:
+        leader = cluster.leader_of("orders", 0)
+        cluster.kill(leader)
+        cluster.await_leader("orders", 0, other_than=leader)
+
+Every call blocks until what it says has happened. What a broker believes can lag behind, so leaders and ISR are read in
+the registry, which is the truth about them; `controller` too. Brokers reach each other, and the registry, through
+relays (`cluster_links`), so that `cut` can part them; clients reach every broker directly.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from odradek.broker.registry import znodes
+from odradek.broker_process import BrokerProcess
+from odradek.cluster_links import REGISTRY, Links, Node
+from odradek.protocol.errors import ProtocolError
+from odradek.ready_process import HOST, OWN_COMMAND, BrokerError, ReadyProcess
+from odradek.wire import Wire
+
+__all__ = ["CLUSTER_OVERRIDES", "REGISTRY", "BrokerError", "ClusterProcess", "RegistryProcess"]
+
+CLUSTER_OVERRIDES: Final[Mapping[str, str]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "5",
+    "zookeeper.session.timeout.ms": "3000",
+    "zookeeper.connection.timeout.ms": "15000",
+    "replica.lag.time.max.ms": "2000",
+    "replica.socket.timeout.ms": "3000",
+    "controlled.shutdown.retry.backoff.ms": "200",
+}
+"""What differs from Kafka's defaults unless a test says otherwise: failures are noticed in seconds."""
+
+LOOK_AGAIN_S: Final = 1.0
+"""A watch can be lost with its connection; so look again even if nothing was heard."""
+POLL_S: Final = 0.01
+Found = TypeVar("Found")
+
+
+class RegistryProcess(ReadyProcess):
+    """The registry in a process of its own: `odradek registry`."""
+
+    KIND = "registry"
+
+    def __init__(self, folder: Path, *, tick_ms: int, timeout_s: float = 15.0) -> None:
+        super().__init__(folder / "registry.log", OWN_COMMAND, timeout_s)
+        self._folder = folder / REGISTRY
+        self._tick_ms = tick_ms
+
+    def _arguments(self) -> list[str]:
+        return [
+            "registry",
+            f"--data={self._folder}",
+            f"--host={self.host}",
+            f"--port={self._port}",
+            f"--tick-ms={self._tick_ms}",
+        ]
+
+
+class ClusterProcess:
+    """Brokers 1 to `brokers` and their registry, over the life of their data in `folder`.
+
+    `overrides` are properties of every broker by Kafka's names, over CLUSTER_OVERRIDES; `racks` gives each its
+    broker.rack. With `zookeeper` (host:port and a chroot) the registry is there, and REGISTRY cannot be killed, but
+    cut. `timeout_s` bounds every wait.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        racks: Sequence[str] = (),
+        zookeeper: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._folder = Path(folder)
+        self.timeout_s: float = timeout_s
+        self._overrides = {**CLUSTER_OVERRIDES, **_copies(brokers), **(overrides or {})}
+        self._racks = racks
+        self._zookeeper = zookeeper
+        self._links = Links()
+        self._client: KazooClient | None = None
+        session_ms = int(self._overrides["zookeeper.session.timeout.ms"])
+        # A session may last from 2 to 20 ticks.
+        self._registry = None if zookeeper else RegistryProcess(self._folder, tick_ms=max(1, session_ms // 10))
+        self.brokers: dict[int, BrokerProcess] = {
+            broker_id: self._make_broker(broker_id) for broker_id in range(1, brokers + 1)
+        }
+        """The brokers' processes by id; each has data_dir, pid, output and bootstrap."""
+
+    def __enter__(self) -> ClusterProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Where it is
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, as a client's `bootstrap.servers` wants them."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The registry for tools: host:port, and a chroot where there is one. Through no relay."""
+        if self._registry is None:
+            assert self._zookeeper is not None
+            return self._zookeeper
+        return f"{HOST}:{self._registry.port}"
+
+    @property
+    def registry(self) -> RegistryProcess:
+        """The registry's process. Raises BrokerError when it is not this cluster's own."""
+        if self._registry is None:
+            raise BrokerError(f"the registry at {self._zookeeper} is not this cluster's to handle")
+        return self._registry
+
+    @property
+    def output(self) -> str:
+        """What the brokers have logged, one after the other."""
+        return "\n".join(f"--- broker {number}\n{broker.output}" for number, broker in self.brokers.items())
+
+    # What can be done to it
+
+    def start(self) -> None:
+        """Start everything; on return all brokers serve, know each other and have a controller."""
+        if self._registry is not None:
+            self._registry.launch()
+        for broker in self.brokers.values():
+            broker.launch()
+        try:
+            self._await_all()
+        except BaseException:
+            self._kill_all()
+            raise
+
+    def kill(self, node: Node) -> None:
+        """SIGKILL to a broker, or to REGISTRY."""
+        self._process(node).kill()
+
+    def stop(self, node: Node) -> None:
+        """SIGTERM, and the wait for the end: a broker hands its leaderships over before."""
+        self._process(node).stop()
+
+    def restart(self, node: Node) -> None:
+        """Start it on its port and data, after a `stop` if it runs; on return the others know it again."""
+        process = self._process(node)
+        if process.running:
+            process.stop()
+        process.start()
+        if node == REGISTRY:
+            self._links.registry_is_at(process.port)
+        else:
+            self.await_brokers(number for number, broker in self.brokers.items() if broker.running)
+
+    def pause(self, node: Node) -> None:
+        """SIGSTOP: it keeps its connections and says nothing."""
+        self._process(node).pause()
+
+    def resume(self, node: Node) -> None:
+        """SIGCONT: the end of `pause`."""
+        self._process(node).resume()
+
+    def cut(self, a: Node, b: Node, *, one_way: bool = False) -> None:
+        """Let no packet pass between two brokers, or a broker and REGISTRY; `one_way` only those from `a` to `b`."""
+        for node in (a, b):
+            if node != REGISTRY and node not in self.brokers:
+                raise BrokerError(f"there is no broker {node}; there are {', '.join(map(str, self.brokers))}")
+        self._links.cut(a, b, one_way=one_way)
+
+    def isolate(self, broker_id: int) -> None:
+        """Cut a broker off from all others and from the registry; clients still reach it."""
+        others: list[Node] = [*self.brokers, REGISTRY]
+        for other in others:
+            if other != broker_id:
+                self.cut(broker_id, other)
+
+    def heal(self) -> None:
+        """The end of every `cut`: what was sent arrives."""
+        self._links.heal()
+
+    def close(self) -> None:
+        """End everything at once. Raises BrokerError if a process had ended by itself, and badly."""
+        processes = [*self.brokers.values(), *([self._registry] if self._registry is not None else [])]
+        failure: BrokerError | None = None
+        for process in processes:
+            try:
+                process.reap()
+            except BrokerError as error:
+                failure = failure or error
+        self._kill_all()
+        if failure is not None:
+            raise failure
+
+    # What is asked of it
+
+    def controller(self) -> int:
+        """The id of the broker in the controller's seat; waits until there is one."""
+        return self._await_node(znodes.CONTROLLER, _controller, lambda found: True, "a controller")
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The id of the partition's leader; waits until there is one."""
+        return self.await_leader(topic, partition)
+
+    def await_leader(self, topic: str, partition: int = 0, *, other_than: int | None = None) -> int:
+        """Wait until a broker, `other_than` one, leads the partition; returns its id."""
+        return self._await_state(
+            topic, partition, lambda state: state.leader >= 0 and state.leader != other_than, "a leader"
+        ).leader
+
+    def isr_of(self, topic: str, partition: int = 0) -> set[int]:
+        """The ids of the replicas in sync; waits until the partition is there."""
+        return set(self._await_state(topic, partition, lambda state: True, "a state").isr)
+
+    def await_isr(self, topic: str, partition: int, isr: Iterable[int]) -> None:
+        """Wait until exactly these replicas are in sync."""
+        wanted = set(isr)
+        self._await_state(topic, partition, lambda state: set(state.isr) == wanted, f"the ISR {sorted(wanted)}")
+
+    def await_brokers(self, ids: Iterable[int]) -> None:
+        """Wait until each of these brokers tells its clients of exactly these brokers and of a controller."""
+        wanted = set(ids)
+        deadline = time.monotonic() + self.timeout_s
+        for broker_id in sorted(wanted):
+            self._await_view(self.brokers[broker_id], wanted, deadline)
+
+    # ---- how
+
+    def _make_broker(self, broker_id: int) -> BrokerProcess:
+        """A broker whose peers are told the address of a relay."""
+        port, for_peers = free_port(), free_port()
+        relay = self._links.to_broker(broker_id, for_peers)
+        _, slash, chroot = (self._zookeeper or "").partition("/")
+        overrides = {
+            **self._overrides,
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{HOST}:{port},PEERS://{HOST}:{for_peers}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port},PEERS://{HOST}:{relay}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
+            "inter.broker.listener.name": "PEERS",
+            "zookeeper.connect": f"{HOST}:{self._links.to_registry(broker_id)}{slash}{chroot}",
+        }
+        if self._racks:
+            overrides["broker.rack"] = self._racks[(broker_id - 1) % len(self._racks)]
+        return BrokerProcess(self._folder / str(broker_id), overrides, timeout_s=self.timeout_s)
+
+    def _await_all(self) -> None:
+        if self._registry is not None:
+            self._registry.await_ready()
+            self._links.registry_is_at(self._registry.port)
+        else:
+            hosts, _ = znodes.split_connect(self.zookeeper_connect)
+            self._links.registry_is_at(int(hosts.rpartition(":")[2]))
+        for broker in self.brokers.values():
+            broker.await_ready()
+        self.await_brokers(self.brokers)
+
+    def _await_view(self, broker: BrokerProcess, wanted: set[int], deadline: float) -> None:
+        seen: set[int] = set()
+        while time.monotonic() < deadline:
+            try:
+                with Wire(broker.host, broker.port) as wire:
+                    while time.monotonic() < deadline:
+                        metadata = wire.metadata([])
+                        seen = {each.node_id for each in metadata.brokers}
+                        if seen == wanted and metadata.controller_id in seen:
+                            return
+                        time.sleep(POLL_S)
+            except (OSError, ProtocolError):
+                time.sleep(POLL_S)
+        raise BrokerError(
+            f"broker at {broker.bootstrap} knows brokers {sorted(seen)} after {self.timeout_s:g} s, "
+            f"not {sorted(wanted)}; its log ends:\n{broker.output[-4096:]}"
+        )
+
+    def _await_state(
+        self, topic: str, partition: int, holds: Callable[[znodes.PartitionState], bool], what: str
+    ) -> znodes.PartitionState:
+        path = znodes.partition_state_path(topic, partition)
+        return self._await_node(path, znodes.PartitionState.decode, holds, f"{what} for {topic}-{partition}")
+
+    def _await_node(
+        self, path: str, decode: Callable[[bytes | None], Found], holds: Callable[[Found], bool], what: str
+    ) -> Found:
+        """Wait until the node is there and holds what it should. Raises BrokerError."""
+        deadline = time.monotonic() + self.timeout_s
+        seen: Found | str = "nothing"
+        while (left_s := deadline - time.monotonic()) > 0:
+            changed = threading.Event()
+            try:
+                data = self._look(path, changed)
+            except (KazooException, KazooTimeoutError) as error:
+                seen = f"a registry that does not answer: {error!r}"
+            else:
+                if data is not None:
+                    seen = decode(data)
+                    if holds(seen):
+                        return seen
+            changed.wait(min(left_s, LOOK_AGAIN_S))
+        raise BrokerError(f"not {what} within {self.timeout_s:g} s; there is {seen}")
+
+    def _look(self, path: str, changed: threading.Event) -> bytes | None:
+        """The node's data, or None while it is not there; `changed` is set when that is no longer so."""
+        client = self._registry_client()
+        try:
+            data, _ = client.get(path, watch=lambda event: changed.set())
+        except NoNodeError:
+            if client.exists(path, watch=lambda event: changed.set()) is not None:
+                changed.set()
+            return None
+        return bytes(data)
+
+    def _registry_client(self) -> KazooClient:
+        if self._client is None:
+            client = KazooClient(self.zookeeper_connect, timeout=10.0)
+            client.start(timeout=self.timeout_s)
+            self._client = client
+        return self._client
+
+    def _process(self, node: Node) -> ReadyProcess:
+        if node == REGISTRY:
+            return self.registry
+        if node not in self.brokers:
+            raise BrokerError(f"there is no broker {node}; there are {', '.join(map(str, self.brokers))}")
+        return self.brokers[int(node)]
+
+    def _kill_all(self) -> None:
+        processes = [*self.brokers.values(), *([self._registry] if self._registry is not None else [])]
+        for process in processes:
+            process.discard()
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+            self._client = None
+        self._links.close()
+
+
+def _copies(brokers: int) -> dict[str, str]:
+    copies = str(min(3, brokers))
+    return {
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+    }
+
+
+def _controller(data: bytes | None) -> int:
+    return znodes.Controller.decode(data).broker_id
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

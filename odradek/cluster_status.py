@@ -1,0 +1,262 @@
+"""What `odradek cluster status` shows: brokers, leaders, ISR, and how far each follower is behind.
+
+Who leads and who is in sync comes from one broker's Metadata. Where a replica's log ends is asked of every broker with
+ListOffsets under the replica id of Kafka's debugging consumer (-2), which a follower answers, too; a follower's lag is
+the leader's log end less its own, in records. A broker that does not answer is said not to; the rest is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.wire import Wire, parse_address, shown_address
+
+DEBUGGING_CONSUMER: Final = -2
+LATEST: Final = -1
+NOBODY: Final = -1
+ASKED_AT_ONCE: Final = 8
+
+Partition = tuple[str, int]
+Ends = dict[Partition, int]
+"""Where one broker's replicas end, in offsets."""
+
+
+class BrokerStatus(NamedTuple):
+    """One broker; `error` says why it did not answer, and is empty when it did."""
+
+    broker_id: int
+    address: str
+    rack: str | None
+    controller: bool
+    error: str
+
+
+class PartitionStatus(NamedTuple):
+    """One partition; the leader is -1 where there is none, and a lag None where it is not known."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    lag: dict[int, int | None]
+    """Of each follower: records between its log end and the leader's."""
+
+    @property
+    def remark(self) -> str:
+        """What is wrong with it, in one word, or nothing."""
+        if self.leader == NOBODY:
+            return "offline"
+        return "under-replicated" if len(self.isr) < len(self.replicas) else ""
+
+
+class Status(NamedTuple):
+    """A cluster as one of its brokers sees it."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerStatus, ...]
+    partitions: tuple[PartitionStatus, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs: names as in Kafka's tools, lag by broker."""
+        return {
+            "cluster_id": self.cluster_id,
+            "controller": self.controller_id,
+            "brokers": [
+                {
+                    "id": each.broker_id,
+                    "address": each.address,
+                    "rack": each.rack,
+                    "controller": each.controller,
+                    "error": each.error or None,
+                }
+                for each in self.brokers
+            ],
+            "partitions": [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "leader": each.leader,
+                    "leader_epoch": each.leader_epoch,
+                    "replicas": list(each.replicas),
+                    "isr": list(each.isr),
+                    "lag": {str(broker_id): lag for broker_id, lag in each.lag.items()},
+                    "under_replicated": len(each.isr) < len(each.replicas),
+                }
+                for each in self.partitions
+            ],
+        }
+
+
+def gather(bootstrap_servers: str, timeout_s: float) -> Status:
+    """Ask the first of `bootstrap_servers` that answers, and then every broker. Raises ConnectionError, ValueError."""
+    metadata = _first_answer(bootstrap_servers, timeout_s)
+    ends: dict[int, Ends] = {}
+    errors: dict[int, str] = {}
+
+    def ask(broker: m.MetadataResponse.MetadataResponseBroker) -> None:
+        try:
+            ends[broker.node_id] = _log_ends(broker, metadata.topics, timeout_s)
+        except (OSError, ProtocolError) as error:
+            errors[broker.node_id] = f"no answer: {error}"
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        list(pool.map(ask, metadata.brokers))
+    return _join(metadata, ends, errors)
+
+
+def is_healthy(host: str, port: int, timeout_s: float) -> str:
+    """Nothing when the broker there serves as a part of a cluster with a controller; else what is wrong."""
+    try:
+        with Wire(host, port, timeout_s) as wire:
+            metadata = wire.metadata([])
+    except (OSError, ProtocolError) as error:
+        return f"no answer from {shown_address(host, port)}: {error}"
+    if metadata.controller_id not in {each.node_id for each in metadata.brokers}:
+        return f"{shown_address(host, port)} knows no controller"
+    return ""
+
+
+def _first_answer(bootstrap_servers: str, timeout_s: float) -> m.MetadataResponse:
+    failures = []
+    for address in map(parse_address, bootstrap_servers.split(",")):
+        try:
+            with Wire(*address, timeout_s) as wire:
+                return wire.metadata()
+        except (OSError, ProtocolError) as error:
+            failures.append(f"{shown_address(*address)}: {error}")
+    raise ConnectionError(f"no broker answers at {'; '.join(failures)}")
+
+
+def _log_ends(
+    broker: m.MetadataResponse.MetadataResponseBroker,
+    topics: Iterable[m.MetadataResponse.MetadataResponseTopic],
+    timeout_s: float,
+) -> Ends:
+    request = m.ListOffsetsRequest.ListOffsetsPartition
+    wanted = []
+    for topic in topics:
+        here = [
+            request(partition_index=each.partition_index, timestamp=LATEST)
+            for each in topic.partitions
+            if broker.node_id in each.replica_nodes
+        ]
+        if here:
+            wanted.append(m.ListOffsetsRequest.ListOffsetsTopic(name=topic.name or "", partitions=here))
+    with Wire(broker.host, broker.port, timeout_s) as wire:
+        answer: m.ListOffsetsResponse = wire.ask(m.ListOffsetsRequest(replica_id=DEBUGGING_CONSUMER, topics=wanted))
+    return {
+        (topic.name, each.partition_index): each.offset
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.error_code == ErrorCode.NONE
+    }
+
+
+def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int, str]) -> Status:
+    brokers = [
+        BrokerStatus(
+            each.node_id,
+            shown_address(each.host, each.port),
+            each.rack,
+            each.node_id == metadata.controller_id,
+            errors.get(each.node_id, ""),
+        )
+        for each in metadata.brokers
+    ]
+    live = {each.broker_id for each in brokers}
+    holders = {number for topic in metadata.topics for each in topic.partitions for number in each.replica_nodes}
+    brokers += [BrokerStatus(number, "-", None, False, "not in the cluster") for number in holders - live]
+    partitions = tuple(
+        PartitionStatus(
+            topic.name or "",
+            each.partition_index,
+            each.leader_id,
+            each.leader_epoch,
+            tuple(each.replica_nodes),
+            tuple(each.isr_nodes),
+            _lags((topic.name or "", each.partition_index), each.leader_id, each.replica_nodes, ends),
+        )
+        for topic in sorted(metadata.topics, key=lambda topic: topic.name or "")
+        for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+    )
+    return Status(metadata.cluster_id or "", metadata.controller_id, tuple(sorted(brokers)), partitions)
+
+
+def _lags(partition: Partition, leader: int, replicas: Iterable[int], ends: dict[int, Ends]) -> dict[int, int | None]:
+    leader_end = ends.get(leader, {}).get(partition)
+    lags: dict[int, int | None] = {}
+    for broker_id in replicas:
+        if broker_id != leader:
+            end = ends.get(broker_id, {}).get(partition)
+            # Both were asked at slightly different times: a follower is never ahead.
+            lags[broker_id] = None if end is None or leader_end is None else max(0, leader_end - end)
+    return lags
+
+
+# ---- as a table
+
+
+def render(status: Status) -> str:
+    """The status for a reader, lines that end without a newline."""
+    lines = [f"cluster {status.cluster_id}, {_count(len(status.brokers), 'broker')}", ""]
+    lines += _table(
+        ("BROKER", "ADDRESS", "RACK", "LEADS", "HOLDS", ""),
+        [
+            (
+                str(each.broker_id),
+                each.address,
+                each.rack or "-",
+                str(sum(partition.leader == each.broker_id for partition in status.partitions)),
+                str(sum(each.broker_id in partition.replicas for partition in status.partitions)),
+                ", ".join(["controller"] * each.controller + [each.error] * bool(each.error)),
+            )
+            for each in status.brokers
+        ],
+    )
+    if status.partitions:
+        lines.append("")
+        lines += _table(
+            ("TOPIC", "PARTITION", "LEADER", "ISR", "REPLICAS", "LAG", ""),
+            [_row(each) for each in status.partitions],
+        )
+    lines += ["", _summary(status)]
+    return "\n".join(lines)
+
+
+def _row(partition: PartitionStatus) -> tuple[str, ...]:
+    return (
+        partition.topic,
+        str(partition.partition),
+        "none" if partition.leader == NOBODY else str(partition.leader),
+        ",".join(map(str, partition.isr)) or "-",
+        ",".join(map(str, partition.replicas)),
+        " ".join(f"{each}:{'?' if lag is None else lag}" for each, lag in partition.lag.items()) or "-",
+        partition.remark,
+    )
+
+
+def _summary(status: Status) -> str:
+    remarks = [partition.remark for partition in status.partitions]
+    silent = sum(bool(each.error) for each in status.brokers)
+    findings = [f"{remarks.count(remark)} {remark}" for remark in ("offline", "under-replicated") if remark in remarks]
+    findings += [f"{_count(silent, 'broker')} without an answer"] if silent else []
+    findings += ["no controller"] if not any(each.controller for each in status.brokers) else []
+    return f"{_count(len(remarks), 'partition')}, {', '.join(findings) or 'all replicas in sync'}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    ]

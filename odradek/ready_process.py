@@ -1,0 +1,210 @@
+"""A process of ours beside a test: it serves once it has printed its ready line, and logs to a file.
+
+What a broker's process and the registry's have in common: start, stop, kill, pause, resume, and a message that ends
+with the log when something goes wrong. Its standard input is a pipe that nobody writes to; when the process that holds
+the other end is gone, however it went, so is this one (`--until-stdin-ends`). POSIX only, as signals are.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+OWN_COMMAND: Final = (sys.executable, "-m", "odradek")
+HOST: Final = "127.0.0.1"
+SHOWN_LOG_BYTES: Final = 16_384
+UNTIL_STDIN_ENDS: Final = "--until-stdin-ends"
+
+
+class BrokerError(AssertionError):
+    """A process did not do what was asked; the message ends with the last of its log."""
+
+
+class ReadyProcess:
+    """Any number of processes, one after the other, on one port. Subclasses say how one is started."""
+
+    KIND = "process"
+
+    def __init__(self, log_path: Path, command: Sequence[str], timeout_s: float) -> None:
+        """`command` starts the command line; `timeout_s` bounds every wait."""
+        self.log_path: Path = log_path
+        self._command = tuple(command)
+        self._timeout_s = timeout_s
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _arguments(self) -> list[str]:
+        """The subcommand and its options."""
+        raise NotImplementedError
+
+    # Where it is
+
+    @property
+    def host(self) -> str:
+        """The address it listens on, always this machine's loopback."""
+        return HOST
+
+    @property
+    def port(self) -> int:
+        """The port, chosen at the first start and kept over restarts. Raises BrokerError before the first start."""
+        if not self._port:
+            raise BrokerError(f"the {self.KIND} has not been started")
+        return self._port
+
+    @property
+    def running(self) -> bool:
+        """Whether a process lives (a paused one does)."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id. Raises BrokerError when none runs."""
+        return self._running_process().pid
+
+    @property
+    def output(self) -> str:
+        """All that was logged so far, over all processes."""
+        return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
+
+    # What can be done to it
+
+    def start(self) -> None:
+        """Start a process and wait until it serves. Raises BrokerError with the log when it does not."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start a process and do not wait for it; `await_ready` is to follow. Raises BrokerError if one runs."""
+        if self.running:
+            raise BrokerError(f"the {self.KIND} is running already")
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._command, *self._arguments(), UNTIL_STDIN_ENDS],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def await_ready(self) -> None:
+        """Wait until the process that was launched serves. Raises BrokerError; it is ended then."""
+        process = self._process
+        if process is None:
+            raise BrokerError(f"the {self.KIND} is not running")
+        try:
+            self._port = self._await_ready_line(process)
+        except BaseException:
+            self._kill(process)
+            raise
+
+    def stop(self) -> None:
+        """SIGTERM, then wait for the end. Raises BrokerError unless it ends by itself with status 0."""
+        process = self._running_process()
+        process.send_signal(signal.SIGCONT)  # a paused process would not see the other signal
+        process.terminate()
+        try:
+            status = process.wait(self._timeout_s)
+        except subprocess.TimeoutExpired:
+            self._kill(process)
+            raise self._error(f"no end within {self._timeout_s:g} s after SIGTERM") from None
+        self._forget(process)
+        if status != 0:
+            raise self._error(f"exit status {status} after SIGTERM, expected 0")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would: nothing is flushed, nothing is marked clean."""
+        self._kill(self._running_process())
+
+    def restart(self) -> None:
+        """`stop` and `start`, on the same port and data."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing, as in a long stall. It is still on return."""
+        process = self._running_process()
+        process.send_signal(signal.SIGSTOP)
+        # The signal is on its way when kill(2) returns; without this wait a thread may still answer. Not on macOS.
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT: the end of `pause`."""
+        self._running_process().send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End whatever runs. Raises BrokerError when a process did not stop cleanly, after ending it."""
+        if self.running:
+            self.stop()
+        else:
+            self.reap()
+
+    def discard(self) -> None:
+        """End whatever runs at once, and ask nothing."""
+        if self._process is not None:
+            self._kill(self._process)
+
+    def reap(self) -> None:
+        """Nothing, if a process runs or was ended from here. Raises BrokerError if one ended by itself, and badly."""
+        process = self._process
+        if process is not None and (status := process.poll()) is not None:
+            self._forget(process)
+            if status != 0:
+                raise self._error(f"it ended by itself with exit status {status}")
+
+    def _await_ready_line(self, process: subprocess.Popen[bytes]) -> int:
+        """Read stdout up to the ready line and return the port that it names."""
+        assert process.stdout is not None
+        deadline = time.monotonic() + self._timeout_s
+        received = b""
+        while b"\n" not in received:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+                raise self._error(f"not ready within {self._timeout_s:g} s")
+            chunk = os.read(process.stdout.fileno(), 4096)
+            if not chunk:
+                raise self._error(f"exit status {process.wait(self._timeout_s)} before it was ready")
+            received += chunk
+        line = received.decode("utf-8", "replace").partition("\n")[0]
+        port = port_in(line)
+        if port is None:
+            raise self._error(f"no ready line but {line!r}")
+        return port
+
+    def _running_process(self) -> subprocess.Popen[bytes]:
+        process = self._process
+        if process is None:
+            raise BrokerError(f"the {self.KIND} is not running")
+        if (status := process.poll()) is not None:
+            self._forget(process)
+            raise self._error(f"it has ended by itself with exit status {status}")
+        return process
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        self._forget(process)
+
+    def _forget(self, process: subprocess.Popen[bytes]) -> None:
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process = None
+
+    def _error(self, what: str) -> BrokerError:
+        log = self.output[-SHOWN_LOG_BYTES:] or "(empty)"
+        return BrokerError(f"{self.KIND} at {HOST}:{self._port or '?'}: {what}; its log ends:\n{log}")
+
+
+def port_in(ready_line: str) -> int | None:
+    """The port in `odradek VERSION ready: WHAT at HOST:PORT, data in PATH`; None in any other line."""
+    address = ready_line.partition(" at ")[2].partition(", data in ")[0]
+    port = address.rpartition(":")[2]
+    return int(port) if " ready: " in ready_line and port.isdigit() else None

@@ -1,0 +1,75 @@
+"""The registry for several brokers on one machine: the embedded tree, served over ZooKeeper's protocol.
+
+`odradek registry` runs it alone, `odradek cluster up` runs it beside the brokers that it starts. The journal lies in a
+folder, so topics outlive the process. It is for one machine; a production cluster runs Apache ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.server import RegistryServer
+from odradek.storage.disk import OsDisk
+
+TICK_MS: Final = 2_000
+"""ZooKeeper's tickTime: a session may last from 2 to 20 of these."""
+
+
+class Served(NamedTuple):
+    """A registry that serves."""
+
+    ensemble: EmbeddedEnsemble
+    port: int
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path, host: str, port: int, tick_ms: int = TICK_MS, *, keep_sessions: bool
+) -> AsyncIterator[Served]:
+    """Serve what the journal in `folder` holds, within the block. Port 0 takes a free one.
+
+    `keep_sessions` when clients may have outlived the process that served before; else their sessions end now.
+
+    Raises JournalInUseError, DamagedJournalError, OSError.
+    """
+    disk = OsDisk()
+    disk.make_directory(str(folder))
+    ensemble = EmbeddedEnsemble(disk, str(folder / "registry"), now_ms=_now_ms, keep_sessions=keep_sessions)
+    try:
+        server = RegistryServer(ensemble, tick_ms=tick_ms)
+        bound = await server.start(host, port)
+        try:
+            yield Served(ensemble, bound)
+        finally:
+            await server.close()
+    finally:
+        await ensemble.close()
+
+
+def run(folder: Path, host: str, port: int, tick_ms: int, on_ready: Callable[[int], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the port. Raises what `serving` raises."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(folder, host, port, tick_ms, on_ready))
+
+
+async def _run(folder: Path, host: str, port: int, tick_ms: int, on_ready: Callable[[int], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serving(folder, host, port, tick_ms, keep_sessions=True) as served:
+        on_ready(served.port)
+        await stop.wait()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

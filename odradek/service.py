@@ -1,0 +1,85 @@
+"""A process and whoever runs it: properties from a container's environment, a word to systemd, an end with the parent.
+
+- KAFKA_BROKER_ID=1 stands for broker.id=1, as in Apache Kafka's own image (KIP-975): lower case, `_` is a dot, `__` an
+  underscore, `___` a dash. The variables that are for that image's start scripts are passed over.
+- systemd hears READY=1 and STOPPING=1 where NOTIFY_SOCKET names its socket (sd_notify(3), Type=notify).
+- A child that is to end with its parent reads its standard input, a pipe whose other end the parent holds: the kernel
+  closes it however the parent ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+PREFIX: Final = "KAFKA_"
+FOR_START_SCRIPTS: Final = frozenset(
+    {
+        "KAFKA_CLUSTER_ID",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_HOME",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JMX_PORT",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    }
+)
+GRACE_S: Final = 20.0
+"""How long a process may take to stop after its parent has gone: nobody is left to lose patience with it."""
+
+
+def properties_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """The broker properties that variables named KAFKA_… stand for, by Kafka's names."""
+    return {
+        property_named(name): value
+        for name, value in sorted(environment.items())
+        if name.startswith(PREFIX) and len(name) > len(PREFIX) and name not in FOR_START_SCRIPTS
+    }
+
+
+def property_named(variable: str) -> str:
+    """KAFKA_LOG_DIRS -> log.dirs"""
+    dotted = variable.removeprefix(PREFIX).lower().replace("_", ".")
+    return dotted.replace("...", "-").replace("..", "_")
+
+
+def tell_systemd(state: str) -> None:
+    """Send `state`, for example READY=1, if systemd wants to hear it; it not listening is no reason to fail."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    # A name that begins with @ is one of Linux's abstract ones, which begin with a zero byte.
+    address = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+        try:
+            notifier.sendto(state.encode(), address)
+        except OSError:
+            return
+
+
+def stop_when_stdin_ends() -> None:
+    """From now on the end of standard input is a SIGTERM to this process, and after GRACE_S its end."""
+    threading.Thread(target=_watch_stdin, daemon=True, name="until stdin ends").start()
+
+
+def _watch_stdin() -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass  # closed from the start: there is no parent to wait for either
+    os.kill(os.getpid(), signal.SIGTERM)
+    late = threading.Timer(GRACE_S, os._exit, (1,))
+    late.daemon = True
+    late.start()

@@ -1,0 +1,90 @@
+"""One connection to a broker, blocking: a request, its answer. For commands and fixtures that ask a few questions.
+
+The versions asked in are ones that Apache Kafka has from 2.4 on, so that a broker of a mixed cluster can answer, too.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Final
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.framing import frame, request_header
+
+METADATA_VERSION: Final = 9
+LIST_OFFSETS_VERSION: Final = 5
+VERSIONS: Final = {
+    m.MetadataRequest.API_KEY: METADATA_VERSION,
+    m.ListOffsetsRequest.API_KEY: LIST_OFFSETS_VERSION,
+}
+LARGEST_ANSWER_BYTES: Final = 100 * 1024 * 1024
+DEFAULT_PORT: Final = 9092
+
+
+class Wire:
+    """A connection. Every call raises OSError (TimeoutError among them) when the broker does not answer."""
+
+    def __init__(self, host: str, port: int, timeout_s: float = 5.0, client_id: str = "odradek") -> None:
+        """Connects. Raises OSError."""
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._client_id = client_id
+        self._correlation_id = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, request: Any) -> Any:
+        """The answer to a request, in the version of `VERSIONS`. Raises OSError, ProtocolError."""
+        key = request.API_KEY
+        version = VERSIONS[key]
+        self._correlation_id += 1
+        head = request_header(key, version, self._correlation_id, self._client_id)
+        self._socket.sendall(frame(head, request.encode(version)))
+        (size,) = struct.unpack(">i", self._read(4))
+        if not 4 <= size <= LARGEST_ANSWER_BYTES:
+            raise ProtocolError("size", 0, f"{size} bytes are no answer of a broker")
+        data = self._read(size)
+        response = m.response_class(key)
+        return response.decode(data, version, 5 if version >= response.FIRST_FLEXIBLE else 4)
+
+    def metadata(self, topics: list[str] | None = None) -> m.MetadataResponse:
+        """What the broker knows of the cluster and of `topics` (None for all); it makes no topic for being asked."""
+        wanted = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        answer: m.MetadataResponse = self.ask(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        return answer
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(min(size - len(data), 1 << 20))
+            if not chunk:
+                raise ConnectionResetError("the broker closed the connection")
+            data += chunk
+        return bytes(data)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """host:port, [host]:port, or host with Kafka's usual port. Raises ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is not host:port")
+    return host, int(port)
+
+
+def shown_address(host: str, port: int) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

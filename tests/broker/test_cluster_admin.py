@@ -1,0 +1,276 @@
+"""Administration of three brokers in this process: who answers what, and what reaches everybody."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.log_dirs import DirectoryDescription, LogDescription, LogDirs
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.replica import Replicas
+from odradek.broker.server import Broker, Environment
+from odradek.broker.waiting import SystemClock
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.directory import Directory, DirectoryRequest
+from odradek.storage.disk import OsDisk
+from tests.broker.test_cluster_admin_configs import until
+from tests.broker.test_cluster_admin_oracle import (
+    BROKER,
+    PREFERRED,
+    SET,
+    TOPIC,
+    alter,
+    create_partitions,
+    describe,
+    elect,
+    list_reassignments,
+    reassign,
+)
+from tests.broker.wire import Client, batch
+
+BROKERS = (1, 2, 3)
+
+
+class Cluster:
+    """Three brokers and a client of each."""
+
+    def __init__(self, brokers: dict[int, Broker], clients: dict[int, Client]) -> None:
+        self.brokers, self.clients = brokers, clients
+
+    @property
+    def controller(self) -> int:
+        return next(broker_id for broker_id, broker in self.brokers.items() if broker.controller.is_active)
+
+    @property
+    def others(self) -> list[int]:
+        """The brokers that are not the controller."""
+        return [broker_id for broker_id in self.brokers if broker_id != self.controller]
+
+    async def create(self, topic: str, *assignment: list[int]) -> None:
+        """A topic that everybody knows, its replicas all in sync."""
+        request = m.CreateTopicsRequest
+        replicas = [
+            request.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in enumerate(assignment)
+        ]
+        wanted = request.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=replicas)
+        answer = await self.clients[self.controller].ask(request(topics=[wanted], timeout_ms=10_000))
+        assert answer.topics[0].error_code == ErrorCode.NONE
+        for client in self.clients.values():
+            await self.known(client, topic, list(assignment))
+
+    async def known(self, client: Client, topic: str, assignment: list[list[int]]) -> None:
+        """Wait until a broker tells its clients of these replicas."""
+        request = m.MetadataRequest(
+            topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        )
+        await until(
+            lambda: client.ask(request, 12),
+            lambda answer: [each.replica_nodes for each in answer.topics[0].partitions] == assignment,
+        )
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    ensemble = EmbeddedEnsemble(OsDisk(), str(folder / "registry"), now_ms=SystemClock().now_ms)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(ensemble.close)
+        brokers, clients = {}, {}
+        for broker_id in BROKERS:
+            properties = {
+                "broker.id": str(broker_id),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "log.dirs": str(folder / str(broker_id)),
+                "controlled.shutdown.enable": "false",
+            }
+            broker = Broker(BrokerConfig(properties), Environment(open_session=ensemble.connect))
+            await broker.start()
+            stack.push_async_callback(broker.stop)
+            brokers[broker_id] = broker
+        for broker_id, broker in brokers.items():
+            clients[broker_id] = await Client.connect(broker.port)
+            stack.callback(clients[broker_id].close)
+            await until(lambda asked=clients[broker_id]: asked.ask(m.MetadataRequest(topics=[]), 7), _is_complete)
+        yield Cluster(brokers, clients)
+
+
+def _is_complete(metadata: m.MetadataResponse) -> bool:
+    return {each.node_id for each in metadata.brokers} == set(BROKERS)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as running:
+        yield running
+
+
+# ---- who answers
+
+
+async def test_what_only_the_controller_can_do_the_others_leave_to_it(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2], [2, 3])
+    requests: list[tuple[Any, Any]] = [
+        (create_partitions(("t", 3, None), ("u", 3, None)), lambda r: {each.error_code for each in r.results}),
+        (
+            elect(PREFERRED, [("t", [0, 1])]),
+            lambda r: {each.error_code for topic in r.replica_election_results for each in topic.partition_result},
+        ),
+        (elect(PREFERRED, None), lambda r: {r.error_code}),
+        (reassign(("t", 0, [3])), lambda r: {r.error_code}),
+        (list_reassignments(), lambda r: {r.error_code}),
+        (m.AlterPartitionRequest(broker_id=1), lambda r: {r.error_code}),
+        (m.AllocateProducerIdsRequest(broker_id=1), lambda r: {r.error_code}),
+        (m.ControlledShutdownRequest(broker_id=9), lambda r: {r.error_code}),
+    ]
+    for broker_id in cluster.others:
+        for request, errors in requests:
+            answer = await cluster.clients[broker_id].ask(request)
+            assert errors(answer) == {ErrorCode.NOT_CONTROLLER}, answer
+    assert [len(broker.view.topics["t"].partitions) for broker in cluster.brokers.values()] == [2, 2, 2]
+
+
+async def test_new_partitions_are_there_when_the_controller_has_answered(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2])
+    client = cluster.clients[cluster.controller]
+    answer = await client.ask(create_partitions(("t", 3, [[2, 3], [3, 1]])))
+    assert answer.results[0].error_code == ErrorCode.NONE
+    request = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")])
+    (topic,) = (await client.ask(request, 12)).topics
+    assert [(each.partition_index, each.leader_id, each.replica_nodes) for each in topic.partitions] == [
+        (0, 1, [1, 2]),
+        (1, 2, [2, 3]),
+        (2, 3, [3, 1]),
+    ]
+    await cluster.known(cluster.clients[3], "t", [[1, 2], [2, 3], [3, 1]])
+    assert (await cluster.clients[3].produce("t", batch(b"v"), partition=2)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 99_999], ids=["absurd", "larger than a node of the registry"])
+async def test_a_number_of_partitions_that_cannot_be_kept_is_refused(cluster: Cluster, count: int) -> None:
+    await cluster.create("t", [1, 2, 3])
+    client = cluster.clients[cluster.controller]
+    grown = await client.ask(create_partitions(("t", count, None)))
+    assert grown.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+    topic = m.CreateTopicsRequest.CreatableTopic(name="u", num_partitions=count, replication_factor=3)
+    made = await client.ask(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+    assert made.topics[0].error_code == ErrorCode.INVALID_PARTITIONS
+    assert (await client.ask(create_partitions(("t", 2, [[1, 2, 3]])))).results[0].error_code == ErrorCode.NONE
+
+
+async def test_a_configuration_that_cannot_be_kept_is_refused(cluster: Cluster) -> None:
+    too_much = [(f"plug.in.{number}", SET, "x" * 32_000) for number in range(40)]
+    for client in cluster.clients.values():
+        answer = await client.ask(alter((BROKER, "", too_much)), 1)
+        assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
+        answer = await client.ask(alter((BROKER, "", too_much[:2])), 1)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+
+
+async def test_the_number_of_replicas_stays_where_it_is_not_to_change(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2])
+    client = cluster.clients[cluster.controller]
+    request = reassign(("t", 0, [1, 2, 3]))
+    request.allow_replication_factor_change = False
+    answer = await client.ask(request, 1)
+    assert answer.allow_replication_factor_change is False
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    request.allow_replication_factor_change = True
+    assert (await client.ask(request, 1)).responses[0].partitions[0].error_code == ErrorCode.NONE
+    await cluster.known(client, "t", [[1, 2, 3]])
+
+
+# ---- what reaches everybody
+
+
+async def test_any_broker_changes_a_topic_for_all(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    asked = cluster.clients[cluster.others[0]]
+    answer = await asked.ask(alter((TOPIC, "t", [("max.message.bytes", SET, "1000")])), 1)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    for partition, leader in enumerate(BROKERS):
+        await until(
+            lambda leader=leader, partition=partition: cluster.clients[leader].produce(
+                "t", batch(bytes(2000)), partition=partition
+            ),
+            lambda answer: answer.error_code == ErrorCode.MESSAGE_TOO_LARGE,
+        )
+
+
+async def test_min_insync_replicas_counts_at_once(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2, 3])
+    leader = cluster.clients[1]
+    assert (await leader.produce("t", batch(b"v"))).error_code == ErrorCode.NONE
+    await cluster.brokers.pop(3).stop()
+    await until(
+        lambda: leader.ask(m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")]), 12),
+        lambda answer: set(answer.topics[0].partitions[0].isr_nodes) == {1, 2},
+    )
+    assert (await leader.produce("t", batch(b"v"))).error_code == ErrorCode.NONE
+    answer = await cluster.clients[2].ask(alter((TOPIC, "t", [("min.insync.replicas", SET, "3")])), 1)
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    await until(
+        lambda: leader.produce("t", batch(b"v")), lambda answer: answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    )
+    assert (await leader.produce("t", batch(b"v"), acks=1)).error_code == ErrorCode.NONE
+
+
+async def test_a_broker_changes_itself_and_anyone_all(cluster: Cluster) -> None:
+    wrong = await cluster.clients[1].ask(alter((BROKER, "2", [("message.max.bytes", SET, "5")])), 1)
+    assert wrong.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    both = [("", "1000"), ("2", "2000")]
+    for name, value in both:
+        answer = await cluster.clients[2].ask(alter((BROKER, name, [("message.max.bytes", SET, value)])), 1)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+    for broker_id, expected in ((1, "1000"), (2, "2000"), (3, "1000")):
+        await until(
+            lambda broker_id=broker_id: cluster.clients[broker_id].ask(
+                describe(BROKER, str(broker_id), "message.max.bytes"), 4
+            ),
+            lambda answer, expected=expected: answer.results[0].configs[0].value == expected,
+        )
+
+
+# ---- data directories
+
+
+async def test_followers_have_what_the_leader_has(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2, 3])
+    assert (await cluster.clients[1].produce("t", batch(b"v" * 100))).error_code == ErrorCode.NONE
+    wanted = m.DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[0])
+    sizes = set()
+    for client in cluster.clients.values():
+        answer = await client.ask(m.DescribeLogDirsRequest(topics=[wanted]))
+        (partition,) = answer.results[0].topics[0].partitions
+        assert partition.offset_lag == 0
+        sizes.add(partition.partition_size)
+    assert len(sizes) == 1
+    assert sizes.pop() > 100
+
+
+def test_a_directory_that_has_failed_shows_nothing_else(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("good", "bad")]
+    good, bad = (Directory.open(path, DirectoryRequest(1, "cluster", 0)) for path in paths)
+    try:
+        for index, directory in enumerate((good, bad)):
+            directory.create_log(("t", index), bytes(16), DirectoryRequest(1, "", 0).config_for("t"), now_ms=0)
+        bad.failure = "the disk is gone"
+        described = LogDirs([good, bad], Replicas(), lambda path: (1000, 100)).describe(None)
+        assert described == [
+            DirectoryDescription(paths[0], None, (LogDescription("t", 0, 0, -1),), 1000, 100),
+            DirectoryDescription(paths[1], "the disk is gone"),
+        ]
+
+        def unknown(path: str) -> tuple[int, int]:
+            raise OSError("nobody knows")
+
+        (only, _) = LogDirs([good, bad], Replicas(), unknown).describe([("other", 0)])
+        assert only == DirectoryDescription(paths[0], None)
+    finally:
+        for directory in (good, bad):
+            directory.close(now_ms=0, clean=False)

@@ -1,0 +1,281 @@
+"""The fixture `odradek_cluster`: every fault that it can make happens, ends, and is waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.cluster_process import REGISTRY, BrokerError, ClusterProcess
+from odradek.pytest_plugin import ClusterFactory
+from odradek.wire import Wire
+from tests.registry.zookeeper_server import ZooKeeperServer
+
+pytest_plugins = ["pytester"]
+PATIENCE_S = 30
+ALL = {1, 2, 3}
+
+
+def make_topic(cluster: ClusterProcess, topic: str, partitions: int = 1, replicas: int = 3) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE_S)
+
+
+def make_topic_at_last(cluster: ClusterProcess, topic: str) -> None:
+    """As a client does that retries what Kafka calls retriable: the brokers are about to find the registry again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            make_topic(cluster, topic)
+            return
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.NOT_CONTROLLER or time.monotonic() > deadline:
+                raise
+
+
+class Load:
+    """A producer that counts what was acknowledged."""
+
+    def __init__(self, cluster: ClusterProcess, acks: str = "all") -> None:
+        self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": acks, "linger.ms": 0})
+        self.failures: list[object] = []
+
+    def send(self, topic: str, partition: int, count: int = 10) -> None:
+        """Send and wait for the acknowledgements."""
+        for number in range(count):
+            self._producer.produce(
+                topic, f"{number}", partition=partition, on_delivery=lambda e, _: self.failures.append(e) if e else None
+            )
+        assert self._producer.flush(PATIENCE_S) == 0
+        assert self.failures == []
+
+
+def controller_that_clients_see(cluster: ClusterProcess, broker_id: int) -> int:
+    broker = cluster.brokers[broker_id]
+    with Wire(broker.host, broker.port) as wire:
+        return wire.metadata([]).controller_id
+
+
+def partition_led_by(cluster: ClusterProcess, topic: str, matches: Callable[[int], bool]) -> tuple[int, int]:
+    """A partition, of three, and its leader."""
+    for partition in range(3):
+        leader = cluster.leader_of(topic, partition)
+        if matches(leader):
+            return partition, leader
+    raise AssertionError("no partition has such a leader")
+
+
+def test_it_is_one_replicated_cluster(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(racks=["a", "b", "c"], min_insync_replicas=2, auto_create_topics_enable=False)
+    make_topic(cluster, "orders", 3)
+    Load(cluster).send("orders", 0)
+    for partition in range(3):
+        assert cluster.leader_of("orders", partition) in ALL
+        assert cluster.isr_of("orders", partition) == ALL
+    assert {cluster.leader_of("orders", partition) for partition in range(3)} == ALL
+    for broker_id, broker in cluster.brokers.items():
+        assert broker.bootstrap in cluster.bootstrap_servers.split(",")
+        assert (broker.data_dir / "orders-0").is_dir()
+        with Wire(broker.host, broker.port) as wire:
+            metadata = wire.metadata([])
+        assert {each.node_id: each.rack for each in metadata.brokers} == {1: "a", 2: "b", 3: "c"}
+        assert {each.port for each in metadata.brokers} == {each.port for each in cluster.brokers.values()}
+        assert metadata.controller_id == cluster.controller(), broker_id
+
+
+@pytest.mark.slow
+def test_a_killed_leader_is_replaced_and_comes_back_into_the_isr(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders")
+    load = Load(cluster)
+    load.send("orders", 0)
+    leader, port = cluster.leader_of("orders"), cluster.brokers[cluster.leader_of("orders")].port
+    cluster.kill(leader)
+    assert cluster.await_leader("orders", other_than=leader) in ALL - {leader}
+    cluster.await_isr("orders", 0, ALL - {leader})
+    load.send("orders", 0)
+    cluster.restart(leader)
+    cluster.await_isr("orders", 0, ALL)
+    assert cluster.brokers[leader].port == port
+
+
+def test_a_stopped_leader_hands_over_at_once(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders")
+    leader = cluster.leader_of("orders")
+    cluster.stop(leader)
+    assert cluster.leader_of("orders") != leader
+    cluster.restart(leader)
+    cluster.await_isr("orders", 0, ALL)
+
+
+@pytest.mark.slow
+def test_a_killed_controller_is_replaced(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    controller = cluster.controller()
+    cluster.kill(controller)
+    cluster.await_brokers(ALL - {controller})
+    successor = cluster.controller()
+    assert successor != controller
+    assert {controller_that_clients_see(cluster, each) for each in ALL - {controller}} == {successor}
+
+
+@pytest.mark.slow
+def test_a_paused_broker_loses_its_leaderships_until_it_is_resumed(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders", 3)
+    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader != cluster.controller())
+    cluster.pause(leader)
+    cluster.await_leader("orders", partition, other_than=leader)
+    Load(cluster).send("orders", partition)
+    cluster.resume(leader)
+    cluster.await_isr("orders", partition, ALL)
+
+
+@pytest.mark.slow
+def test_a_follower_cut_from_its_leader_leaves_the_isr_until_it_heals(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders", 3)
+    controller = cluster.controller()
+    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == controller)
+    follower = min(ALL - {leader})
+    cluster.cut(leader, follower)
+    load = Load(cluster)
+    load.send("orders", partition)  # acknowledged once the follower is out
+    cluster.await_isr("orders", partition, ALL - {follower})
+    cluster.heal()
+    cluster.await_isr("orders", partition, ALL)
+    load.send("orders", partition)
+
+
+@pytest.mark.slow
+def test_one_way_is_enough_to_leave_the_isr(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders", 3)
+    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == cluster.controller())
+    follower = min(ALL - {leader})
+    cluster.cut(follower, leader, one_way=True)
+    Load(cluster).send("orders", partition)
+    cluster.await_isr("orders", partition, ALL - {follower})
+    cluster.heal()
+    cluster.await_isr("orders", partition, ALL)
+
+
+@pytest.mark.slow
+def test_a_broker_cut_from_the_registry_loses_its_session(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders", 3)
+    controller = cluster.controller()
+    partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == controller)
+    cluster.cut(leader, REGISTRY)
+    cluster.await_leader("orders", partition, other_than=leader)
+    assert cluster.controller() != controller
+    cluster.heal()
+    cluster.await_brokers(ALL)
+    cluster.await_isr("orders", partition, ALL)
+    Load(cluster).send("orders", partition)
+
+
+@pytest.mark.slow
+def test_an_isolated_broker_is_gone_for_the_others(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders")
+    leader = cluster.leader_of("orders")
+    cluster.isolate(leader)
+    cluster.await_leader("orders", other_than=leader)
+    cluster.heal()
+    cluster.await_brokers(ALL)
+    cluster.await_isr("orders", 0, ALL)
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_serving_goes_on_without_the_registry(odradek_cluster: ClusterFactory, fault: str) -> None:
+    cluster = odradek_cluster()
+    make_topic(cluster, "orders")
+    load = Load(cluster)
+    getattr(cluster, fault)(REGISTRY)
+    load.send("orders", 0, 1000)
+    if fault == "kill":
+        cluster.restart(REGISTRY)
+    else:
+        cluster.resume(REGISTRY)
+    load.send("orders", 0)
+    make_topic_at_last(cluster, "payments")
+    assert cluster.isr_of("payments") == ALL
+
+
+def test_one_broker_is_a_cluster_too_and_five_are(odradek_cluster: ClusterFactory) -> None:
+    one, five = odradek_cluster(1), odradek_cluster(5)
+    make_topic(one, "orders", replicas=1)
+    make_topic(five, "orders", replicas=5)
+    assert one.isr_of("orders") == {1}
+    assert five.isr_of("orders") == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.jvm
+def test_the_registry_can_be_a_real_zookeeper(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+    zookeeper = ZooKeeperServer(tmp_path, tmp_path / "zookeeper")
+    zookeeper.start()
+    try:
+        cluster = odradek_cluster(2, zookeeper=f"{zookeeper.connect}/one/two")
+        make_topic(cluster, "orders", replicas=2)
+        assert cluster.isr_of("orders") == {1, 2}
+        with pytest.raises(BrokerError, match="is not this cluster's to handle"):
+            cluster.kill(REGISTRY)
+        leader = cluster.leader_of("orders")
+        cluster.cut(leader, REGISTRY)
+        cluster.await_leader("orders", other_than=leader)
+    finally:
+        zookeeper.stop()
+
+
+# What goes wrong is told
+
+
+def test_what_does_not_happen_is_told_with_what_did(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(1)
+    make_topic(cluster, "orders", replicas=1)
+    cluster.timeout_s = 0.2
+    with pytest.raises(BrokerError, match=r"not the ISR \[1, 2\] for orders-0 within 0.2 s; there is PartitionState"):
+        cluster.await_isr("orders", 0, {1, 2})
+    with pytest.raises(BrokerError, match=r"not a leader for nothing-0 within 0.2 s; there is nothing"):
+        cluster.leader_of("nothing")
+    with pytest.raises(BrokerError, match=r"knows brokers \[1\] after 0.2 s, not \[1, 2\]"):
+        cluster.await_brokers([1, 2])
+
+
+@pytest.mark.parametrize("act", ["kill", "stop", "restart", "pause", "resume", "isolate"])
+def test_a_broker_that_is_not_there_cannot_be_handled(odradek_cluster: ClusterFactory, act: str) -> None:
+    cluster = odradek_cluster(2, start=False)
+    with pytest.raises(BrokerError, match="there is no broker 7; there are 1, 2"):
+        getattr(cluster, act)(7)
+
+
+def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(2, start=False, log_segment_bytes="x")
+    with pytest.raises(BrokerError, match=r"Invalid value x for configuration log.segment.bytes"):
+        cluster.start()
+    assert not cluster.registry.running
+    assert not any(broker.running for broker in cluster.brokers.values())
+
+
+@pytest.mark.slow
+def test_a_broker_that_dies_by_itself_fails_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os, signal
+
+        def test_it(odradek_cluster):
+            cluster = odradek_cluster(2)
+            os.kill(cluster.brokers[2].pid, signal.SIGABRT)
+            cluster.await_brokers([1])
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*it ended by itself with exit status -6*", "*Captured cluster log teardown*"])

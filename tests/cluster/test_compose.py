@@ -1,0 +1,274 @@
+"""The compose file and the Dockerfile, held up to what they start, on a machine without an engine.
+
+Every service's command, environment and health check runs as in a container, with three things mapped: a service's name
+and port to a free port of this machine, a published port to the same, and a volume to a folder. ZooKeeper's service is
+the real server of Kafka's jars, with the configuration that the image's entry point would write from the environment.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.jvm.kafka import free_port
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
+from tests.jvm.tools import run_tool
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+BROKERS = [name for name, service in SERVICES.items() if service.get("build") == "."]
+VERSION = "3.9.2"
+PATIENCE_S = 60
+# What the image of ZooKeeper sets where the compose file does not.
+ZOOKEEPER_DEFAULTS = {
+    "ZOO_TICK_TIME": "2000",
+    "ZOO_INIT_LIMIT": "5",
+    "ZOO_SYNC_LIMIT": "2",
+    "ZOO_AUTOPURGE_PURGEINTERVAL": "0",
+    "ZOO_AUTOPURGE_SNAPRETAINCOUNT": "3",
+    "ZOO_MAX_CLIENT_CNXNS": "60",
+    "ZOO_STANDALONE_ENABLED": "true",
+    "ZOO_ADMINSERVER_ENABLED": "true",
+}
+
+
+class Machine:
+    """This machine in place of the containers: where each of their ports and folders is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports: dict[tuple[str, int], int] = {}
+        self._published: dict[int, int] = {}
+        for name, service in SERVICES.items():
+            for published in service.get("ports", []):
+                outside, inside = map(int, published.split(":"))
+                self._published[outside] = self.port(name, inside)
+
+    def port(self, service: str, port: int) -> int:
+        return self._ports.setdefault((service, port), free_port())
+
+    def published(self, port: int) -> int:
+        """Where a port of the host is that the compose file publishes; any other is a KeyError."""
+        return self._published[port]
+
+    def volume(self, service: str, path: str) -> Path:
+        """The folder in place of a path that is a volume of the service; any other is an error."""
+        mounted = [volume.split(":")[1] for volume in SERVICES[service].get("volumes", [])]
+        assert path in mounted, f"{service} would write to {path} in the container, which is no volume"
+        return self._folder / service / path.strip("/")
+
+    def address(self, text: str) -> str:
+        """host:port, as the network of the containers or the host has it -> as this machine has it."""
+        host, _, port = text.rpartition(":")
+        local = self.published(int(port)) if host == "localhost" else self.port(host, int(port))
+        return f"127.0.0.1:{local}"
+
+    def listeners(self, service: str, text: str) -> str:
+        """`listeners`: those of the container."""
+        return re.sub(r"://:(\d+)", lambda found: f"://127.0.0.1:{self.port(service, int(found[1]))}", text)
+
+    def advertised(self, text: str) -> str:
+        return re.sub(r"://([^,]+)", lambda found: f"://{self.address(found[1])}", text)
+
+    def _within(self, service: str, text: str) -> str:
+        """localhost:19092, or localhost/19092, of the container."""
+        pattern = r"\blocalhost([:/])(\d+)"
+        return re.sub(pattern, lambda found: f"127.0.0.1{found[1]}{self.port(service, int(found[2]))}", text)
+
+    def is_healthy(self, service: str) -> bool:
+        """Run the health check as the engine would, within the container."""
+        kind, *command = SERVICES[service]["healthcheck"]["test"]
+        assert kind == "CMD"
+        here = [self._within(service, word) for word in command]
+        if here[0] == "odradek":
+            here = [sys.executable, "-m", *here]
+        allowed_s = float(SERVICES[service]["healthcheck"]["timeout"].removesuffix("s"))
+        try:
+            return subprocess.run(here, capture_output=True, timeout=allowed_s, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False  # as for the engine
+
+    def await_healthy(self, service: str, process: BackgroundProcess) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.is_healthy(service):
+            log = "\n".join(process.stderr.lines()[-30:])
+            assert process.running, f"{service} has ended:\n{log}"
+            assert time.monotonic() < deadline, f"{service} is not healthy:\n{log}"
+
+    def start_zookeeper(self, service: str) -> BackgroundProcess:
+        environment = {**ZOOKEEPER_DEFAULTS, **{k: str(v) for k, v in SERVICES[service]["environment"].items()}}
+        data, log = self.volume(service, "/data"), self.volume(service, "/datalog")
+        data.mkdir(parents=True)
+        known = {
+            "tickTime": environment.pop("ZOO_TICK_TIME"),
+            "initLimit": environment.pop("ZOO_INIT_LIMIT"),
+            "syncLimit": environment.pop("ZOO_SYNC_LIMIT"),
+            "autopurge.snapRetainCount": environment.pop("ZOO_AUTOPURGE_SNAPRETAINCOUNT"),
+            "autopurge.purgeInterval": environment.pop("ZOO_AUTOPURGE_PURGEINTERVAL"),
+            "maxClientCnxns": environment.pop("ZOO_MAX_CLIENT_CNXNS"),
+            "standaloneEnabled": environment.pop("ZOO_STANDALONE_ENABLED"),
+            "admin.enableServer": environment.pop("ZOO_ADMINSERVER_ENABLED"),
+            "4lw.commands.whitelist": environment.pop("ZOO_4LW_COMMANDS_WHITELIST", "srvr"),
+        }
+        assert environment == {}, "variables that ZooKeeper's image does not know"
+        own = {"dataDir": data, "dataLogDir": log, "clientPort": self.port(service, 2181)}
+        config = self._folder / "zoo.cfg"
+        config.write_text("".join(f"{name}={value}\n" for name, value in {**known, **own}.items()))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return BackgroundProcess(java_command(VERSION, main, [str(config)], (*QUICK_START, *QUIET)))
+
+    def start_broker(self, service: str) -> BackgroundProcess:
+        environment = {**image_environment(), **{k: str(v) for k, v in SERVICES[service]["environment"].items()}}
+        hosts, slash, chroot = environment["KAFKA_ZOOKEEPER_CONNECT"].partition("/")
+        environment["KAFKA_ZOOKEEPER_CONNECT"] = self.address(hosts) + slash + chroot
+        environment["KAFKA_LISTENERS"] = self.listeners(service, environment["KAFKA_LISTENERS"])
+        environment["KAFKA_ADVERTISED_LISTENERS"] = self.advertised(environment["KAFKA_ADVERTISED_LISTENERS"])
+        environment["KAFKA_LOG_DIRS"] = str(self.volume(service, environment["KAFKA_LOG_DIRS"]))
+        environment.pop("PATH")
+        command = [*instruction("ENTRYPOINT"), *instruction("CMD")]
+        assert command[0] == "odradek"
+        assignments = [f"{name}={value}" for name, value in environment.items()]
+        return BackgroundProcess(["env", *assignments, sys.executable, "-m", *command])
+
+
+def instruction(name: str) -> list[str]:
+    """The words of the Dockerfile's last ENTRYPOINT or CMD."""
+    words: list[str] = json.loads(re.findall(rf"^{name} (\[.*\])$", DOCKERFILE, re.MULTILINE)[-1])
+    return words
+
+
+def image_environment() -> dict[str, str]:
+    """What the Dockerfile's ENV sets."""
+    text = re.findall(r"^ENV ((?:.*\\\n)*.*)$", DOCKERFILE, re.MULTILINE)[-1]
+    return dict(item.split("=", 1) for item in shlex.split(text.replace("\\\n", " ")))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def running(machine: Machine) -> Iterator[dict[str, BackgroundProcess]]:
+    """All services, started in the order of their conditions, healthy; ended in the other order."""
+    started: dict[str, BackgroundProcess] = {}
+    try:
+        for name, service in SERVICES.items():
+            for other, needs in service.get("depends_on", {}).items():
+                assert needs == {"condition": "service_healthy"}
+                machine.await_healthy(other, started[other])
+            is_broker = name in BROKERS
+            started[name] = machine.start_broker(name) if is_broker else machine.start_zookeeper(name)
+        for name, process in started.items():
+            machine.await_healthy(name, process)
+        yield started
+    finally:
+        for process in reversed(started.values()):
+            process.kill()
+
+
+@pytest.mark.jvm
+def test_the_services_are_a_cluster_for_stock_tools_on_the_host(
+    machine: Machine, running: dict[str, BackgroundProcess]
+) -> None:
+    bootstrap = ",".join(machine.address(f"localhost:{port}") for port in (9092, 9093, 9094))
+    run_tool(
+        VERSION, "kafka-topics", ["--bootstrap-server", bootstrap, "--create", "--topic", "hello", "--partitions", "3"]
+    )
+    described = run_tool(VERSION, "kafka-topics", ["--bootstrap-server", bootstrap, "--describe", "--topic", "hello"])
+    assert described.stdout.count("Isr: ") == 3
+    assert "ReplicationFactor: 3" in described.stdout
+    assert "min.insync.replicas=2" in described.stdout
+    lines = [f"line {number}" for number in range(100)]
+    producer = ["--bootstrap-server", bootstrap, "--topic", "hello", "--producer-property", "acks=all"]
+    run_tool(VERSION, "kafka-console-producer", producer, stdin="".join(f"{line}\n" for line in lines))
+    consumer = ["--bootstrap-server", bootstrap, "--topic", "hello", "--from-beginning", "--max-messages", "100"]
+    consumed = run_tool(VERSION, "kafka-console-consumer", [*consumer, "--timeout-ms", "30000"])
+    assert sorted(consumed.stdout.splitlines()) == sorted(lines)
+    for name in reversed(BROKERS):
+        assert running[name].stop() == 0, running[name].stderr.lines()[-30:]
+
+
+def test_every_service_has_a_health_check_a_volume_and_comes_back() -> None:
+    assert len(BROKERS) == 3
+    for name, service in SERVICES.items():
+        assert {"test", "interval", "timeout", "retries", "start_period"} <= set(service["healthcheck"]), name
+        assert service["restart"] == "unless-stopped", name
+        for volume in service["volumes"]:
+            assert volume.split(":")[0] in COMPOSE["volumes"], name
+
+
+def test_brokers_share_no_id_port_or_volume() -> None:
+    for key in ("ports", "volumes"):
+        assert len({str(SERVICES[name][key]) for name in BROKERS}) == 3
+    assert len({SERVICES[name]["environment"]["KAFKA_BROKER_ID"] for name in BROKERS}) == 3
+
+
+# The Dockerfile
+
+
+def copied() -> list[str]:
+    """What the Dockerfile copies from the source tree."""
+    lines = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+    return [path for line in lines for path in line.split()]
+
+
+def test_everything_that_is_copied_is_there_and_is_sent_to_the_engine() -> None:
+    wanted, *rules = [
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")
+    ]
+    assert wanted == "*"
+    sent = {rule[1:] for rule in rules if rule.startswith("!")}
+    assert set(copied()) == sent
+    for path in copied():
+        assert (ROOT / path).exists(), path
+        assert not any(fnmatch.fnmatch(path, rule) for rule in rules if not rule.startswith("!"))
+
+
+def test_the_broker_does_not_run_as_root_and_owns_its_volume() -> None:
+    last_stage = DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
+    (user,) = re.findall(r"^USER (\S+)$", last_stage, re.MULTILINE)
+    (volume,) = re.findall(r"^VOLUME (\S+)$", last_stage, re.MULTILINE)
+    assert user not in ("root", "0")
+    assert f"--owner={user} --group={user} {volume}\n" in last_stage
+    assert image_environment()["KAFKA_LOG_DIRS"] == volume
+    assert last_stage.index("install --directory") < last_stage.index(f"USER {user}") < last_stage.index("VOLUME")
+
+
+@pytest.mark.slow
+def test_the_image_is_built_from_what_is_copied(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    for path in copied():
+        ignore = shutil.ignore_patterns("__pycache__", "*.so")
+        if (ROOT / path).is_dir():
+            shutil.copytree(ROOT / path, source / path, ignore=ignore)
+        else:
+            shutil.copy(ROOT / path, source / path)
+    (install,) = re.findall(r"^RUN (python -m venv .*)$", DOCKERFILE, re.MULTILINE)
+    install = install.replace("/opt/odradek", str(target)).replace("python -m venv", f"{sys.executable} -m venv", 1)
+    install = install.replace("--no-cache-dir ", "")  # that is for the size of the image
+    ended = subprocess.run(["sh", "-ec", install], cwd=source, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    environment = {"PATH": f"{target}/bin:{os.environ['PATH']}"}
+    said = subprocess.run(
+        ["odradek", "--version"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout.startswith("odradek ")
+    check = "import odradek.broker.server, odradek.protocol.messages as m; print(m.ProduceRequest.MAX_VERSION)"
+    subprocess.run([f"{target}/bin/python", "-c", check], cwd=tmp_path, timeout=60, check=True)

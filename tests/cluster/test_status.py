@@ -1,0 +1,185 @@
+"""`odradek cluster status` and `odradek health`: against a cluster of ours, Apache Kafka, and nobody."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.broker_process import BrokerProcess
+from odradek.cli import main
+from odradek.cluster_status import BrokerStatus, PartitionStatus, Status, render
+from odradek.pytest_plugin import ClusterFactory
+from odradek.wire import parse_address
+from tests.jvm.kafka import Kafka
+
+PATIENCE_S = 30
+
+
+def odradek(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def make_topic(bootstrap: str, topic: str, partitions: int, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE_S)
+
+
+def produce(bootstrap: str, topic: str, count: int, acks: str = "all") -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks})
+    for number in range(count):
+        producer.produce(topic, f"{number}", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+# A cluster
+
+
+def test_a_follower_that_stands_still_is_behind_and_then_out_of_sync(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(3, racks=["a", "b"], replica_lag_time_max_ms=1500)
+    make_topic(cluster.bootstrap_servers, "orders", 1, 3)
+    produce(cluster.bootstrap_servers, "orders", 100)
+    leader, controller = cluster.leader_of("orders"), cluster.controller()
+    follower = next(each for each in cluster.brokers if each not in (leader, controller))
+    others = sorted(set(cluster.brokers) - {leader})
+
+    shown = json.loads(odradek("cluster", "status", "--json", f"--bootstrap-server={cluster.bootstrap_servers}").stdout)
+    assert shown["controller"] == controller
+    assert [(each["id"], each["rack"], each["controller"]) for each in shown["brokers"]] == [
+        (number, "ab"[(number - 1) % 2], number == controller) for number in cluster.brokers
+    ]
+    assert [each["address"] for each in shown["brokers"]] == [each.bootstrap for each in cluster.brokers.values()]
+    (partition,) = [each for each in shown["partitions"] if each["topic"] == "orders"]
+    assert partition["leader"] == leader
+    assert set(partition["isr"]) == set(cluster.brokers)
+    assert partition["lag"] == {str(each): 0 for each in partition["replicas"] if each != leader}
+    assert not partition["under_replicated"]
+
+    cluster.cut(follower, leader)
+    produce(cluster.brokers[leader].bootstrap, "orders", 50, acks="1")
+    cluster.await_isr("orders", 0, set(cluster.brokers) - {follower})
+    ended = odradek("cluster", "status", "--bootstrap-server", cluster.brokers[leader].bootstrap)
+    (row,) = [line for line in ended.stdout.splitlines() if line.startswith("orders")]
+    assert "under-replicated" in row
+    assert f"{follower}:50" in row.split()
+    assert all(f"{other}:0" in row.split() for other in others if other != follower)
+    assert "1 under-replicated" in ended.stdout.splitlines()[-1]
+
+
+def test_a_broker_that_is_gone_or_does_not_answer_is_said_to_be(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(2)
+    make_topic(cluster.bootstrap_servers, "orders", 1, 2)
+    cluster.pause(2)
+    ended = odradek("cluster", "status", "--timeout=0.3", "--bootstrap-server", cluster.brokers[1].bootstrap)
+    assert ended.exit_code == 0
+    (row,) = [line for line in ended.stdout.splitlines() if line.startswith("2 ")]
+    assert "no answer: timed out" in row
+    cluster.kill(2)
+    cluster.await_brokers([1])
+    ended = odradek("cluster", "status", "--bootstrap-server", cluster.brokers[1].bootstrap)
+    (row,) = [line for line in ended.stdout.splitlines() if line.startswith("2 ")]
+    assert "not in the cluster" in row
+
+
+@pytest.mark.jvm
+def test_apache_kafka_can_be_looked_at_too(kafka: Kafka) -> None:
+    make_topic(kafka.bootstrap, "looked-at", 2, 1)
+    ended = odradek("cluster", "status", "--json", "--bootstrap-server", kafka.bootstrap)
+    shown = json.loads(ended.stdout)
+    assert [each["id"] for each in shown["brokers"]] == [kafka.broker_id]
+    assert [each["error"] for each in shown["brokers"]] == [None]
+    assert shown["controller"] == kafka.broker_id
+    rows = [each for each in shown["partitions"] if each["topic"] == "looked-at"]
+    assert [(each["partition"], each["leader"], each["isr"]) for each in rows] == [
+        (number, kafka.broker_id, [kafka.broker_id]) for number in (0, 1)
+    ]
+    assert odradek("health", kafka.bootstrap).exit_code == 0
+
+
+# Health
+
+
+def test_a_broker_that_serves_is_healthy_and_one_that_does_not_is_not(odradek_broker: BrokerProcess) -> None:
+    assert odradek("health", odradek_broker.bootstrap).exit_code == 0
+    odradek_broker.pause()
+    ended = odradek("health", "--timeout=0.3", odradek_broker.bootstrap)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"odradek: no answer from {odradek_broker.bootstrap}: ")
+    odradek_broker.stop()
+    assert odradek("health", odradek_broker.bootstrap).exit_code == 1
+
+
+def test_something_else_than_a_broker_is_told_from_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        pending = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        pending.close()
+        accepted.close()
+        listener.close()
+        ended = odradek("cluster", "status", "--bootstrap-server", address)
+    assert ended.exit_code == 1
+    assert ended.stderr.startswith(f"odradek: no broker answers at {address}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:9093", ("localhost", 9093)),
+        ("broker", ("broker", 9092)),
+        ("[::1]:9093", ("::1", 9093)),
+        ("[::1]", ("::1", 9092)),
+        (" a:1 ", ("a", 1)),
+    ],
+)
+def test_addresses_are_read_as_kafka_reads_them(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":9092", "a:", "a:x", "a:0", "a:65536"])
+def test_what_is_no_address_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        parse_address(text)
+    ended = odradek("health", text)
+    assert ended.exit_code == 1
+    assert "is not host:port" in ended.stderr
+
+
+# The table
+
+
+def test_the_table_reads_well() -> None:
+    status = Status(
+        "kk4wN8L1",
+        2,
+        (
+            BrokerStatus(1, "10.0.0.1:9092", "a", False, ""),
+            BrokerStatus(2, "10.0.0.2:9092", None, True, "no answer: timed out"),
+            BrokerStatus(10, "-", None, False, "not in the cluster"),
+        ),
+        (
+            PartitionStatus("orders", 0, 1, 5, (1, 2, 10), (1, 2), {2: None, 10: None}),
+            PartitionStatus("orders", 1, -1, 5, (10,), (10,), {10: None}),
+            PartitionStatus("payments", 0, 1, 0, (1, 2), (1, 2), {2: 1042}),
+        ),
+    )
+    assert render(status).splitlines() == [
+        "cluster kk4wN8L1, 3 brokers",
+        "",
+        "BROKER  ADDRESS        RACK  LEADS  HOLDS",
+        "1       10.0.0.1:9092  a     2      2",
+        "2       10.0.0.2:9092  -     0      2      controller, no answer: timed out",
+        "10      -              -     0      2      not in the cluster",
+        "",
+        "TOPIC     PARTITION  LEADER  ISR  REPLICAS  LAG",
+        "orders    0          1       1,2  1,2,10    2:? 10:?  under-replicated",
+        "orders    1          none    10   10        10:?      offline",
+        "payments  0          1       1,2  1,2       2:1042",
+        "",
+        "3 partitions, 1 offline, 1 under-replicated, 2 brokers without an answer",
+    ]

@@ -1,0 +1,203 @@
+"""`odradek cluster up`, as a user has it: one command, its lines, Ctrl-C, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.jvm.kafka import free_port
+from tests.jvm.process import BackgroundProcess
+
+PATIENCE_S = 60
+SOON_S = 20
+
+
+class Up:
+    """The command, running."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "odradek", "cluster", "up", f"--data={folder}", "--port=0", *arguments]
+        self.process = BackgroundProcess(command)
+
+    def await_line(self, text: str) -> str:
+        return self.process.stdout.wait_for(text, PATIENCE_S)
+
+    def await_ready(self) -> str:
+        """The bootstrap addresses."""
+        return re.search(r" ready: cluster at (\S+), data in ", self.await_line(" ready: cluster at "))[1]  # type: ignore[index]
+
+    def broker_pid(self, broker_id: int) -> int:
+        return int(re.search(r"process (\d+)", self.await_line(f"broker {broker_id} at"))[1])  # type: ignore[index]
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> list[str]:
+        """Wait for the end; all lines."""
+        return self.process.stdout.wait_for_end(PATIENCE_S)
+
+
+Start = Callable[..., Up]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Start]:
+    started: list[Up] = []
+
+    def start(*arguments: str) -> Up:
+        started.append(Up(tmp_path / "cluster", *arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+
+
+def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(PATIENCE_S)
+
+
+def produce(bootstrap: str, topic: str, values: list[str], patience_s: float = PATIENCE_S) -> None:
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(patience_s) == 0
+    assert failures == []
+
+
+def consume(bootstrap: str, topic: str, count: int) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    values: list[str] = []
+    try:
+        while len(values) < count:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"{len(values)} of {count}"
+            assert message.error() is None, message.error()
+            values.append(message.value().decode())
+    finally:
+        consumer.close()
+    return values
+
+
+def test_a_cluster_survives_a_broker_and_a_restart(up: Start) -> None:
+    first = up("--property=num.partitions=4", "--property=zookeeper.session.timeout.ms=40000")
+    bootstrap = first.await_ready()
+    assert bootstrap.count(",") == 2
+    make_topic(bootstrap, "orders", -1)
+    topic = AdminClient({"bootstrap.servers": bootstrap}).list_topics("orders", PATIENCE_S).topics["orders"]
+    assert [sorted(each.replicas) for each in topic.partitions.values()] == [[1, 2, 3]] * 4
+    before = [f"before {number}" for number in range(200)]
+    produce(bootstrap, "orders", before)
+
+    os.kill(first.broker_pid(2), signal.SIGKILL)
+    first.await_line("broker 2 has ended by signal SIGKILL; ")
+    assert any("is registered with epoch" in line for line in first.process.stdout.lines())  # the end of its log
+    after = [f"after {number}" for number in range(200)]
+    produce(bootstrap, "orders", after, SOON_S)  # its session has ended with it, not after 40 s
+    first.signal(signal.SIGINT)
+    lines = first.end()
+    assert first.process.stop() == 0, lines
+    assert sorted(line for line in lines if line.startswith("stopping")) == ["stopping broker 1", "stopping broker 3"]
+
+    second = up()
+    assert sorted(consume(second.await_ready(), "orders", 400)) == sorted(before + after)
+
+
+def test_the_controller_is_stopped_last(up: Start) -> None:
+    cluster = up()
+    bootstrap = cluster.await_ready()
+    controller = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).controller_id
+    cluster.signal(signal.SIGTERM)
+    stopped = [line for line in cluster.end() if line.startswith("stopping")]
+    others = sorted({1, 2, 3} - {controller}, reverse=True)
+    assert stopped == [f"stopping broker {number}" for number in (*others, controller)]
+    assert cluster.process.stop() == 0
+
+
+def test_a_second_interrupt_does_not_wait(up: Start) -> None:
+    cluster = up("--brokers=1")
+    cluster.await_ready()
+    pid = cluster.broker_pid(1)
+    os.kill(pid, signal.SIGSTOP)  # it will not stop when it is asked to
+    cluster.signal(signal.SIGINT)
+    cluster.await_line("stopping broker 1")
+    cluster.signal(signal.SIGINT)
+    cluster.end()
+    assert cluster.process.stop() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_brokers_go_with_the_command_however_it_ends(up: Start) -> None:
+    cluster = up("--brokers=2")
+    addresses = cluster.await_ready().split(",")
+    clients = [socket.create_connection(tuple(address.split(":")), timeout=PATIENCE_S) for address in addresses]
+    cluster.process.kill()
+    for client in clients:
+        with client:
+            assert client.recv(1) == b""
+
+
+def test_when_no_broker_is_left_the_command_ends_with_status_1(up: Start) -> None:
+    cluster = up("--brokers=1")
+    cluster.await_ready()
+    os.kill(cluster.broker_pid(1), signal.SIGKILL)
+    cluster.end()
+    assert cluster.process.stop() == 1
+    assert cluster.process.stderr.lines()[-1] == "odradek: no broker is left"
+
+
+def test_a_broker_that_cannot_start_ends_the_command_with_its_reason(up: Start) -> None:
+    cluster = up("--property=log.segment.bytes=x")
+    cluster.end()
+    assert cluster.process.stop() == 1
+    said = "\n".join(cluster.process.stderr.lines())
+    assert "odradek: broker 1 has not started; " in said
+    assert "Invalid value x for configuration log.segment.bytes" in said
+
+
+def test_a_port_in_use_is_told(up: Start) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        cluster = up("--brokers=1", f"--port={port}")
+        cluster.end()
+    assert cluster.process.stop() == 1
+    assert f"127.0.0.1:{port} is in use" in "\n".join(cluster.process.stderr.lines())
+
+
+def test_a_folder_in_use_is_told(up: Start) -> None:
+    up("--brokers=1").await_ready()
+    other = up("--brokers=1")
+    other.end()
+    assert other.process.stop() == 1
+    assert "runs in" in other.process.stderr.lines()[-1]
+    assert "--data" in other.process.stderr.lines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--property=x", "expected key=value"),
+        ("--property=broker.id=1", "broker.id is set for each broker"),
+        ("--brokers=0", "--brokers"),
+        ("--port=65535", "go beyond 65535"),
+    ],
+)
+def test_a_wrong_argument_is_told_before_anything_starts(up: Start, argument: str, said: str) -> None:
+    cluster = up(argument)
+    assert cluster.end() == []
+    assert cluster.process.stop() == 2
+    assert said in "\n".join(cluster.process.stderr.wait_for_end(PATIENCE_S))

@@ -1,0 +1,153 @@
+"""Mistakes that Kafka once made in replication, planted one at a time for the simulation to find.
+
+Each mutant patches the real code while it is planted; nothing of it is in a production path. The name is the KIP or the
+issue in which the mistake was found or mended; VERIFICATION has the minimal trace of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+from odradek.broker import replica as replica_module
+from odradek.broker.machines.controller_partitions import Partitions
+from odradek.broker.machines.controller_steps import Steps, Write
+from odradek.broker.machines.follower import Position
+from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, PartitionMachine
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import Check
+from odradek.broker.replica import Replica
+from odradek.broker.roles import Roles
+from odradek.protocol.errors import ErrorCode
+
+Plant = Callable[[], AbstractContextManager[None]]
+
+
+def _without_epoch(replica: Replica, leader_epoch: int) -> Position:
+    log = replica.log
+    return Position(log.end_offset, -1, leader_epoch, log.start_offset)
+
+
+@contextmanager
+def kip_101_loss() -> Iterator[None]:
+    """A follower cuts its log to its own high watermark, which may lag behind what was acknowledged."""
+    real = Replica.follow
+
+    def follow(replica: Replica, state: LeaderAndIsr) -> None:
+        real(replica, state)
+        replica.cut(replica.machine.high_watermark)
+
+    with mock.patch.object(Replica, "follow", follow), mock.patch.object(Replica, "fetch_position", _without_epoch):
+        yield
+
+
+@contextmanager
+def kip_101_divergence() -> Iterator[None]:
+    """A follower fetches on from its end, whatever the leader has below."""
+    with mock.patch.object(Replica, "fetch_position", _without_epoch):
+        yield
+
+
+@contextmanager
+def kip_279() -> Iterator[None]:
+    """A follower takes the leader's end of an epoch for its own."""
+
+    def leaders_end(leader_epoch: int, leader_end: int, epochs: Any, log_end: int, fallback: int) -> int:
+        return min(leader_end if leader_end >= 0 else fallback, log_end)
+
+    with mock.patch.object(replica_module, "truncation_offset", leaders_end):
+        yield
+
+
+@contextmanager
+def kip_320() -> Iterator[None]:
+    """A fetch is answered in whatever epoch it was asked."""
+    with mock.patch.object(PartitionMachine, "check_epoch", return_value=None):
+        yield
+
+
+@contextmanager
+def kafka_7128() -> Iterator[None]:
+    """A follower joins at the high watermark of a new leader, which may lag behind what is committed."""
+    real = PartitionMachine.propose_expansion
+
+    def propose(machine: PartitionMachine, replica_id: int) -> IsrChange | None:
+        start, machine.epoch_start_offset = machine.epoch_start_offset, -1
+        try:
+            return real(machine, replica_id)
+        finally:
+            machine.epoch_start_offset = start
+
+    with mock.patch.object(PartitionMachine, "propose_expansion", propose):
+        yield
+
+
+@contextmanager
+def async_isr() -> Iterator[None]:
+    """The high watermark is taken from the old ISR while the controller may already have a larger one (KAFKA-12686)."""
+    real_propose, real_advance = PartitionMachine._propose, PartitionMachine._advance
+
+    def propose(machine: PartitionMachine, isr: frozenset[int]) -> IsrChange:
+        change = real_propose(machine, isr)
+        machine.maximal_isr = machine.isr
+        return change
+
+    def advance(machine: PartitionMachine, now_ms: int) -> bool:
+        lag, machine.max_lag_ms = machine.max_lag_ms, -1  # who is about to join is not waited for either
+        try:
+            return real_advance(machine, now_ms)
+        finally:
+            machine.max_lag_ms = lag
+
+    with (
+        mock.patch.object(PartitionMachine, "_propose", propose),
+        mock.patch.object(PartitionMachine, "_advance", advance),
+    ):
+        yield
+
+
+@contextmanager
+def kip_380() -> Iterator[None]:
+    """An order that was meant for the process before this one is carried out."""
+    real = Roles._refusal
+
+    def refusal(roles: Roles, order: Any) -> ErrorCode:
+        order.broker_epoch = -1
+        return real(roles, order)
+
+    real_init = Roles.__init__
+
+    def init(roles: Roles, parts: Any) -> None:
+        real_init(roles, parts)
+        roles._registered.set()
+
+    with mock.patch.object(Roles, "_refusal", refusal), mock.patch.object(Roles, "__init__", init):
+        yield
+
+
+@contextmanager
+def kafka_6082() -> Iterator[None]:
+    """A controller that another has followed wakes up and writes to the registry."""
+    always_true = Check(znodes.BROKER_IDS)
+
+    def write(partitions: Partitions, operations: Any) -> Steps[Any]:
+        # The shell takes the first result for that of the check of the epoch.
+        results = yield Write((always_true, *operations))
+        return results
+
+    with mock.patch.object(Partitions, "write", write):
+        yield
+
+
+MUTANTS: dict[str, Plant] = {
+    "KIP-101 loss": kip_101_loss,
+    "KIP-101 divergence": kip_101_divergence,
+    "KIP-279": kip_279,
+    "KIP-320": kip_320,
+    "KAFKA-7128": kafka_7128,
+    "AsyncIsr": async_isr,
+    "KIP-380": kip_380,
+    "KAFKA-6082": kafka_6082,
+}
