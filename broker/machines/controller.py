@@ -139,7 +139,7 @@ class ControllerMachine:
             context.offline_replicas.pop(broker_id, None)
         if gone:
             here = context.on_brokers(gone)
-            yield from self._renew(here)
+            yield from self._renew(here, [each for each in gone if each in now])
             yield from self._replace_lost(here)
         if come:
             yield from self._welcome(come)
@@ -148,10 +148,10 @@ class ControllerMachine:
         if moved:
             self._orders.tell_all(context.on_brokers(moved))
 
-    def _renew(self, partitions: Iterable[Partition]) -> Steps[None]:
-        """Elect anew where brokers are back in another incarnation."""
-        bounced = [each for each in partitions if each[0] not in self.context.deleting and self.context.bounced(each)]
-        yield from self._partitions.change(bounced, self._partitions.renew)
+    def _renew(self, partitions: Iterable[Partition], back: Sequence[int] = ()) -> Steps[None]:
+        """Elect anew where brokers are back in another incarnation; `back` have been seen to come back just now."""
+        kept = [each for each in partitions if each[0] not in self.context.deleting]
+        yield from self._partitions.change(kept, self._partitions.renew(back))
 
     def _welcome(self, come: Sequence[int]) -> Steps[None]:
         """Brokers have come: tell them everything, and see what has waited for them."""
@@ -302,6 +302,7 @@ class ControllerMachine:
         if broker is None or broker.epoch != request.broker_epoch:
             return m.AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         names = {topic_id: name for name, topic_id in context.topic_ids.items()}
+        present = yield from self._present_epochs(_members(request))
         response = m.AlterPartitionResponse()
         changed: list[Partition] = []
         for topic in request.topics:
@@ -314,10 +315,14 @@ class ControllerMachine:
                 try:
                     if name is None:
                         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                    known = yield from self._alter(request.broker_id, (name, wish.partition_index), wish, changed)
+                    partition = (name, wish.partition_index)
+                    before = context.states.get(partition)
+                    known = yield from self._alter(request.broker_id, partition, wish, present)
                 except KafkaError as error:
                     result.error_code = error.code
                     continue
+                if known is not before:
+                    changed.append(partition)
                 result.leader_id, result.leader_epoch = known.state.leader, known.state.leader_epoch
                 result.isr, result.partition_epoch = list(known.state.isr), known.version
                 result.leader_recovery_state = int(known.state.is_recovering)
@@ -326,12 +331,28 @@ class ControllerMachine:
             yield from self._reassignments.go_on(partition)
         return response
 
+    def _present_epochs(self, brokers: Sequence[int]) -> Steps[dict[int, int]]:
+        """The registrations as they are now: a broker may have come back and this controller not yet have heard, and an
+        ISR that is written after that would hide it from the next controller.
+        """
+        found = yield Read(tuple(znodes.broker_path(each) for each in brokers))
+        return {each: node[1].czxid for each, node in zip(brokers, found, strict=True) if node is not None}
+
+    def _check_members(self, wish: m.AlterPartitionRequest.PartitionData, present: Mapping[int, int]) -> None:
+        """Raise INELIGIBLE_REPLICA unless everybody who is to be in the ISR lives, in the incarnation that is meant."""
+        for each, epoch in _isr(wish):
+            broker = self.context.brokers.get(each)
+            if broker is None or each in self.context.leaving or present.get(each) != broker.epoch:
+                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+            if epoch not in (-1, broker.epoch):
+                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+
     def _alter(
         self,
         broker_id: int,
         partition: Partition,
         wish: m.AlterPartitionRequest.PartitionData,
-        changed: list[Partition],
+        present: Mapping[int, int],
     ) -> Steps[KnownState]:
         """Set an ISR if the leader that wishes for it knows the present one. Raises KafkaError."""
         context = self.context
@@ -339,9 +360,7 @@ class ControllerMachine:
         if known is None or partition[0] in context.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = known.state
-        members = [(each.broker_id, each.broker_epoch) for each in wish.new_isr_with_epochs]
-        members = members or [(each, -1) for each in wish.new_isr]
-        isr = tuple(each for each, _ in members)
+        isr = tuple(each for each, _ in _isr(wish))
         is_recovering = bool(wish.leader_recovery_state)
         if wish.leader_epoch > state.leader_epoch or wish.partition_epoch > known.version:
             raise KafkaError(
@@ -359,10 +378,7 @@ class ControllerMachine:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not set(isr) <= set(self._assigned(partition)):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        for each, epoch in members:
-            broker = context.brokers.get(each)
-            if broker is None or each in context.leaving or epoch not in (-1, broker.epoch):
-                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+        self._check_members(wish, present)
         new = state._replace(isr=isr, controller_epoch=context.epoch, is_recovering=is_recovering)
         try:
             (written,) = yield from self._partitions.write(
@@ -375,7 +391,6 @@ class ControllerMachine:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION) from error
         assert isinstance(written, Stat)
         context.states[partition] = known = KnownState(new, written.version, written.mzxid)
-        changed.append(partition)
         return known
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Steps[list[Partition]]:
@@ -513,3 +528,15 @@ class ControllerMachine:
                 yield from self._partitions.write([Delete(path)])
             except NoNodeError:
                 continue
+
+
+def _isr(wish: m.AlterPartitionRequest.PartitionData) -> list[tuple[int, int]]:
+    """The ISR that a leader wishes for, with the broker epochs that it knows (-1 where it does not)."""
+    with_epochs = [(each.broker_id, each.broker_epoch) for each in wish.new_isr_with_epochs]
+    return with_epochs or [(each, -1) for each in wish.new_isr]
+
+
+def _members(request: m.AlterPartitionRequest) -> list[int]:
+    """Every broker that a request wishes to be in some ISR."""
+    wishes = [wish for topic in request.topics for wish in topic.partitions]
+    return sorted({broker_id for wish in wishes for broker_id, _ in _isr(wish)})

@@ -7,7 +7,7 @@ PartitionStateMachine and ReplicaStateMachine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from odradek.broker.machines import election
@@ -191,16 +191,25 @@ class Partitions:
 
         return decide
 
-    def renew(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+    def renew(self, back: Collection[int]) -> Decide:
         """Elect anew where the leader has come back in another incarnation, and take such followers out of the ISR.
 
-        Who came back may have lost what it had not synced, so those of the ISR that stayed go first. Where all of them
-        came back, they have to be believed.
+        `back` are those that this controller has seen come back; others show by their registration, which is younger
+        than the state. Who came back may have lost what it had not synced, so those of the ISR that stayed go first.
+        Where all of them came back, they have to be believed.
         """
+
+        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+            younger = self._context.bounced(partition)
+            bounced = [each for each in state.isr if each in back or each in younger]
+            return self._renewed(partition, state, replicas, bounced) if bounced else None
+
+        return decide
+
+    def _renewed(
+        self, partition: Partition, state: PartitionState, replicas: Replicas, bounced: Sequence[int]
+    ) -> PartitionState | None:
         context = self._context
-        bounced = context.bounced(partition)
-        if not bounced:
-            return None
         live = context.can_lead(partition)
         stayed = [each for each in live if each not in bounced]
         if state.leader in stayed:
