@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 BIN := .venv/bin
 SOURCES := pyproject.toml protocol/_chain.c
 
-.PHONY: run test check bench clean
+.PHONY: run test check bench simulate mutants clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -22,6 +22,12 @@ check: .venv/.installed-dev
 bench: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+simulate: .venv/.installed-dev
+	$(BIN)/python -m tests simulate $(or $(ARGS),--seeds 20000)
+
+mutants: .venv/.installed-dev
+	$(BIN)/python -m tests simulate --mutant all $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info

@@ -63,8 +63,20 @@ def kip_279() -> Iterator[None]:
 
 @contextmanager
 def kip_320() -> Iterator[None]:
-    """A fetch is answered in whatever epoch it was asked."""
-    with mock.patch.object(PartitionMachine, "check_epoch", return_value=None):
+    """A follower asks once where its log diverges, and fetches without an epoch from then on (KAFKA-7395)."""
+    settled: dict[tuple[int, int], None] = {}
+    real = Replica.replicate
+
+    def position(replica: Replica, leader_epoch: int) -> Position:
+        log = replica.log
+        known = (id(replica), replica.machine.leader_epoch) in settled
+        return Position(log.end_offset, -1 if known else log.epochs.latest, -1, log.start_offset)
+
+    def replicate(replica: Replica, asked: Position, *answer: Any) -> None:
+        settled[id(replica), replica.machine.leader_epoch] = None
+        real(replica, asked._replace(leader_epoch=replica.machine.leader_epoch), *answer)
+
+    with mock.patch.object(Replica, "fetch_position", position), mock.patch.object(Replica, "replicate", replicate):
         yield
 
 
@@ -74,11 +86,12 @@ def kafka_7128() -> Iterator[None]:
     real = PartitionMachine.propose_expansion
 
     def propose(machine: PartitionMachine, replica_id: int) -> IsrChange | None:
-        start, machine.epoch_start_offset = machine.epoch_start_offset, -1
-        try:
+        remote = machine.remotes.get(replica_id)
+        if remote is None or machine.pending is not None or replica_id in machine.isr:
             return real(machine, replica_id)
-        finally:
-            machine.epoch_start_offset = start
+        if remote.end_offset < machine.high_watermark:
+            return None
+        return machine._propose(machine.isr | {replica_id})
 
     with mock.patch.object(PartitionMachine, "propose_expansion", propose):
         yield

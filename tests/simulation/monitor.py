@@ -35,7 +35,6 @@ MACHINE_CHANGES = (
     "follower_fetched",
     "isr_changed",
     "isr_refused",
-    "_propose",
 )
 
 
@@ -122,7 +121,21 @@ class Monitor:
 
             return mock.patch.object(PartitionMachine, name, call)
 
+        real_propose = PartitionMachine._propose
+
+        def proposing(machine: PartitionMachine, isr: frozenset[int]) -> Any:
+            monitor._touched = True
+            for replica_id in sorted(isr - machine.isr):
+                end = machine.remotes[replica_id].end_offset
+                if end < machine.epoch_start_offset:
+                    raise ViolationError(
+                        f"R8: broker {machine.broker_id} asks for {replica_id} in the ISR, which has reached {end}; "
+                        f"epoch {machine.leader_epoch} began at {machine.epoch_start_offset}"
+                    )
+            return real_propose(machine, isr)
+
         with ExitStack() as patches:
+            patches.enter_context(mock.patch.object(PartitionMachine, "_propose", proposing))
             for name in LOG_CHANGES:
                 patches.enter_context(after(name))
             for name in MACHINE_CHANGES:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.broker.controller import NewTopic
 from odradek.broker.machines.partition import Role
@@ -31,6 +33,14 @@ REST_S = 60.0
 FAULTS = ("cut", "cut one-way", "cut registry", "kill", "power", "pause", "expire", "move", "restart", "clog")
 
 
+class Fault(NamedTuple):
+    """Something that happens, so long after what happened before."""
+
+    after_ms: int
+    kind: str
+    broker: int
+
+
 @dataclass
 class Result:
     """What a run was like."""
@@ -43,15 +53,17 @@ class Result:
     acknowledged: int = 0
     unknown: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    epochs: int = 0
+    digest: str = ""
+    """Of the registry and of every log as they were in the end."""
     trace: list[str] = field(default_factory=list)
 
 
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, *, duration_s: float = 6.0) -> None:
-        """Everything that is drawn comes from `seed`."""
+    def __init__(self, seed: int, *, duration_s: float = 6.0, script: Sequence[Fault] | None = None) -> None:
+        """Everything that is drawn comes from `seed`, but for the faults where there is a `script`."""
+        self.script = script
         self.random = random = Random(seed)
         self.result = Result(seed)
         self.loop = SimulatedLoop(Random(random.getrandbits(64)), disorder=random.choice((0.0, 0.1, 0.5)))
@@ -102,6 +114,7 @@ class Simulation:
             result.violation = str(broken) or repr(broken)
         result.steps, result.virtual_s = self.loop.steps, self.loop.time()
         result.checks = self.monitor.checks
+        result.digest = self._digest()
         result.acknowledged = sum(map(len, self.history.acknowledged.values()))
         result.unknown = self.history.unknown
         result.faults["sessions expired"] = self.ensemble.expired
@@ -119,6 +132,15 @@ class Simulation:
         self._break_things()
         self._heal()
         self._rest(clients)
+
+    def _digest(self) -> str:
+        whole = hashlib.sha256()
+        for path, node in self.ensemble.tree.nodes():
+            whole.update(f"{path} {node.data!r} {node.stat()}\n".encode())
+        for process in self.processes:
+            for path, content in sorted(process.disk.files.items()):
+                whole.update(path.encode() + bytes(content.data))
+        return whole.hexdigest()[:16]
 
     def _wait(self, condition: Any, within_s: float, what: str) -> None:
         if not self.loop.run(condition, deadline_s=self.loop.time() + within_s):
@@ -193,13 +215,18 @@ class Simulation:
     # ---- faults
 
     def _break_things(self) -> None:
+        if self.script is not None:
+            for fault in self.script:
+                self.loop.run(lambda: False, deadline_s=self.loop.time() + fault.after_ms / 1000)
+                self._fault(fault.kind, self.processes[fault.broker % len(self.processes)])
+            return
         end_s = self.loop.time() + self.duration_s
         while self.loop.time() < end_s:
             pause_s = self.random.expovariate(1.0) / self.intensity
             self.loop.run(lambda: False, deadline_s=min(end_s, self.loop.time() + pause_s))
-            self._fault(self.random.choice(self.kinds))
+            self._fault(self.random.choice(self.kinds), self.random.choice(self.processes))
 
-    def _fault(self, kind: str) -> None:
+    def _fault(self, kind: str, process: Process) -> None:
         """Let something happen, if the cluster promises to survive it now."""
         random = self.random
         down = [process for process in self.processes if not process.running]
@@ -217,7 +244,6 @@ class Simulation:
             self.network.heal()
         if not self._recovered():
             return  # a second fault now would be more than the configuration promises to survive
-        process = random.choice(self.processes)
         match kind:
             case "cut" | "cut one-way":
                 other = random.choice([each for each in self.processes if each is not process])

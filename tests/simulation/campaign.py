@@ -1,0 +1,152 @@
+"""Many seeds, on all cores: `make simulate` and `python -m tests simulate`.
+
+    python -m tests simulate --seed 7 --trace      one seed, with what happened when
+    python -m tests simulate --seeds 20000         from seed 0 on, in one process for each core
+    python -m tests simulate --mutant KIP-279      how many seeds it takes to find a planted mistake
+
+The first broken promise ends a campaign, with its seed; the same seed runs the same way again, byte for byte. A process
+runs its seeds one after the other; PYTHONHASHSEED is pinned, for a set of texts has an order that depends on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.mutants.replication import MUTANTS
+from tests.simulation.world import FAULTS, Result, Simulation
+
+SEEDS_AT_A_TIME = 25
+LARGEST_MUTANT_SEARCH = 2000
+
+
+def run_seed(seed: int) -> Result:
+    """One run; what a broker or a client did not expect counts as a broken promise."""
+    logging.disable(logging.CRITICAL)
+    try:
+        return Simulation(seed).run()
+    except Exception as error:
+        return Result(seed, violation=f"unexpected: {error!r}")
+
+
+def _run_some(seeds: range) -> list[Result]:
+    gc.disable()
+    results = []
+    for seed in seeds:
+        result = run_seed(seed)
+        results.append(result)
+        if result.violation:
+            break
+    gc.collect()
+    return results
+
+
+def _results(first: int, count: int, workers: int) -> Iterator[Result]:
+    chunks = [
+        range(begin, min(begin + SEEDS_AT_A_TIME, first + count))
+        for begin in range(first, first + count, SEEDS_AT_A_TIME)
+    ]
+    if workers == 1:
+        for chunk in chunks:
+            yield from _run_some(chunk)
+        return
+    with multiprocessing.get_context("fork").Pool(workers, initializer=_quietly, maxtasksperchild=20) as pool:
+        for results in pool.imap(_run_some, chunks):
+            yield from results
+
+
+def _quietly() -> None:
+    """A killed process leaves half-run coroutines behind, and Python complains of each as it collects them."""
+    sys.unraisablehook = lambda _: None
+
+
+def campaign(first: int, count: int, workers: int) -> int:
+    """Run seeds until one breaks a promise; returns the exit status."""
+    total, started, done = Counter[str](), time.monotonic(), 0
+    steps = acknowledged = checks = 0
+    virtual_s = 0.0
+    for result in _results(first, count, workers):
+        done += 1
+        total.update(result.faults)
+        steps += result.steps
+        checks += result.checks
+        acknowledged += result.acknowledged
+        virtual_s += result.virtual_s
+        if result.violation:
+            print(f"\nseed {result.seed}: {result.violation}", *result.trace, sep="\n")
+            print(f"again: python -m tests simulate --seed {result.seed} --trace")
+            return 1
+        if done % 100 == 0 or done == count:
+            rate = done / (time.monotonic() - started)
+            left_s = (count - done) / rate
+            print(f"\r{done} of {count} seeds, {rate:.1f} a second, {left_s:.0f} s left ", end="", flush=True)
+    print(
+        f"\n{done} seeds clean: {virtual_s / 3600:.1f} hours of cluster time, {steps} events, {checks} times looked, "
+        f"{acknowledged} records acknowledged, none lost"
+    )
+    print("faults:", ", ".join(f"{name} {number}" for name, number in sorted(total.items())))
+    never = [name for name in FAULTS if not total[name]]
+    if never and count >= 1000:
+        print(f"the harness is broken: it never tried {never}")
+        return 1
+    return 0
+
+
+def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) -> int | None:
+    """How many seeds from `first` on it takes until the planted mistake breaks a promise; None for more than `most`."""
+    for number in range(most):
+        with MUTANTS[mutant]():
+            if run_seed(first + number).violation:
+                return number + 1
+    return None
+
+
+def hunt(names: list[str], tries: int, most: int) -> int:
+    """Look for mutants, each `tries` times from other seeds, and print the medians; returns the exit status."""
+    status = 0
+    for name in names:
+        found = [seeds_to_find(name, first=100_000 * (number + 1), most=most) for number in range(tries)]
+        counts = [each if each is not None else most for each in found]
+        escaped = found.count(None)
+        print(
+            f"{name}: median {statistics.median(counts):.0f} seeds, {counts}", "ESCAPED" if escaped else "", flush=True
+        )
+        status |= escaped > 0
+    return status
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests simulate", description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--trace", action="store_true", help="print what happened")
+    parser.add_argument("--mutant", action="append", choices=[*MUTANTS, "all"], help="look for this planted mistake")
+    parser.add_argument("--tries", type=int, default=3, help="searches for a mutant")
+    parser.add_argument("--most", type=int, default=LARGEST_MUTANT_SEARCH, help="seeds for one search")
+    options = parser.parse_args(arguments)
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "tests", "simulate", *arguments], environment)
+    _quietly()
+    if options.mutant:
+        names = list(MUTANTS) if "all" in options.mutant else options.mutant
+        return hunt(names, options.tries, options.most)
+    if options.seeds == 1:
+        result = run_seed(options.seed)
+        if options.trace:
+            print(*result.trace, sep="\n")
+        print(
+            f"seed {result.seed}: {result.violation or 'clean'}; {result.steps} events, {result.virtual_s:.3f} s, "
+            f"{result.acknowledged} acknowledged, digest {result.digest}"
+        )
+        return 1 if result.violation else 0
+    return campaign(options.seed, options.seeds, options.workers)

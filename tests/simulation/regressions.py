@@ -1,0 +1,19 @@
+"""Seeds that once broke a promise, and why. Each runs in the tests.
+
+A seed means the same only as long as the draws stay the same; when the simulation changes its draws, the seeds stay as
+samples, and the tests named beside them hold what they taught.
+"""
+
+from __future__ import annotations
+
+SEEDS: dict[int, str] = {
+    57: "an order for the process before was carried out before the new process had registered (KIP-380)",
+    167: "a loss of power took the end of a segment and left the next one: a hole in the log",
+    224: "a fetcher that had backed off with nothing to fetch never woke again",
+    274: "leaving a leader whose idle loop had been ended raised KeyError in the middle of an order",
+    1888: "a loss of power took a whole segment, whose name had not been synced",
+    2174: "an ISR was written over the registration of a member that had just come back with less",
+    11234: "a follower was told the high watermark only together with a divergence, and did not listen",
+    11440: "a request to the registry was lost with a cut that nobody noticed",
+    11822: "a follower in a new epoch was not told a high watermark that it had been told in the old one",
+}
