@@ -39,8 +39,10 @@ DEFAULT_TICK_MS = 2_000
 """ZooKeeper's tickTime: sessions last from 2 to 20 of these."""
 
 _HEADER: Final = struct.Struct(">ii")
-_MOST_UNANSWERED: Final = 1_000
-"""Requests of one connection that may wait for the disk (ZooKeeper's globalOutstandingLimit)."""
+_MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
+"""Answers of one connection that may wait for the disk."""
+_ANSWER_OVERHEAD_BYTES: Final = 1024
+"""What an answer that waits counts beside its length, so that many small ones are seen, too."""
 _GREETING_TIMEOUT_MS: Final = 10_000
 """How long a connection may take to ask for a session (ZooKeeper's sessionless connection timeout)."""
 _CLOSE_GRACE_S: Final = 1.0
@@ -82,7 +84,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._session_id = 0
-        self._unanswered = 0
+        self._waiting_bytes = 0
         self._is_full = False
         self._is_paused = False
         self._is_over = False
@@ -125,6 +127,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
+        self._take_packets()
+
+    def _take_packets(self) -> None:
         position = 0
         try:
             while (packet := self._cut(position)) is not None:
@@ -140,9 +145,12 @@ class Connection(asyncio.Protocol):
         del self._buffer[:position]
 
     def _cut(self, position: int) -> bytes | None:
-        """The packet at a position, or None if it is not there yet. Raises JuteError for one that cannot be."""
+        """The packet at a position, or None if it is not there yet or has to wait.
+
+        Raises JuteError for one that cannot be.
+        """
         body = position + wire.LENGTH.size
-        if self._is_over or len(self._buffer) < body:
+        if self._is_over or self._is_paused or len(self._buffer) < body:
             return None
         if not self.is_greeted and bytes(self._buffer[position:body]) in _WORDS:
             self._say_word(bytes(self._buffer[position:body]))
@@ -209,12 +217,12 @@ class Connection(asyncio.Protocol):
 
     def _say(self, data: bytes) -> None:
         """Send a frame when all that it tells of is durable."""
-        self._unanswered += 1
+        self._waiting_bytes += len(data) + _ANSWER_OVERHEAD_BYTES
         self._ensemble.when_settled(functools.partial(self._said, data))
         self._regulate()
 
     def _said(self, data: bytes) -> None:
-        self._unanswered -= 1
+        self._waiting_bytes -= len(data) + _ANSWER_OVERHEAD_BYTES
         self._write(data)
         self._regulate()
 
@@ -225,7 +233,7 @@ class Connection(asyncio.Protocol):
 
     def _regulate(self) -> None:
         """Read from the client only while it reads its answers and the disk keeps up."""
-        wanted = self._is_full or self._unanswered >= _MOST_UNANSWERED
+        wanted = self._is_full or self._waiting_bytes >= _MOST_WAITING_BYTES
         if wanted == self._is_paused or self._is_over or self._transport is None:
             return
         self._is_paused = wanted
@@ -233,6 +241,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+            asyncio.get_running_loop().call_soon(self._take_packets)
 
     def _describe(self) -> str:
         tree, _ = self._ensemble.look()
