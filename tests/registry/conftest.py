@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 import pytest
@@ -16,6 +18,9 @@ from odradek.broker.registry.server import RegistryServer
 from tests.registry.kazoo_registry import KazooEnsemble
 from tests.registry.simulated_disk import SimulatedDisk
 from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.simulation.loop import Owner
+from tests.simulation.network import Network
+from tests.simulation.registry import SimulatedEnsemble
 
 
 class Ensemble(Protocol):
@@ -38,9 +43,31 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
         server.stop()
 
 
-@pytest.fixture(params=["embedded", "served", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+class SimulatedRegistry:
+    """The registry of the simulation, on the loop of the test."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        network = Network(loop, Random(1), 0.0001)  # type: ignore[arg-type]
+        self._ensemble = SimulatedEnsemble(loop, network, Random(2))  # type: ignore[arg-type]
+        self._owner = Owner("test")
+
+    async def connect(self) -> Registry:
+        registry: Registry = await self._ensemble.connect(self._owner, 60_000)()
+        return registry
+
+    async def expire(self, session_id: int) -> None:
+        session = self._ensemble.sessions[session_id]
+        told = asyncio.Event()
+        session.add_listener(lambda state: told.set())
+        self._ensemble.expire(session)
+        session.learn()
+        await told.wait()
+
+
+@pytest.fixture(params=["embedded", "served", "simulated", pytest.param("zookeeper", marks=pytest.mark.jvm)])
 async def ensemble(request: pytest.FixtureRequest) -> AsyncIterator[Ensemble]:
-    """Each implementation in turn: the tree itself, the tree over the wire, and the real thing over the wire."""
+    """Each implementation in turn: the tree itself, over the wire, in the simulation, and the real thing."""
     match request.param:
         case "embedded":
             embedded = embedded_ensemble()
@@ -51,6 +78,8 @@ async def ensemble(request: pytest.FixtureRequest) -> AsyncIterator[Ensemble]:
                 served = KazooEnsemble(connect)
                 yield served
                 await served.close()
+        case "simulated":
+            yield SimulatedRegistry()
         case _:
             real = KazooEnsemble(request.getfixturevalue("zookeeper").connect)
             yield real

@@ -127,17 +127,17 @@ class SimulatedSession:
         elif loop.time() - self._heard_s > self._timeout_s:
             ensemble.expired += 1
             ensemble.expire(self)
-            self._learn()
+            self.learn()
         elif unreachable and self.state is SessionState.CONNECTED:
             self._turn(SessionState.SUSPENDED)
             self._break()
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         """The session has expired: its process learns of it when it gets through."""
         if not self.owner.alive or self.state in (SessionState.EXPIRED, SessionState.CLOSED):
             return
         if self._ensemble.unreachable(self.owner):
-            self._ensemble.loop.call_later(SWEEP_S, self._learn)
+            self._ensemble.loop.call_later(SWEEP_S, self.learn)
             return
         self._turn(SessionState.EXPIRED)
         self._break()

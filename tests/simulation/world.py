@@ -275,7 +275,7 @@ class Simulation:
                     if session.owner is process.owner:
                         self._note(kind, process)
                         self.ensemble.expire(session)
-                        session._learn()
+                        session.learn()
             case "move":
                 self._move()
 
