@@ -180,11 +180,13 @@ class Controller:
                     # The seat is still ours from a term that failed: a new epoch, so that nothing of it counts.
                     office = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
                 if office is not None:
+                    self._retry = None
                     await registry.exists(znodes.CONTROLLER, self._seat_changed)
                     await self._take_office(office)
                     return
         except RegistryError as error:
-            log.warning("the race for the controller's seat is interrupted: %s", error)
+            if self._retry is None:  # once, not each time it is tried again
+                log.warning("the race for the controller's seat is interrupted: %s", error)
             self._campaign_later()
 
     def _own_seat(self) -> bytes:
