@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from odradek.broker.registry.client_wire import PASSWORD_BYTES, ConnectRequest
 from odradek.broker.registry.embedded import EmbeddedEnsemble
-from odradek.broker.registry.interface import ConnectionLossError, SessionState
+from odradek.broker.registry.interface import ConnectionLossError, SessionExpiredError, SessionState
 
 _SHORTEST_TICKS: Final = 2
 _LONGEST_TICKS: Final = 20
@@ -134,6 +134,8 @@ class Sessions:
             self._ensemble.end_session(session_id, SessionState.EXPIRED)
         except ConnectionLossError:
             return  # the journal has failed, and every connection was ended with it
+        except SessionExpiredError:
+            return  # somebody else has ended it, and says so when that is durable
         _log.info("session %#x expired: silent for more than %d ms", session_id, session.timeout_ms)
         self._sessions.pop(session_id, None)
         if session.client is not None:

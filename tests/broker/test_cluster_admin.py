@@ -77,7 +77,8 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+async def running_cluster(folder: Path, **overrides: str) -> AsyncIterator[Cluster]:
+    """Three brokers on one embedded registry; `{id}` in an override stands for the broker's."""
     ensemble = EmbeddedEnsemble(OsDisk(), str(folder / "registry"), now_ms=SystemClock().now_ms)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(ensemble.close)
@@ -88,6 +89,7 @@ async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
                 "listeners": "PLAINTEXT://127.0.0.1:0",
                 "log.dirs": str(folder / str(broker_id)),
                 "controlled.shutdown.enable": "false",
+                **{name.replace("_", "."): value.format(id=broker_id) for name, value in overrides.items()},
             }
             broker = Broker(BrokerConfig(properties), Environment(open_session=ensemble.connect))
             await broker.start()

@@ -173,6 +173,22 @@ async def test_a_server_that_stood_still_gives_the_time_back(served: Served, cli
     assert await client.rest() == b""
 
 
+async def test_a_session_that_is_being_ended_does_not_keep_the_others_alive() -> None:
+    gate = Gate()
+    served = Served(background=gate)
+    await served.start()
+    ended, silent = [await WireClient.begin(served.connect, SHORTEST_MS) for _ in range(2)]
+    gate.shut()
+    ending = asyncio.create_task(served.ensemble.expire(ended.session.session_id))
+    await gate.waiting.wait()
+    served.pass_ms(SHORTEST_MS)
+    assert await silent.rest() == b""
+    gate.open()
+    await ending
+    assert await ended.rest() == b""
+    await served.close()
+
+
 async def test_a_closed_session_takes_its_nodes_along(served: Served, client: WireClient) -> None:
     other = await WireClient.begin(served.connect)
     for path in ("/e2", "/e1"):
