@@ -135,9 +135,11 @@ class Controller:
         done = asyncio.get_running_loop().create_future()
 
         async def campaign() -> None:
-            await self._campaign(registry)
-            if not done.done():
-                done.set_result(None)
+            try:
+                await self._campaign(registry)
+            finally:
+                if not done.done():  # lost or interrupted, the race goes on behind this
+                    done.set_result(None)
 
         self._queue.put_nowait(campaign)
         await done
@@ -184,6 +186,10 @@ class Controller:
                     await registry.exists(znodes.CONTROLLER, self._seat_changed)
                     await self._take_office(office)
                     return
+        except KafkaError as error:
+            # Elected, and the term was over before its first event was.
+            log.info("broker %d was the controller for a moment: %s", self._config.broker_id, error.message)
+            self._campaign_later()
         except RegistryError as error:
             if self._retry is None:  # once, not each time it is tried again
                 log.warning("the race for the controller's seat is interrupted: %s", error)
