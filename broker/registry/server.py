@@ -42,7 +42,9 @@ _HEADER: Final = struct.Struct(">ii")
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 """Answers of one connection that may wait for the disk."""
 _ANSWER_OVERHEAD_BYTES: Final = 1024
-"""What an answer that waits counts beside its length, so that many small ones are seen, too."""
+"""What an answer counts beside its length, so that many small ones are seen, too."""
+_MOST_BYTES_AT_ONCE: Final = 1024 * 1024
+"""Answers of one connection before the others have their turn."""
 _GREETING_TIMEOUT_MS: Final = 10_000
 """How long a connection may take to ask for a session (ZooKeeper's sessionless connection timeout)."""
 _CLOSE_GRACE_S: Final = 1.0
@@ -85,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._session_id = 0
         self._waiting_bytes = 0
+        self._bytes_at_once = 0
         self._is_full = False
         self._is_paused = False
         self._is_over = False
@@ -143,6 +146,12 @@ class Connection(asyncio.Protocol):
             _log.info("the connection of session %#x ends: %s", self._session_id, error)
             self.end()
         del self._buffer[:position]
+        if self._bytes_at_once:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._bytes_at_once = 0
+        self._regulate()
 
     def _cut(self, position: int) -> bytes | None:
         """The packet at a position, or None if it is not there yet or has to wait.
@@ -218,6 +227,7 @@ class Connection(asyncio.Protocol):
     def _say(self, data: bytes) -> None:
         """Send a frame when all that it tells of is durable."""
         self._waiting_bytes += len(data) + _ANSWER_OVERHEAD_BYTES
+        self._bytes_at_once += len(data) + _ANSWER_OVERHEAD_BYTES
         self._ensemble.when_settled(functools.partial(self._said, data))
         self._regulate()
 
@@ -232,8 +242,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _regulate(self) -> None:
-        """Read from the client only while it reads its answers and the disk keeps up."""
-        wanted = self._is_full or self._waiting_bytes >= _MOST_WAITING_BYTES
+        """Read from the client only while it reads its answers, the disk keeps up, and others need not wait for it."""
+        wanted = (
+            self._is_full or self._waiting_bytes >= _MOST_WAITING_BYTES or self._bytes_at_once >= _MOST_BYTES_AT_ONCE
+        )
         if wanted == self._is_paused or self._is_over or self._transport is None:
             return
         self._is_paused = wanted

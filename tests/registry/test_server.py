@@ -296,10 +296,12 @@ async def send_and_see_taken(served: Served, client: WireClient, request: tuple[
 
 async def received(served: Served) -> int:
     """How many packets the server has taken."""
-    for line in (await say(served, b"srvr")).splitlines():
-        if line.startswith("Received: "):
-            return int(line.removeprefix("Received: "))
-    raise AssertionError("no count of packets")
+    return count_in(await say(served, b"srvr"))
+
+
+def count_in(described: str) -> int:
+    (line,) = [line for line in described.splitlines() if line.startswith("Received: ")]
+    return int(line.removeprefix("Received: "))
 
 
 async def say(served: Served, word: bytes) -> str:
@@ -313,6 +315,15 @@ async def say(served: Served, word: bytes) -> str:
 async def test_a_burst_is_answered_in_order(client: WireClient) -> None:
     xids = [client.send(w.CREATE, w.create(f"/n{number}")) for number in range(3000)]
     assert [(await client.reply()).xid for _ in xids] == xids
+
+
+async def test_a_burst_lets_others_in_between(served: Served, client: WireClient) -> None:
+    other = await WireClient.open(served.connect)
+    before, burst = await received(served), 5_000
+    client.send_bytes(struct.pack(">iii", 8, w.PING_XID, w.PING) * burst)
+    other.send_bytes(b"srvr")
+    assert before < count_in((await other.rest()).decode()) < before + burst
+    assert [(await client.reply()).xid for _ in range(burst)] == [w.PING_XID] * burst
 
 
 async def test_watches_that_were_missed_fire_on_return(served: Served, client: WireClient) -> None:

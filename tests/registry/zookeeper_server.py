@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from tests.jvm.kafka import free_port
@@ -40,8 +42,25 @@ class ZooKeeperServer:
         self._process = BackgroundProcess(java_command(VERSION, _MAIN, [str(self._config)], options))
         self._process.stderr.wait_for(_READY, START_TIMEOUT_S)
 
+    def kill(self) -> None:
+        """SIGKILL to the server, which runs."""
+        self._running().kill()
+        self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing."""
+        os.kill(self._running().pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: the end of `pause`."""
+        os.kill(self._running().pid, signal.SIGCONT)
+
     def stop(self) -> None:
         """Ends the server, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+    def _running(self) -> BackgroundProcess:
+        assert self._process is not None, "it does not run"
+        return self._process
