@@ -15,6 +15,8 @@ SEEDS: dict[int, str] = {
     2174: "an ISR was written over the registration of a member that had just come back with less",
     11234: "a follower was told the high watermark only together with a divergence, and did not listen",
     11440: "a request to the registry was lost with a cut that nobody noticed",
-    44390: "a term that ended within its first event left a starting broker waiting for ever",
+    34924: "a term that ended within its first event left a starting broker waiting for ever",
+    35000: "the same, with another broker",
+    44390: "the same, after six restarts",
     11822: "a follower in a new epoch was not told a high watermark that it had been told in the old one",
 }

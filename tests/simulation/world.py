@@ -224,9 +224,9 @@ class Simulation:
         while self.loop.time() < end_s:
             pause_s = self.random.expovariate(1.0) / self.intensity
             self.loop.run(lambda: False, deadline_s=min(end_s, self.loop.time() + pause_s))
-            self._fault(self.random.choice(self.kinds), self.random.choice(self.processes))
+            self._fault(self.random.choice(self.kinds))
 
-    def _fault(self, kind: str, process: Process) -> None:
+    def _fault(self, kind: str, victim: Process | None = None) -> None:
         """Let something happen, if the cluster promises to survive it now."""
         random = self.random
         down = [process for process in self.processes if not process.running]
@@ -244,6 +244,7 @@ class Simulation:
             self.network.heal()
         if not self._recovered():
             return  # a second fault now would be more than the configuration promises to survive
+        process = victim or random.choice(self.processes)
         match kind:
             case "cut" | "cut one-way":
                 other = random.choice([each for each in self.processes if each is not process])
