@@ -104,7 +104,8 @@ def test_kafka_lives_on_our_registry(ours: str, tmp_path: Path) -> None:
         client.start(timeout=30)
         client.create("/kafka")
         client.stop()
-    kafka = Kafka(tmp_path, zookeeper=chroot)
+    # A producer that has written to a topic goes on asking for it, and would make it anew after its deletion.
+    kafka = Kafka(tmp_path, {"auto.create.topics.enable": "false"}, zookeeper=chroot)
     with contextlib.closing(kafka):
         kafka.start()
         created = ["--zookeeper", chroot, "--create", "--topic", "t", "--partitions", "3", "--replication-factor", "1"]
