@@ -1,4 +1,5 @@
-"""`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools.
+"""`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools; first
+one broker of each, then a cluster of three.
 
     python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--minutes M] [--quick]
     python -m tests.benchmarks --profile CASE
@@ -22,8 +23,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from tests.benchmarks import report
-from tests.benchmarks.cases import Case, choose
+from tests.benchmarks import cluster_report, clusters, report
+from tests.benchmarks.cases import Case
+from tests.benchmarks.cluster_cases import ClusterCase, split
+from tests.benchmarks.cluster_report import ClusterResults
+from tests.benchmarks.cluster_rounds import ClusterCourse
+from tests.benchmarks.clusters import Cluster
 from tests.benchmarks.contestants import Contestant, contestant
 from tests.benchmarks.rounds import Course, Failure, measure_start
 from tests.jvm.cache import FetchError
@@ -39,22 +44,36 @@ QUICK_SCALE = 0.1
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
+    began = time.monotonic()
     try:
-        cases = [case.scaled(options.records_scale) for case in choose(options.cases)]
+        of_one_broker, of_a_cluster = split(options.cases)
         OUTPUT.mkdir(parents=True, exist_ok=True)
         classpath("3.9.2")  # fetched now, not in the middle of a measurement
-        results = run(cases, options)
+        results = run([case.scaled(options.records_scale) for case in of_one_broker], options)
+        options.minutes -= (time.monotonic() - began) / 60
+        cluster = run_clusters([case.scaled(options.records_scale) for case in of_a_cluster], options)
     except (ValueError, FetchError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    print(report.table(results))
-    if not options.profile:
-        report.write_json(results, OUTPUT / "results.json")
-        report.draw(results, OUTPUT / "results.png")
-        print(f"\nwritten: {OUTPUT / 'results.json'}, {OUTPUT / 'results.png'}")
-    return 1 if results.failures else 0
+    show(results, cluster, keep=not options.profile)
+    return 1 if results.failures or cluster.failures else 0
+
+
+def show(results: report.Results, cluster: ClusterResults, *, keep: bool) -> None:
+    """Print what there is and, with `keep`, write it to files."""
+    if results.cases:
+        print(report.table(results))
+    if cluster.cases:
+        print(cluster_report.table(cluster))
+    if keep:
+        written = [OUTPUT / "results.json"]
+        report.write_json(results, written[0], cluster_report.as_json(cluster))
+        if results.cases:
+            written.append(OUTPUT / "results.png")
+            report.draw(results, written[-1])
+        print(f"\nwritten: {', '.join(map(str, written))}")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -63,15 +82,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cases", type=_names, default=[], metavar="NAME,…", help="these cases (default: all)")
     parser.add_argument("--only", type=_names, default=_names(CONTESTANTS), metavar="NAME,…", help=CONTESTANTS)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="counted rounds (default: %(default)s)")
-    parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="times the records of each case")
+    parser.add_argument("--records-scale", type=float, default=1.0, metavar="X", help="times the size of each case")
     parser.add_argument(
         "--starts", type=int, default=STARTS, help="starts to take the median of (default: %(default)s)"
     )
     parser.add_argument(
         "--minutes", type=float, default=MINUTES, help="begin no round that would end later (default: %(default)g)"
     )
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records: to try things out")
-    parser.add_argument("--profile", metavar="CASE", help="only Odradek, under py-spy: build/bench/CASE.svg")
+    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the size: to try things out")
+    parser.add_argument("--profile", metavar="CASE", help="only Odradek, under py-spy: build/bench/CASE*.svg")
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds, options.starts, options.records_scale = 1, 1, options.records_scale * QUICK_SCALE
@@ -84,6 +103,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
     """Start the contestants, run the cases, end everything. Raises ValueError for an unknown contestant."""
+    if not cases:
+        return report.Results([], [], [], {})
     began = time.monotonic()
     profiler = find_py_spy() if options.profile else ""
 
@@ -115,6 +136,39 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
         except KeyboardInterrupt:
             failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
     return report.Results(cases, course.samples, [*course.failures, *failures], start_s)
+
+
+def run_clusters(cases: Sequence[ClusterCase], options: argparse.Namespace) -> ClusterResults:
+    """Put one cluster after the other through the cases. Those who only run alone do not take part."""
+    names = [name for name in options.only if name in clusters.NAMES] if cases else []
+    profiler = find_py_spy() if options.profile and cases else ""
+
+    @contextmanager
+    def profiled(cluster: Cluster) -> Iterator[None]:
+        with ExitStack() as stack:
+            for number, node in cluster.nodes.items():
+                stack.enter_context(recording(profiler, node.pid, OUTPUT / f"{options.profile}-{number}.svg"))
+            yield
+
+    course = ClusterCourse(
+        cases,
+        options.rounds,
+        say,
+        expected_clusters=len(names),
+        budget_s=options.minutes * 60,
+        beside=profiled if profiler else nullcontext,
+    )
+    failures: list[Failure] = []
+    for name in names:
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
+        try:
+            course.run(Cluster(name, folder / name))
+        except KeyboardInterrupt:
+            failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
+            break
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return ClusterResults(cases, course.samples, [*course.failures, *failures], course.start_s)
 
 
 def end(one: Contestant, failures: list[Failure]) -> None:

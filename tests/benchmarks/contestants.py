@@ -29,7 +29,7 @@ READY_TIMEOUT_S = 30.0
 _ADMIN_TIMEOUT_S = 30.0
 _POLL_S = 0.002
 # The same for both brokers: a deleted topic gives its disk back at once, and a consumer need not wait for company.
-_PROPERTIES: Mapping[str, str] = {"log.segment.delete.delay.ms": "0", "group.initial.rebalance.delay.ms": "0"}
+PROPERTIES: Mapping[str, str] = {"log.segment.delete.delay.ms": "0", "group.initial.rebalance.delay.ms": "0"}
 _ASK_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # size, key, version, correlation id, no client id
 
 
@@ -170,9 +170,9 @@ class Floor:
 def contestant(name: str, folder: Path) -> Contestant:
     """The contestant of that name, not started, with all its files under `folder`. Raises ValueError for others."""
     if name == "kafka":
-        return Broker(name, Kafka(folder, _PROPERTIES, STOCK_JVM))
+        return Broker(name, Kafka(folder, PROPERTIES, STOCK_JVM))
     if name == "odradek":
-        return Broker(name, BrokerProcess(folder, _PROPERTIES, timeout_s=READY_TIMEOUT_S))
+        return Broker(name, BrokerProcess(folder, PROPERTIES, timeout_s=READY_TIMEOUT_S))
     if name == "floor":
         return Floor(folder)
     raise ValueError(f"no contestant {name!r}; contestants are kafka, odradek, floor")

@@ -22,7 +22,7 @@ LARGEST_FLOOR_RATIO = 1.4
 LARGEST_START_S = 0.3
 LARGEST_RESIDENT_MB = 80.0
 
-_MARKS = {True: "pass", False: "MISS", None: "-"}
+MARKS = {True: "pass", False: "MISS", None: "-"}
 
 
 class Ratio(NamedTuple):
@@ -80,12 +80,12 @@ def goals(results: Results) -> list[Goal]:
     reached: list[Goal] = []
     for case in results.cases:
         throughput = results.ratio(case.name, "kafka", "mib_per_s")
-        reached.append(_goal(case.name, "throughput to Kafka's", throughput, least=LEAST_THROUGHPUT_RATIO))
+        reached.append(ratio_goal(case.name, "throughput to Kafka's", throughput, least=LEAST_THROUGHPUT_RATIO))
         cpu = results.ratio(case.name, "kafka", "cpu_s_per_gb")
-        reached.append(_goal(case.name, "CPU to Kafka's", cpu, largest=case.cpu_goal))
+        reached.append(ratio_goal(case.name, "CPU to Kafka's", cpu, largest=case.cpu_goal))
         if case.measures_floor:
             floor = results.ratio(case.name, "floor", "cpu_s_per_gb")
-            reached.append(_goal(case.name, "CPU to the floor's", floor, largest=LARGEST_FLOOR_RATIO))
+            reached.append(ratio_goal(case.name, "CPU to the floor's", floor, largest=LARGEST_FLOOR_RATIO))
     start_s = results.start_s["odradek"]
     reached.append(Goal("start", f"ready in {LARGEST_START_S} s", f"{start_s:.2f} s", start_s <= LARGEST_START_S))
     resident = [sample.resident_mb for sample in results.samples if sample.contestant == "odradek"]
@@ -96,9 +96,10 @@ def goals(results: Results) -> list[Goal]:
     return reached
 
 
-def _goal(
+def ratio_goal(
     case: str, what: str, ratio: Ratio | None, *, least: float | None = None, largest: float | None = None
 ) -> Goal:
+    """A goal whose median ratio is to be at least, or at most, so much."""
     limit = f">= {least:.2f}" if least is not None else f"<= {largest:.2f}"
     if ratio is None:
         return Goal(case, f"{what} {limit}", "not measured", None)
@@ -130,7 +131,7 @@ def table(results: Results) -> str:
     reached = goals(results)
     if reached:
         lines += ["", f"{'goal of':<16}{'what':<30}{'reached':<22}"]
-        lines += [f"{goal.case:<16}{goal.text:<30}{goal.reached:<22}{_MARKS[goal.met]}" for goal in reached]
+        lines += [f"{goal.case:<16}{goal.text:<30}{goal.reached:<22}{MARKS[goal.met]}" for goal in reached]
     for failure in results.failures:
         lines += ["", f"FAILED {failure.case}, round {failure.round}, {failure.contestant}: {failure.reason}"]
     return "\n".join(lines)
@@ -140,8 +141,8 @@ def _cell(value: float | None, width: int, digits: int) -> str:
     return f"{'-':>{width}}" if value is None else f"{value:>{width},.{digits}f}"
 
 
-def write_json(results: Results, path: Path) -> None:
-    """Write all samples, the goals and what machine it was."""
+def write_json(results: Results, path: Path, cluster: Mapping[str, object] | None = None) -> None:
+    """Write all samples, the goals and what machine it was; `cluster` is what was found of clusters."""
     content = {
         "machine": {"system": platform.platform(), "processor": _processor(), "python": platform.python_version()},
         "cases": [asdict(case) for case in results.cases],
@@ -149,6 +150,7 @@ def write_json(results: Results, path: Path) -> None:
         "samples": [asdict(sample) for sample in results.samples],
         "failures": [asdict(failure) for failure in results.failures],
         "goals": [goal._asdict() for goal in goals(results)],
+        **({"cluster": cluster} if cluster is not None else {}),
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
 
