@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
 
 from odradek.broker.registry import znodes
 from odradek.broker_process import BrokerProcess
@@ -331,7 +332,9 @@ class ClusterProcess:
 
     def _registry_client(self) -> KazooClient:
         if self._client is None:
-            client = KazooClient(self.zookeeper_connect, timeout=10.0)
+            # Its own would double the pause between two attempts for as long as the registry is gone.
+            retry = KazooRetry(max_tries=-1, delay=POLL_S, max_delay=LOOK_AGAIN_S / 4)
+            client = KazooClient(self.zookeeper_connect, timeout=10.0, connection_retry=retry)
             client.start(timeout=self.timeout_s)
             self._client = client
         return self._client

@@ -12,6 +12,7 @@ loopback, and nothing outlives the command.
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
 import signal
 import subprocess
@@ -213,5 +214,6 @@ def _names(text: str) -> list[str]:
 
 if __name__ == "__main__":
     # Asked to end, it ends what it started and reports what it has, as after Ctrl-C.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)  # it warns of every connection that it closes itself
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

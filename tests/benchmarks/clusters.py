@@ -191,7 +191,7 @@ class Cluster:
 
     def _admin(self) -> AdminClient:
         # A new one each time, kept until the answer is there: its threads must not run beside a measurement.
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
 
 
 def _partitions(node: Node, topic: str) -> list[m.MetadataResponse.MetadataResponsePartition]:

@@ -1,7 +1,8 @@
 """How long nobody can write after a leader's death, seen by clients that write one record after the other, acks=all.
 
 Two clients write at once. The plain one asks the brokers who leads a hundred times a second, so that what it sees is
-the brokers' doing alone. The other is librdkafka, whose own timers decide when it asks: what an application sees.
+the brokers' doing alone. The other is librdkafka, which asks once a second while the leader it knows is down: what an
+application sees, and too coarse to tell two clusters apart.
 
 The leader is a broker that is not the controller. Most of the gap is its ZooKeeper session, which ends
 zookeeper.session.timeout.ms after it was last heard, and it speaks up every third of that. So the kills of the rounds
