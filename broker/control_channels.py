@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.broker.controller_link import Local
 from odradek.broker.peers import VERSIONS, Network, Peer, PeerLostError
@@ -29,6 +29,18 @@ class LiveBroker(NamedTuple):
     host: str
     port: int
     broker_epoch: int
+
+
+class Channels(Protocol):
+    """The way of orders to brokers, as the controller sees it."""
+
+    def update(self, live: dict[int, LiveBroker]) -> None:
+        """These brokers live."""
+        ...
+
+    def send(self, broker_id: int, message: Any, on_response: Callable[[Any], None]) -> None:
+        """Give an order."""
+        ...
 
 
 class ControlChannels:

@@ -16,11 +16,11 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
-from odradek.broker.control_channels import LiveBroker
+from odradek.broker.control_channels import Channels, LiveBroker
 from odradek.broker.controller_topics import NewPartitions, NewTopic, TopicMaker, TopicOutcome
 from odradek.broker.machines.controller import ControllerMachine, ControllerSettings
 from odradek.broker.machines.controller_context import Partition
@@ -55,18 +55,6 @@ PRODUCER_IDS_IN_BLOCK: Final = 1000
 RETRY_MS: Final = 100
 Outcome = tuple[ErrorCode, str | None]
 T = TypeVar("T")
-
-
-class Channels(Protocol):
-    """The way of orders to brokers (control_channels.py)."""
-
-    def update(self, live: dict[int, LiveBroker]) -> None:
-        """These brokers live."""
-        ...
-
-    def send(self, broker_id: int, message: Any, on_response: Callable[[Any], None]) -> None:
-        """Give an order."""
-        ...
 
 
 class Office:
