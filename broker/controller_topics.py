@@ -24,7 +24,15 @@ from odradek.broker.machines.topics import (
     place_over_racks,
 )
 from odradek.broker.registry import znodes
-from odradek.broker.registry.interface import BadArgumentsError, NodeExistsError, Registry
+from odradek.broker.registry.interface import (
+    BadArgumentsError,
+    Check,
+    Create,
+    NodeExistsError,
+    Operation,
+    Registry,
+    Set,
+)
 from odradek.broker.topic_config import check_topic, describe_topic
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -94,7 +102,7 @@ class TopicMaker:
         configs = check_topic(self._config, wanted.configs)
         topic_id = bytes(16) if validate_only else self._random.randbytes(16)
         if not validate_only:
-            await self._write_topic(registry, wanted.name, topic_id, assignment, configs)
+            await self._write_topic(registry, context, wanted.name, topic_id, assignment, configs)
         return TopicOutcome(
             wanted.name,
             topic_id=topic_id,
@@ -117,34 +125,28 @@ class TopicMaker:
             partitions = int(self._config["num.partitions"])
         if factor == BROKER_DEFAULT:
             factor = int(self._config["default.replication.factor"])
-        return self._spread(partitions, factor, context)
-
-    def _spread(self, partitions: int, factor: int, context: Context) -> Assignment:
-        """Over racks where every broker has one, as Kafka does."""
         count = max(1, len(context.brokers))
-        racks = {each: broker.registration.rack for each, broker in sorted(context.brokers.items())}
-        named = {each: rack for each, rack in racks.items() if rack is not None}
         first, shift = self._random.randrange(count), self._random.randrange(count)
-        if named and len(named) == len(racks):
-            return place_over_racks(partitions, factor, named, first=first, shift=shift)
-        if named:
-            missing = sorted(set(racks) - set(named))
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Not all brokers have rack information; brokers {missing} have none."
-            )
-        return place(partitions, factor, sorted(racks), first=first, shift=shift)
+        return _spread(context, partitions, factor, first=first, shift=shift)
 
+    @staticmethod
     async def _write_topic(
-        self, registry: Registry, name: str, topic_id: bytes, assignment: Assignment, configs: Mapping[str, str]
+        registry: Registry,
+        context: Context,
+        name: str,
+        topic_id: bytes,
+        assignment: Assignment,
+        configs: Mapping[str, str],
     ) -> None:
         path, data = znodes.config_path(f"topics/{name}"), znodes.encode_config(configs)
         try:
-            await registry.create(path, data)
+            await _write(registry, context, Create(path, data))
         except NodeExistsError:
-            await registry.set(path, data)
+            await _write(registry, context, Set(path, data))
         replicas = {index: znodes.Replicas(brokers) for index, brokers in sorted(assignment.items())}
+        node = znodes.TopicAssignment(topic_id, replicas).encode()
         try:
-            await registry.create(znodes.topic_path(name), znodes.TopicAssignment(topic_id, replicas).encode())
+            await _write(registry, context, Create(znodes.topic_path(name), node))
         except NodeExistsError as error:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
         except BadArgumentsError as error:
@@ -177,17 +179,19 @@ class TopicMaker:
         assignment = {**old, **{index: znodes.Replicas(brokers) for index, brokers in new.items()}}
         data = znodes.TopicAssignment(context.topic_ids.get(topic), assignment).encode()
         try:
-            await registry.set(znodes.topic_path(topic), data)
+            await _write(registry, context, Set(znodes.topic_path(topic), data))
         except BadArgumentsError as error:
             raise _too_many(len(assignment)) from error
 
+    @staticmethod
     def _new_partitions(
-        self, context: Context, old: Mapping[int, znodes.Replicas], wanted: NewPartitions, more: int
+        context: Context, old: Mapping[int, znodes.Replicas], wanted: NewPartitions, more: int
     ) -> Assignment:
         factor = len(old[0].replicas)
         if wanted.assignments is None:
-            spread = self._spread(more, factor, context)
-            return {len(old) + index: brokers for index, brokers in spread.items()}
+            # On from partition 0, as if the topic had had them from the beginning (AdminZkClient.createPartitions).
+            at = next((at for at, each in enumerate(sorted(context.brokers)) if each >= old[0].replicas[0]), 0)
+            return _spread(context, more, factor, first=at, shift=at, start=len(old))
         if len(wanted.assignments) != more:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -201,6 +205,28 @@ class TopicMaker:
                 f"{len(wanted.assignments[0])}",
             )
         return {len(old) + index: brokers for index, brokers in enumerate(wanted.assignments)}
+
+
+def _spread(context: Context, partitions: int, factor: int, *, first: int, shift: int, start: int = 0) -> Assignment:
+    """Over racks where every broker has one, as Kafka does."""
+    racks = {each: broker.registration.rack for each, broker in sorted(context.brokers.items())}
+    named = {each: rack for each, rack in racks.items() if rack is not None}
+    if named and len(named) == len(racks):
+        return place_over_racks(partitions, factor, named, first=first, shift=shift, start=start)
+    if named:
+        missing = sorted(set(racks) - set(named))
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Not all brokers have rack information; brokers {missing} have none."
+        )
+    return place(partitions, factor, sorted(racks), first=first, shift=shift, start=start)
+
+
+async def _write(registry: Registry, context: Context, operation: Operation) -> None:
+    """Write under the controller's epoch: one that another has followed changes no topic any more (KAFKA-6082).
+
+    Raises RegistryError; BadVersionError says that the epoch is over.
+    """
+    await registry.multi([Check(znodes.CONTROLLER_EPOCH, context.epoch_version), operation])
 
 
 def _too_many(partitions: int) -> KafkaError:

@@ -145,8 +145,8 @@ class ControllerMachine:
             yield from self._welcome(come)
         if gone or come or moved:
             self._orders.tell_all([])
-        if moved:
-            self._orders.tell_all(context.on_brokers(moved))
+        # Of a lost replica that was not in sync nothing is written, but clients see that it is offline.
+        self._orders.tell_all(context.on_brokers([*gone, *moved]))
 
     def _renew(self, partitions: Iterable[Partition], back: Sequence[int] = ()) -> Steps[None]:
         """Elect anew where brokers are back in another incarnation; `back` have been seen to come back just now."""
@@ -320,6 +320,8 @@ class ControllerMachine:
                     known = yield from self._alter(request.broker_id, partition, wish, present)
                 except KafkaError as error:
                     result.error_code = error.code
+                    if error.code is ErrorCode.INELIGIBLE_REPLICA and not by_id:
+                        result.error_code = ErrorCode.OPERATION_NOT_ATTEMPTED  # version 1 does not know the other
                     continue
                 if known is not before:
                     changed.append(partition)

@@ -163,7 +163,7 @@ class Partitions:
             old.leader_epoch + 1,
             elected.isr,
             self._context.epoch,
-            is_recovering=elected.is_unclean or (old.is_recovering and elected.leader == old.leader),
+            is_recovering=elected.is_unclean or old.is_recovering,
         )
 
     def replace_lost(self, unclean: frozenset[str]) -> Decide:
@@ -212,7 +212,7 @@ class Partitions:
         context = self._context
         live = context.can_lead(partition)
         stayed = [each for each in live if each not in bounced]
-        if state.leader in stayed:
+        if state.leader not in bounced and context.is_online(state.leader, partition):
             rest = tuple(each for each in state.isr if each not in bounced and context.is_online(each, partition))
             return self.next_state(state, election.Elected(state.leader, rest))
         chosen = election.offline(replicas.replicas, state.isr, stayed, allow_unclean=False)
@@ -238,7 +238,8 @@ class Partitions:
                 chosen = election.controlled_shutdown(replicas.replicas, state.isr, online, context.leaving)
                 return self.next_state(state, chosen) if chosen is not None else None
             rest = tuple(each for each in state.isr if each != broker_id)
-            return self.next_state(state, election.Elected(state.leader, rest))
+            # Without a leader the last of the ISR stays in it: it alone has everything.
+            return self.next_state(state, election.Elected(state.leader, rest)) if rest else None
 
         return decide
 

@@ -98,13 +98,29 @@ class Reassignments:
         else:
             check_target(wanted, list(context.brokers))
         new = towards(replicas, wanted)
-        if new == replicas and not context.is_reassigning(partition):
-            return
-        unneeded = [each for each in replicas.replicas if each not in new.replicas]
-        yield from self._write(partition, new)
-        yield from self._drop(partition, unneeded)
-        yield from self._partitions.change([partition], self._partitions.bump)
+        if new != replicas:
+            unneeded = [each for each in replicas.replicas if each not in new.replicas]
+            # Out of the ISR before out of the assignment: a controller that dies in between leaves a leader that the
+            # next one knows of.
+            yield from self._drop(partition, unneeded)
+            self._check_dropped(partition, unneeded)
+            yield from self._write(partition, new)
+            self._delete(partition, unneeded)
+            yield from self._partitions.change([partition], self._partitions.bump)
         yield from self.go_on(partition)
+
+    def _check_dropped(self, partition: Partition, unneeded: Sequence[int]) -> None:
+        """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT while the partition lives by one of these replicas: nobody
+        else has everything. (KRaft refuses this, too; Kafka with ZooKeeper deletes the last good copy.)
+        """
+        known = self._context.states.get(partition)
+        needed = [] if known is None else [each for each in unneeded if each in (known.state.leader, *known.state.isr)]
+        if needed:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The replicas {needed} of {partition[0]}-{partition[1]} cannot be given up: no other replica that "
+                "could lead is in sync, so that this would need an unclean leader election.",
+            )
 
     def go_on(self, partition: Partition) -> Steps[None]:
         """Finish the reassignment if all of its target are in sync."""
@@ -124,6 +140,7 @@ class Reassignments:
             return  # nobody of the target can lead just now
         yield from self._drop(partition, removed)
         yield from self._write(partition, Replicas(wanted))
+        self._delete(partition, removed)
         # Only now do replicas hear of the final assignment; those that were removed are told to stop.
         yield from self._partitions.change([partition], self._partitions.bump)
 
@@ -139,9 +156,7 @@ class Reassignments:
         return decide
 
     def _drop(self, partition: Partition, removed: Sequence[int]) -> Steps[None]:
-        """Take replicas out of the ISR and have them deleted."""
-        if not removed:
-            return
+        """Take replicas out of the ISR, as far as others are left in it to lead."""
 
         def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             rest = tuple(each for each in state.isr if each not in removed)
@@ -152,7 +167,10 @@ class Reassignments:
                 return self._partitions.next_state(state, chosen) if chosen is not None else None
             return self._partitions.next_state(state, election.Elected(state.leader, rest))
 
-        yield from self._partitions.change([partition], decide)
+        yield from self._partitions.change([partition] if removed else [], decide)
+
+    def _delete(self, partition: Partition, removed: Sequence[int]) -> None:
+        """Have replicas deleted that are no longer of the partition."""
         for broker_id in removed:
             self._orders.stop(broker_id, partition, delete=True)
 

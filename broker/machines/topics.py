@@ -50,12 +50,13 @@ def collision(name: str, existing: Iterable[str]) -> str | None:
 
 
 def place(
-    partitions: int, replication_factor: int, brokers: Sequence[int], *, first: int = 0, shift: int = 0
+    partitions: int, replication_factor: int, brokers: Sequence[int], *, first: int = 0, shift: int = 0, start: int = 0
 ) -> Assignment:
     """Spread replicas over brokers without racks, as Kafka's AdminUtils does.
 
-    `first` is where the first leader goes and `shift` how far the second replica starts from it; both are random in
-    use. Raises KafkaError with INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+    `first` is where the first leader goes and `shift` how far the second replica starts from it; both are random for a
+    new topic. `start` is the index of the first partition: those of a topic that grows follow on those before them.
+    Raises KafkaError with INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
     """
     if partitions <= 0:
         raise KafkaError(
@@ -78,7 +79,7 @@ def place(
             f"Replication factor: {replication_factor} larger than available brokers: {count}.",
         )
     assignment: Assignment = {}
-    for partition in range(partitions):
+    for partition in range(start, start + partitions):
         if partition > 0 and partition % count == 0:
             shift += 1
         leader = (partition + first) % count
@@ -91,7 +92,13 @@ def place(
 
 
 def place_over_racks(
-    partitions: int, replication_factor: int, racks: Mapping[int, str], *, first: int = 0, shift: int = 0
+    partitions: int,
+    replication_factor: int,
+    racks: Mapping[int, str],
+    *,
+    first: int = 0,
+    shift: int = 0,
+    start: int = 0,
 ) -> Assignment:
     """Spread replicas over brokers so that each partition has as many racks as possible (KIP-36).
 
@@ -102,7 +109,7 @@ def place_over_racks(
     count, rack_count = len(brokers), len(set(racks.values()))
     place(partitions, replication_factor, brokers)  # for its checks
     assignment: Assignment = {}
-    for partition in range(partitions):
+    for partition in range(start, start + partitions):
         if partition > 0 and partition % count == 0:
             shift += 1
         leader = (partition + first) % count

@@ -14,7 +14,7 @@ import pytest
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.control_channels import LiveBroker
-from odradek.broker.controller import Controller, NewTopic
+from odradek.broker.controller import Controller, NewPartitions, NewTopic
 from odradek.broker.registration import Registration
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
@@ -275,6 +275,40 @@ async def test_a_term_that_lost_the_registry_is_followed_by_another(tmp_path: Pa
         assert znodes.decode_controller_epoch(data) == 2
         (outcome,) = await world.controller.create_topics([NewTopic("u")])
         assert outcome.error is ErrorCode.NONE
+
+
+async def test_who_has_been_replaced_changes_no_topic(tmp_path: Path) -> None:
+    """A controller that slept while another was elected, and has not been told yet (KAFKA-6082)."""
+    async with running(tmp_path) as world:
+        await world.controller.create_topics([NewTopic("t", partitions=2)])
+        before = {path: await world.registry.get(path) for path in await nodes(world.registry, "/brokers/topics")}
+        await world.registry.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
+        for work in (
+            world.controller.create_topics([NewTopic("u")]),
+            world.controller.create_partitions([NewPartitions("t", 4, None)], validate_only=False),
+        ):
+            assert await outcome_of(work) is ErrorCode.NOT_CONTROLLER
+        after = {path: await world.registry.get(path) for path in await nodes(world.registry, "/brokers/topics")}
+        assert after == before
+        assert await nodes(world.registry, "/config/topics/u") == set()
+
+
+async def test_a_topic_grows_over_the_brokers_in_turn(tmp_path: Path) -> None:
+    async with tree(tmp_path) as ensemble:
+        worlds = [World(ensemble, broker_id, 9092 + broker_id) for broker_id in (0, 1, 2)]
+        for world in worlds:
+            await world.start()
+        controller = worlds[0].controller
+        await until(lambda: len(worlds[0].brokers.live) == 3)
+        await controller.create_topics([NewTopic("t", assignments={0: (1, 2)})])
+        for count in range(2, 7):
+            grown = await controller.create_partitions([NewPartitions("t", count, None)], validate_only=False)
+            assert grown == {"t": (ErrorCode.NONE, None)}
+        data, _ = await worlds[0].registry.get("/brokers/topics/t")
+        partitions = znodes.TopicAssignment.decode(data).partitions
+        assert [partitions[index].replicas[0] for index in range(6)] == [1, 2, 0, 1, 2, 0]
+        for world in reversed(worlds):
+            await world.close()
 
 
 async def test_producer_ids_never_repeat(tmp_path: Path) -> None:

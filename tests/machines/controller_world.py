@@ -6,7 +6,7 @@ dies, and elects a fresh machine on the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from odradek.broker.machines.controller import ControllerMachine, ControllerSettings
@@ -59,6 +59,10 @@ class World:
     def state(self, partition: Partition) -> znodes.PartitionState:
         return znodes.PartitionState.decode(self.tree.get(znodes.partition_state_path(*partition))[0])
 
+    def assignment(self, partition: Partition) -> znodes.Replicas:
+        data, _ = self.tree.get(znodes.topic_path(partition[0]))
+        return znodes.TopicAssignment.decode(data).partitions[partition[1]]
+
     def states(self) -> dict[Partition, znodes.PartitionState]:
         found = {}
         for topic in self.tree.children(znodes.TOPICS)[0]:
@@ -70,6 +74,12 @@ class World:
                 if self.tree.exists(znodes.partition_state_path(topic, int(index))) is not None:
                     found[topic, int(index)] = self.state((topic, int(index)))
         return found
+
+    def write_state(self, partition: Partition, state: znodes.PartitionState) -> None:
+        """A leader of a broker with an older protocol writes its ISR itself, and tells the controller so."""
+        self.tree.submit(self.session, [Set(znodes.partition_state_path(*partition), state.encode())], 0)
+        notice = Create(znodes.ISR_CHANGE_PREFIX, znodes.encode_partitions([partition]), sequential=True)
+        self.tree.submit(self.session, [notice], 0)
 
     # ---- brokers
 
@@ -171,6 +181,7 @@ class World:
                 assert broker_id in self.machine.context.brokers, "an order for a broker that does not live"
                 assert message.controller_epoch == self.machine.context.epoch
                 if isinstance(message, m.StopReplicaRequest):
+                    self._check_deletions(broker_id, message)
                     answer = m.StopReplicaResponse(
                         partition_errors=[
                             m.StopReplicaResponse.StopReplicaPartitionError(
@@ -182,10 +193,35 @@ class World:
                     )
                     self._all(self.machine.stop_replica_answered(broker_id, answer))
 
+    def _check_deletions(self, broker_id: int, message: m.StopReplicaRequest) -> None:
+        """Nobody deletes what is still needed."""
+        for topic in message.topic_states:
+            if self.tree.exists(znodes.delete_topic_path(topic.topic_name)) is None:
+                for each in topic.partition_states:
+                    partition = (topic.topic_name, each.partition_index)
+                    needed = broker_id in (*self.assignment(partition).replicas, *self.state(partition).isr)
+                    assert not (each.delete_partition and needed), f"{broker_id} deletes {partition}, which it has"
+
+    def lose_disk(self, broker_id: int, partitions: Iterable[Partition], *, code: int) -> None:
+        """A broker answers an order with this error for these partitions; with 0 it has them again."""
+        topic_ids = self.machine.context.topic_ids
+        topics = [
+            m.LeaderAndIsrResponse.LeaderAndIsrTopicError(
+                topic_id=topic_ids[topic],
+                partition_errors=[
+                    m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(partition_index=index, error_code=code)
+                ],
+            )
+            for topic, index in partitions
+        ]
+        self.run(lambda machine: machine.leader_and_isr_answered(broker_id, m.LeaderAndIsrResponse(topics=topics)))
+
     # ---- what leaders ask
 
-    def alter(self, partition: Partition, isr: tuple[int, ...]) -> m.AlterPartitionResponse.PartitionData:
-        """The leader asks for an ISR, knowing the present state."""
+    def alter(
+        self, partition: Partition, isr: tuple[int, ...], *, by_id: bool = True
+    ) -> m.AlterPartitionResponse.PartitionData:
+        """The leader asks for an ISR, knowing the present state; `by_id` as from version 2 on."""
         data, stat = self.tree.get(znodes.partition_state_path(*partition))
         state = znodes.PartitionState.decode(data)
         wish = m.AlterPartitionRequest.PartitionData(
@@ -197,10 +233,16 @@ class World:
         request = m.AlterPartitionRequest(
             broker_id=state.leader,
             broker_epoch=self.epochs.get(state.leader, -1),
-            topics=[m.AlterPartitionRequest.TopicData(topic_name=partition[0], partitions=[wish])],
+            topics=[
+                m.AlterPartitionRequest.TopicData(
+                    topic_name="" if by_id else partition[0],
+                    topic_id=self.machine.context.topic_ids.get(partition[0], bytes(16)),
+                    partitions=[wish],
+                )
+            ],
         )
         self.asked_for_more.add(partition)
-        response = self.run(lambda machine: machine.alter_partition(request, by_id=False))
+        response = self.run(lambda machine: machine.alter_partition(request, by_id=by_id))
         if response.error_code:
             return m.AlterPartitionResponse.PartitionData(error_code=response.error_code)
         answer: m.AlterPartitionResponse.PartitionData = response.topics[0].partitions[0]
@@ -209,14 +251,15 @@ class World:
     def make_topic(self, name: str, assignment: dict[int, znodes.Replicas]) -> None:
         """As AdminZkClient and kafka-topics --zookeeper do."""
         self.make(znodes.config_path(f"topics/{name}"), znodes.encode_config({}))
-        self.make(znodes.topic_path(name), znodes.TopicAssignment(bytes(range(16)), assignment).encode())
+        self.make(znodes.topic_path(name), znodes.TopicAssignment(name.encode().ljust(16, b"."), assignment).encode())
 
     # ---- what is promised
 
     def check(self) -> None:
         """Every state that stands in the registry, beside the one that stood there before."""
         for partition, state in self.states().items():
-            known = self.machine.context.replicas(partition)
+            replicas = self.assignment(partition).replicas
+            assert set(state.isr) <= set(replicas), f"{partition}: {state} is not of {replicas}"
             past = self.history.setdefault(partition, [])
             before = past[-1] if past else None
             if before == state:
@@ -224,7 +267,6 @@ class World:
             past.append(state)
             assert state.leader == -1 or state.leader in state.isr, f"{partition} is led from outside its ISR: {state}"
             assert state.isr, f"{partition} has no ISR"
-            assert known is None or set(state.isr) <= set(known.replicas), f"{partition}: {state} is not of {known}"
             if before is None:
                 continue
             assert state.leader_epoch >= before.leader_epoch, f"{partition}: the epoch fell"

@@ -37,6 +37,21 @@ def told(world: World, kind: type) -> list[int]:
     return sorted(broker_id for broker_id, message in world.sent if isinstance(message, kind))
 
 
+def offline(world: World, partition: tuple[str, int]) -> list[int]:
+    """The offline replicas of a partition, as all brokers were last told."""
+    told: dict[int, list[int]] = {}
+    for broker_id, message in world.sent:
+        if isinstance(message, m.UpdateMetadataRequest):
+            for topic in message.topic_states:
+                for each in topic.partition_states:
+                    if (topic.topic_name, each.partition_index) == partition:
+                        told[broker_id] = each.offline_replicas
+    assert set(told) >= set(world.machine.context.brokers), "somebody was not told"
+    here = [told[each] for each in world.machine.context.brokers]
+    assert all(each == here[0] for each in here)
+    return here[0]
+
+
 def summary(state: znodes.PartitionState) -> tuple[int, int, tuple[int, ...]]:
     return state.leader, state.leader_epoch, state.isr
 
@@ -83,6 +98,8 @@ def test_an_isr_is_not_written_over_a_member_that_has_just_come_back(world: Worl
     world.stop(1)
     world.start(1)  # and the controller has not heard of it
     assert world.alter(T0, (0, 1, 2)).error_code == ErrorCode.INELIGIBLE_REPLICA
+    old = world.alter(T0, (0, 1, 2), by_id=False)
+    assert old.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED, "before version 2 there was no other code"
 
 
 def test_the_last_in_sync_replica_is_waited_for(world: World) -> None:
@@ -136,13 +153,14 @@ def test_a_reassignment_adds_waits_and_removes(world: World) -> None:
     world.start(3)
     world.run(ControllerMachine.brokers_changed)
     assert world.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
-    assignment = znodes.TopicAssignment.decode(world.tree.get(znodes.topic_path("t"))[0])
-    assert assignment.partitions[0] == znodes.Replicas((3, 1, 0, 2), (3,), (0, 2))
-    assert world.machine.reassignments() == {T0: assignment.partitions[0]}
+    assert world.assignment(T0) == znodes.Replicas((3, 1, 0, 2), (3,), (0, 2))
+    assert world.machine.reassignments() == {T0: world.assignment(T0)}
+    epoch = world.state(T0).leader_epoch
+    assert world.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
+    assert world.state(T0).leader_epoch == epoch, "the same wish again changes nothing"
     world.sent.clear()
     world.alter(T0, (0, 1, 2, 3))
-    assignment = znodes.TopicAssignment.decode(world.tree.get(znodes.topic_path("t"))[0])
-    assert assignment.partitions[0] == znodes.Replicas((3, 1))
+    assert world.assignment(T0) == znodes.Replicas((3, 1))
     assert set(world.state(T0).isr) == {1, 3}
     assert world.state(T0).leader == 3
     assert told(world, m.StopReplicaRequest) == [0, 2]
@@ -153,10 +171,64 @@ def test_a_reassignment_that_is_cancelled_leaves_what_was(world: World) -> None:
     world.run(ControllerMachine.brokers_changed)
     world.run(lambda machine: machine.reassign({T0: (3, 1)}))
     assert world.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
-    assignment = znodes.TopicAssignment.decode(world.tree.get(znodes.topic_path("t"))[0])
-    assert sorted(assignment.partitions[0].replicas) == [0, 1, 2]
+    assert sorted(world.assignment(T0).replicas) == [0, 1, 2]
     assert not world.machine.reassignments()
     assert set(world.state(T0).isr) == {0, 1, 2}
+
+
+def moving() -> World:
+    """A partition on its way from brokers 0 and 1 to 2 and 3; 2 is in sync already."""
+    world = World()
+    for broker_id in (0, 1, 2, 3):
+        world.start(broker_id)
+    world.elect()
+    world.make_topic("t", {0: replicas(0, 1)})
+    world.run(lambda machine: machine.topics_changed([]))
+    world.run(lambda machine: machine.reassign({T0: (2, 3)}))
+    world.alter(T0, (0, 1, 2))
+    world.sent.clear()
+    return world
+
+
+def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_everything() -> None:
+    world = moving()
+    for broker_id in (0, 1):
+        world.stop(broker_id)
+        world.run(ControllerMachine.brokers_changed)
+    assert summary(world.state(T0)) == (2, 3, (2,))
+    for wish in (None, (0, 3)):
+        results = world.run(lambda machine, wish=wish: machine.reassign({T0: wish or None}))
+        refusal = results[T0]
+        assert refusal is not None
+        assert refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 2 would delete the only good copy"
+    assert told(world, m.StopReplicaRequest) == []
+    assert summary(world.state(T0)) == (2, 3, (2,))
+    world.check()
+    for broker_id in (0, 1):
+        world.start(broker_id)
+        world.run(ControllerMachine.brokers_changed)
+    world.alter(T0, (2, 0))
+    assert world.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
+    assert (world.state(T0).leader, world.state(T0).isr) == (0, (0,))
+    assert told(world, m.StopReplicaRequest) == [2, 3]
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_controller_that_dies_while_it_cancels_leaves_no_leader_outside_the_assignment(steps: int) -> None:
+    world = moving()
+    world.run(lambda machine: machine.elect_preferred(None))
+    assert world.state(T0).leader == 2
+    world.cut(lambda machine: machine.reassign({T0: None}), steps)
+    world.check()
+    assert world.state(T0).leader in world.assignment(T0).replicas
+
+
+def test_a_new_target_has_those_deleted_that_neither_has() -> None:
+    world = moving()
+    assert world.run(lambda machine: machine.reassign({T0: (3, 0)})) == {T0: None}
+    assert world.assignment(T0) == znodes.Replicas((3, 0, 1), (3,), (1,))
+    assert told(world, m.StopReplicaRequest) == [2]
+    assert set(world.state(T0).isr) == {0, 1}
 
 
 def test_a_topic_is_deleted_when_its_last_replica_is_gone(world: World) -> None:
@@ -175,14 +247,96 @@ def test_a_topic_is_deleted_when_its_last_replica_is_gone(world: World) -> None:
 def test_a_failed_disk_is_another_lost_replica(world: World) -> None:
     world.make(znodes.LOG_DIR_EVENT_PREFIX + "0", znodes.encode_log_dir_event(0))
     world.run(ControllerMachine.log_dirs_changed)
-    topic = m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=bytes(range(16)))
-    topic.partition_errors = [
-        m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
-    ]
-    response = m.LeaderAndIsrResponse(topics=[topic])
-    world.run(lambda machine: machine.leader_and_isr_answered(0, response))
+    assert told(world, m.LeaderAndIsrRequest) == [0], "it is asked what it has lost"
+    world.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
     assert summary(world.state(T0)) == (1, 1, (1, 2))
     assert summary(world.state(("t", 1))) == (1, 0, (1, 2, 0)), "its other disk works"
+    assert offline(world, T0) == [0]
+    world.lose_disk(0, [T0], code=ErrorCode.NONE)
+    assert offline(world, T0) == []
+
+
+def test_who_alone_has_everything_stays_in_the_isr_when_it_leaves_with_a_failed_disk(world: World) -> None:
+    world.alter(T0, (0,))
+    world.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
+    assert summary(world.state(T0)) == (-1, 1, (0,))
+    world.run(lambda machine: machine.controlled_shutdown(0, -1))
+    assert summary(world.state(T0)) == (-1, 1, (0,))
+
+
+def test_clients_see_that_a_replica_is_offline_though_it_was_not_in_sync(world: World) -> None:
+    world.alter(T0, (0, 1))
+    world.sent.clear()
+    world.stop(2)
+    world.run(ControllerMachine.brokers_changed)
+    assert summary(world.state(T0)) == (0, 0, (0, 1))
+    assert offline(world, T0) == [2]
+    world.start(2)
+    world.run(ControllerMachine.brokers_changed)
+    assert offline(world, T0) == []
+
+
+def test_a_topic_without_an_id_gets_one(world: World) -> None:
+    world.make_topic("old", {0: replicas(0)})
+    world.tree.submit(
+        world.session, [Set(znodes.topic_path("old"), znodes.TopicAssignment(None, {0: replicas(0)}).encode())], 0
+    )
+    world.run(lambda machine: machine.topics_changed([bytes([7] * 16)]))
+    named = znodes.TopicAssignment.decode(world.tree.get(znodes.topic_path("old"))[0])
+    assert named.topic_id == world.machine.context.topic_ids["old"] == bytes([7] * 16)
+
+
+def test_a_tool_that_writes_nodes_gets_what_it_wishes(world: World) -> None:
+    """kafka-reassign-partitions and kafka-preferred-replica-election of Kafka 2.8, and --alter --partitions."""
+    world.start(3)
+    world.run(ControllerMachine.brokers_changed)
+    world.make(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (3, 0), ("nothing", 0): (0,)}))
+    world.run(ControllerMachine.reassignments_wished)
+    assert world.tree.exists(znodes.REASSIGN_PARTITIONS) is None
+    assert world.alter(T0, (0, 1, 2, 3)).error_code == 0
+    assert world.assignment(T0) == znodes.Replicas((3, 0))
+    world.run(lambda machine: machine.controlled_shutdown(3, -1))
+    assert world.state(T0).leader == 0
+    world.stop(3)
+    world.run(ControllerMachine.brokers_changed)
+    world.start(3)
+    world.run(ControllerMachine.brokers_changed)
+    world.alter(T0, (0, 3))
+    world.make(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions([T0, ("nothing", 0)]))
+    world.run(ControllerMachine.elections_wished)
+    assert world.tree.exists(znodes.PREFERRED_REPLICA_ELECTION) is None
+    assert world.state(T0).leader == 3
+    data, _ = world.tree.get(znodes.topic_path("t"))
+    node = znodes.TopicAssignment.decode(data)
+    grown = znodes.TopicAssignment(node.topic_id, {**node.partitions, 2: replicas(2, 0)})
+    world.tree.submit(world.session, [Set(znodes.topic_path("t"), grown.encode())], 0)
+    world.run(lambda machine: machine.partitions_changed("t"))
+    assert summary(world.state(("t", 2))) == (2, 0, (2, 0))
+
+
+def test_an_isr_that_an_older_broker_wrote_itself_is_known_to_all(world: World) -> None:
+    world.write_state(T0, world.state(T0)._replace(isr=(0, 2)))
+    world.run(ControllerMachine.isr_changed)
+    assert world.tree.children(znodes.ISR_CHANGES)[0] == []
+    assert told(world, m.UpdateMetadataRequest) == [0, 1, 2]
+    world.stop(0)
+    world.run(ControllerMachine.brokers_changed)
+    assert summary(world.state(T0)) == (2, 1, (2,))
+
+
+def test_leaders_are_balanced_only_where_too_many_are_elsewhere(world: World) -> None:
+    world.stop(0)
+    world.run(ControllerMachine.brokers_changed)
+    world.start(0)
+    world.run(ControllerMachine.brokers_changed)
+    world.run(ControllerMachine.balance)
+    assert world.state(T0).leader == 1, "it is not in sync yet"
+    world.alter(T0, (1, 2, 0))
+    world.run(ControllerMachine.balance)
+    assert [world.state(("t", index)).leader for index in (0, 1)] == [0, 1]
+    before = world.states()
+    world.run(ControllerMachine.balance)
+    assert world.states() == before
 
 
 def test_stale_wishes_are_refused_with_kafkas_codes(world: World) -> None:
@@ -278,6 +432,39 @@ class Cluster(RuleBasedStateMachine):
             partition = states[which % len(states)]
             self.world.asked_for_more.add(partition)
             self.event(lambda machine: machine.reassign({partition: wanted}), steps)
+
+    @rule(broker=BROKER, which=st.integers(0, 5), works=st.booleans())
+    def disk(self, broker: int, which: int, works: bool) -> None:
+        states = sorted(self.world.states())
+        if states and broker in self.world.epochs:
+            partition = states[which % len(states)]
+            code = ErrorCode.NONE if works else ErrorCode.KAFKA_STORAGE_ERROR
+            if partition[0] in self.world.machine.context.topic_ids:
+                self.world.lose_disk(broker, [partition], code=code)
+
+    @rule(which=st.integers(0, 5), isr=st.sets(BROKER, min_size=1), steps=STEPS)
+    def older_leader(self, which: int, isr: set[int], steps: int | None) -> None:
+        """A leader of a broker with an older protocol shrinks the ISR itself, and the controller hears of it later."""
+        states = sorted(self.world.states())
+        if states:
+            partition = states[which % len(states)]
+            state = self.world.state(partition)
+            rest = tuple(each for each in state.isr if each in isr or each == state.leader)
+            if state.leader != -1 and rest != state.isr:
+                self.world.write_state(partition, state._replace(isr=rest))
+                self.event(ControllerMachine.isr_changed, steps)
+
+    @rule(steps=STEPS)
+    def balance(self, steps: int | None) -> None:
+        self.event(ControllerMachine.balance, steps)
+
+    @rule(steps=STEPS)
+    def elect_unclean(self, steps: int | None) -> None:
+        """Somebody rather loses records than waits."""
+        for partition, state in self.world.states().items():
+            if state.leader not in self.world.epochs:
+                self.world.asked_for_more.add(partition)
+        self.event(lambda machine: machine.elect_unclean(None), steps)
 
     @rule(broker=BROKER, steps=STEPS)
     def leave(self, broker: int, steps: int | None) -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.machines.topics import check_assignment, collision, is_internal, name_problem, place
+from odradek.broker.machines.topics import (
+    Assignment,
+    check_assignment,
+    collision,
+    is_internal,
+    name_problem,
+    place,
+    place_over_racks,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.machines.kafka_decides import ask, numbers
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249, "__consumer_offsets", "...", "-"])
@@ -48,6 +59,38 @@ def test_placement_is_that_of_kafkas_own_example() -> None:
         (3, 0, 1),
         (4, 1, 2),
     ]
+
+
+def questions(random: Random) -> Iterator[tuple[str, Assignment]]:
+    """Questions to Kafka with our answers: brokers with and without racks, new topics and topics that grow."""
+    for _ in range(2000):
+        ids = sorted(random.sample(range(20), random.randint(1, 8)))
+        racks = {each: f"rack{random.randint(1, 4)}" for each in ids}
+        partitions, factor = random.randint(1, 20), random.randint(1, len(ids))
+        first, start = random.randrange(len(ids)), random.choice((0, 0, random.randint(1, 12)))
+        rest = f"{partitions} {factor} {first} {start}"
+        # Kafka takes one number for where the first leader goes and for the shift.
+        placed = place(partitions, factor, ids, first=first, shift=first, start=start)
+        yield f"place {numbers(ids)} {rest}", placed
+        named = ",".join(f"{each}:{rack}" for each, rack in racks.items())
+        placed = place_over_racks(partitions, factor, racks, first=first, shift=first, start=start)
+        yield f"place {named} {rest}", placed
+
+
+@pytest.mark.jvm
+def test_kafka_places_replicas_the_same() -> None:
+    asked = list(questions(Random(36)))
+    answers = ask([question for question, _ in asked])
+    ours = [";".join(numbers(replicas) for _, replicas in sorted(placed.items())) for _, placed in asked]
+    assert [each for each in zip(asked, ours, answers, strict=True) if each[1] != each[2]] == []
+
+
+def test_a_topic_that_grows_goes_on_where_it_ended() -> None:
+    whole = place(7, 2, [0, 1, 2], first=1, shift=1)
+    begun = place(4, 2, [0, 1, 2], first=1, shift=1)
+    grown = place(3, 2, [0, 1, 2], first=1, shift=1, start=4)
+    assert sorted(grown) == [4, 5, 6]
+    assert [replicas[0] for replicas in {**begun, **grown}.values()] == [replicas[0] for replicas in whole.values()]
 
 
 @given(
