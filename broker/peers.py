@@ -34,6 +34,8 @@ VERSIONS: Final = {
     m.AlterPartitionRequest.API_KEY: 3,
     m.AllocateProducerIdsRequest.API_KEY: 0,
     m.CreateTopicsRequest.API_KEY: 7,
+    m.AddPartitionsToTxnRequest.API_KEY: 5,
+    m.WriteTxnMarkersRequest.API_KEY: 1,
 }
 CORRELATION_MASK: Final = 0x7FFF_FFFF
 
