@@ -1,0 +1,189 @@
+"""Faults on the processes and links of a cluster, one at a time, each until it shows and until its end shows.
+
+A fault holds until the registry says what it must bring about, and until clients have written and read what must still
+be writable then; it ends with every broker known, every replica in sync, leaders where they were first, and clients
+served everywhere. So no fault is vacuous, and availability is asserted along with safety.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from odradek.cluster_process import REGISTRY, ClusterProcess
+from tests.cluster.workload import Workload
+
+ROLES: Final = ("leader", "follower", "controller")
+KILL, BOUNCE, PAUSE, ISOLATE = "kill", "bounce", "pause", "isolate"
+CUT, CUT_ONE_WAY, CUT_REGISTRY = "cut", "cut one way", "cut registry"
+SESSION_FAULTS: Final = (KILL, PAUSE, ISOLATE, CUT_REGISTRY)
+"""Those that end the session of a broker."""
+BROKER_FAULTS: Final = (*SESSION_FAULTS, BOUNCE, CUT, CUT_ONE_WAY)
+REGISTRY_FAULTS: Final = (KILL, BOUNCE, PAUSE)
+LEADERS_RETURN: Final = {"leader.imbalance.check.interval.seconds": "1"}
+"""A property of a cluster that a nemesis is for: leaders are where they were first as soon as that is possible."""
+
+
+class RegistryHandle(Protocol):
+    """What can be done to the registry, ours or Apache ZooKeeper."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class OwnRegistry:
+    """The registry of a cluster that has its own."""
+
+    def __init__(self, cluster: ClusterProcess) -> None:
+        self._cluster = cluster
+
+    def kill(self) -> None:
+        self._cluster.kill(REGISTRY)
+
+    def start(self) -> None:
+        self._cluster.restart(REGISTRY)
+
+    def pause(self) -> None:
+        self._cluster.pause(REGISTRY)
+
+    def resume(self) -> None:
+        self._cluster.resume(REGISTRY)
+
+
+class Nemesis:
+    """What befalls `cluster` while `workload` runs on all partitions of `topic`, which all brokers have."""
+
+    def __init__(
+        self, cluster: ClusterProcess, registry: RegistryHandle, workload: Workload, topic: str, chance: random.Random
+    ) -> None:
+        self._cluster = cluster
+        self._registry = registry
+        self._workload = workload
+        self._topic = topic
+        self._chance = chance
+        self._all = set(cluster.brokers)
+        self._preferred = [cluster.leader_of(topic, partition) for partition in self._partitions]
+
+    @property
+    def _partitions(self) -> range:
+        return self._workload.history.partitions
+
+    def strike_broker(self, fault: str, role: str) -> None:
+        """One of BROKER_FAULTS on a broker in one of ROLES."""
+        victim = self._find(role)
+        print(f"{fault} {role}: broker {victim}", flush=True)
+        strikes: dict[str, Callable[[int], None]] = {
+            KILL: self._kill,
+            BOUNCE: self._bounce,
+            PAUSE: self._pause,
+            CUT: lambda each: self._cut(each, one_way=False),
+            CUT_ONE_WAY: lambda each: self._cut(each, one_way=True),
+            CUT_REGISTRY: self._cut_registry,
+            ISOLATE: self._isolate,
+        }
+        strikes[fault](victim)
+        self._recover()
+
+    def strike_registry(self, fault: str, gone_s: float) -> None:
+        """One of REGISTRY_FAULTS; what needs no change is served for as long as the registry is gone."""
+        print(f"{fault} registry for {gone_s:g} s", flush=True)
+        if fault == PAUSE:
+            self._registry.pause()
+            self._workload.progress_for(gone_s)
+            self._registry.resume()
+        else:
+            self._registry.kill()
+            if fault == KILL:
+                self._workload.progress_for(gone_s)
+            self._registry.start()
+        self._recover()
+
+    # ---- what befalls a broker
+
+    def _kill(self, victim: int) -> None:
+        self._cluster.kill(victim)
+        self._await_without(victim)
+        self._cluster.restart(victim)
+
+    def _bounce(self, victim: int) -> None:
+        """It is back before its session has expired."""
+        self._cluster.kill(victim)
+        self._cluster.restart(victim)
+
+    def _pause(self, victim: int) -> None:
+        """Longer than its session lasts."""
+        self._cluster.pause(victim)
+        self._await_without(victim)
+        self._cluster.resume(victim)
+
+    def _cut_registry(self, victim: int) -> None:
+        """Longer than its session lasts; peers and clients reach it all the time."""
+        self._cluster.cut(victim, REGISTRY)
+        self._await_without(victim)
+        self._cluster.heal()
+
+    def _isolate(self, victim: int) -> None:
+        """Longer than its session lasts; clients still reach it, and it takes itself for what it was."""
+        self._cluster.isolate(victim)
+        self._await_without(victim)
+        self._cluster.heal()
+
+    def _cut(self, victim: int, *, one_way: bool) -> None:
+        """From its peers. Their sessions live, so no leader changes; leaders that reach the controller shrink the ISR.
+
+        A controller that is cut off leaves only its own partitions to be shrunk, down to itself.
+        """
+        led = [each for each in self._partitions if self._cluster.leader_of(self._topic, each) == victim]
+        others = [each for each in self._partitions if each not in led]
+        controls = self._cluster.controller() == victim
+        for peer in self._all - {victim}:
+            self._cluster.cut(victim, peer, one_way=one_way)
+        for partition in led if controls else others:
+            self._cluster.await_isr(self._topic, partition, {victim} if controls else self._all - {victim})
+        if not controls:
+            self._workload.await_progress(others)
+        self._cluster.heal()
+
+    # ---- how
+
+    def _await_without(self, victim: int) -> None:
+        """The others go on, with a controller, leaders and clients of their own."""
+        for partition in self._partitions:
+            self._cluster.await_isr(self._topic, partition, self._all - {victim})
+        assert self._cluster.controller() != victim
+        self._workload.await_progress()
+
+    def _recover(self) -> None:
+        self._cluster.await_brokers(self._all)
+        for partition in self._partitions:
+            self._cluster.await_isr(self._topic, partition, self._all)
+        self._await_preferred_leaders()
+        self._workload.await_progress()
+
+    def _await_preferred_leaders(self) -> None:
+        """The controller hands each partition back to the leader that it was made with (LEADERS_RETURN)."""
+        for partition, preferred in enumerate(self._preferred):
+            leader = self._cluster.leader_of(self._topic, partition)
+            while leader != preferred:
+                leader = self._cluster.await_leader(self._topic, partition, other_than=leader)
+
+    def _find(self, role: str) -> int:
+        """A broker in this role; a leader or follower that is not the controller too, if there is one."""
+        controller = self._cluster.controller()
+        if role == "controller":
+            return controller
+        leaders = [self._cluster.leader_of(self._topic, partition) for partition in self._partitions]
+        partition = self._choose([each for each in self._partitions if leaders[each] != controller], self._partitions)
+        if role == "leader":
+            return leaders[partition]
+        followers = self._all - {leaders[partition]}
+        return self._choose(sorted(followers - {controller}), sorted(followers))
+
+    def _choose(self, first: Sequence[int], otherwise: Sequence[int]) -> int:
+        return self._chance.choice(first or otherwise)

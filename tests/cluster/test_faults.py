@@ -1,0 +1,143 @@
+"""Faults on real processes under load: what was acknowledged with acks=all is there in the end, and read as Kafka says.
+
+Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, two producers (one idempotent), a
+reader. A campaign strikes with every fault on every role over our own registry, and with those that end a session over
+Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of `tests.cluster.checker` and with every
+copy of a partition the same, byte for byte.
+
+    ODRADEK_SEED=7            another order and other victims
+    ODRADEK_SOAK_ROUNDS=10    every fault that often, over both; the registry is gone for a minute at a time
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.cluster_process import ClusterProcess
+from odradek.pytest_plugin import ClusterFactory
+from tests.cluster.checker import report
+from tests.cluster.nemesis import (
+    BROKER_FAULTS,
+    CUT_REGISTRY,
+    ISOLATE,
+    KILL,
+    LEADERS_RETURN,
+    REGISTRY_FAULTS,
+    ROLES,
+    SESSION_FAULTS,
+    Nemesis,
+    OwnRegistry,
+    RegistryHandle,
+)
+from tests.cluster.workload import CARELESS, PATIENCE_S, Workload
+from tests.registry.zookeeper_server import ZooKeeperServer
+
+SEED: Final = int(os.environ.get("ODRADEK_SEED", "1"))
+ROUNDS: Final = int(os.environ.get("ODRADEK_SOAK_ROUNDS", "0"))
+GONE_S: Final = 60.0 if ROUNDS else 10.0
+"""How long the registry is away; a session lasts 3 seconds."""
+TOPIC: Final = "orders"
+PARTITIONS: Final = 3
+REPLICAS: Final = 3
+
+
+def make_topic(cluster: ClusterProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)])[TOPIC].result(PATIENCE_S)
+
+
+def stored(cluster: ClusterProcess, partition: int) -> list[bytes]:
+    """The partition's segments, one after the other, on each broker."""
+    return [
+        b"".join(path.read_bytes() for path in sorted((broker.data_dir / f"{TOPIC}-{partition}").glob("*.log")))
+        for broker in cluster.brokers.values()
+    ]
+
+
+def await_same_copies(cluster: ClusterProcess) -> None:
+    """Followers are a fetch behind when the last write is acknowledged to no one."""
+    for partition in range(PARTITIONS):
+        deadline = time.monotonic() + PATIENCE_S
+        while len(set(copies := stored(cluster, partition))) > 1:
+            assert time.monotonic() < deadline, (
+                f"copies of {TOPIC}-{partition} differ: {[len(each) for each in copies]}"
+            )
+        assert copies[0], f"nothing was stored of {TOPIC}-{partition}"
+
+
+def conclude(cluster: ClusterProcess, workload: Workload) -> None:
+    """The verdict, once all is healed."""
+    final = workload.finish()
+    print(f"{workload.history.acknowledged()} acknowledged; other answers: {dict(workload.errors)}", flush=True)
+    anomalies = workload.history.anomalies(final)
+    assert not anomalies, report(anomalies)
+    await_same_copies(cluster)
+
+
+def torment(cluster: ClusterProcess, registry: RegistryHandle, broker_faults: Sequence[str]) -> None:
+    """Each fault on every role and those of the registry, in the order of the seed."""
+    chance = random.Random(SEED)
+    faults = [*product(broker_faults, ROLES), *((fault, None) for fault in REGISTRY_FAULTS)] * max(1, ROUNDS)
+    chance.shuffle(faults)
+    with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
+        nemesis = Nemesis(cluster, registry, workload, TOPIC, chance)
+        workload.await_progress()
+        for fault, role in faults:
+            if role is None:
+                nemesis.strike_registry(fault, GONE_S)
+            else:
+                nemesis.strike_broker(fault, role)
+        conclude(cluster, workload)
+
+
+@pytest.mark.parametrize("fault", [KILL, CUT_REGISTRY])
+def test_nothing_is_lost_with_its_leader(odradek_cluster: ClusterFactory, fault: str) -> None:
+    cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
+    make_topic(cluster)
+    with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
+        nemesis = Nemesis(cluster, OwnRegistry(cluster), workload, TOPIC, random.Random(SEED))
+        workload.await_progress()
+        nemesis.strike_broker(fault, "leader")
+        conclude(cluster, workload)
+
+
+def test_the_checker_sees_what_acks_1_loses(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
+    make_topic(cluster)
+    with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS, CARELESS) as workload:
+        nemesis = Nemesis(cluster, OwnRegistry(cluster), workload, TOPIC, random.Random(SEED))
+        workload.await_progress()
+        nemesis.strike_broker(ISOLATE, "leader")
+        final = workload.finish()
+    assert {each.kind for each in workload.history.anomalies(final)} >= {"lost-write"}
+    await_same_copies(cluster)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_over_our_registry(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
+    make_topic(cluster)
+    torment(cluster, OwnRegistry(cluster), BROKER_FAULTS)
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+def test_nothing_is_lost_over_apache_zookeeper(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+    zookeeper = ZooKeeperServer(tmp_path, tmp_path / "zookeeper")
+    zookeeper.start()
+    try:
+        cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2, zookeeper=zookeeper.connect)
+        make_topic(cluster)
+        torment(cluster, zookeeper, BROKER_FAULTS if ROUNDS else SESSION_FAULTS)
+    finally:
+        zookeeper.stop()
