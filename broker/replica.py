@@ -18,6 +18,7 @@ from typing import Protocol
 from odradek.broker.machines.follower import Position, truncation_offset
 from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
 from odradek.broker.waiting import Clock
+from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
@@ -192,8 +193,11 @@ class Replica:
 
     def shrink_isr(self) -> None:
         """Ask to leave out who has not been caught up for `replica.lag.time.max.ms`."""
-        if self.machine.role is Role.LEADER and self.machine.remotes:
-            self._ask_isr(self.machine.propose_shrink(self._clock.monotonic_ms()))
+        machine, now_ms = self.machine, self._clock.monotonic_ms()
+        if machine.role is Role.LEADER and machine.remotes:
+            if machine.reconsider(now_ms):
+                self.wake()
+            self._ask_isr(machine.propose_shrink(now_ms))
 
     def _ask_isr(self, change: IsrChange | None) -> None:
         if change is not None:
@@ -215,7 +219,12 @@ class Replica:
 
     def isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
         """The controller has refused a wish. Returns whether to ask again."""
-        return self.machine.isr_refused(change, error)
+        machine = self.machine
+        before = machine.high_watermark
+        again = machine.isr_refused(change, error, self._clock.monotonic_ms())
+        if machine.high_watermark > before:
+            self.wake()
+        return again
 
     # ---- writing
 
@@ -250,6 +259,24 @@ class Replica:
             )
         self._grown(now_ms)
         return appended.last_offset + 1
+
+    def end_transaction(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
+    ) -> int:
+        """Append the marker that ends a producer's transaction here. Returns its end offset; `settled` with acks=all
+        says when it is durable.
+
+        Raises KafkaError as `write` does, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker
+        that comes too late.
+        """
+        batch = control_batch(
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=now_ms,
+        )
+        return self.write(batch, now_ms)
 
     def _grown(self, now_ms: int) -> None:
         """The log has taken a batch: flush it if the topic asks for that, else let the machine and the readers know."""

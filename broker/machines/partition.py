@@ -119,6 +119,10 @@ class RemoteReplica:
         self.fetch_ms = now_ms
         self.broker_epoch = broker_epoch
 
+    def turned_away(self) -> None:
+        """The controller does not let it into the ISR: nobody waits for it until it has fetched again."""
+        self.caught_up_ms = NEVER_MS
+
     def is_caught_up(self, leader_end: int, now_ms: int, max_lag_ms: int) -> bool:
         """Whether it has all, or had all not long ago."""
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= max_lag_ms
@@ -302,6 +306,10 @@ class PartitionMachine:
         self.high_watermark = lowest
         return True
 
+    def reconsider(self, now_ms: int) -> bool:
+        """Time has passed, and some that were waited for need not be any more. Returns whether the HW moved."""
+        return self._advance(now_ms)
+
     # ---- the ISR
 
     def propose_expansion(self, replica_id: int) -> IsrChange | None:
@@ -343,8 +351,8 @@ class PartitionMachine:
         self.pending = None
         return self._advance(now_ms)
 
-    def isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
-        """The controller has refused a wish. Returns whether to ask again.
+    def isr_refused(self, change: IsrChange, error: ErrorCode, now_ms: int) -> bool:
+        """The controller has refused a wish. Returns whether to ask again; the high watermark may have moved.
 
         After a refusal that says that this leader's view is old, the wish stays pending: the controller will speak,
         and until then the larger set holds.
@@ -354,6 +362,10 @@ class PartitionMachine:
         if error in REFUSED_ISR_ERRORS:
             self.pending = None
             self.maximal_isr = self.isr
+            for replica_id in set(change.isr) - self.isr:
+                if replica_id in self.remotes:
+                    self.remotes[replica_id].turned_away()
+            self._advance(now_ms)
             return False
         return error in RETRIABLE_ISR_ERRORS
 

@@ -248,7 +248,9 @@ class Replicas:
             return
         if isinstance(alter.answer, LeaderAndIsr):
             broker.machine.isr_changed(alter.change, alter.answer, self.now_ms)
-        elif isinstance(alter.answer, ErrorCode) and broker.machine.isr_refused(alter.change, alter.answer):
+        elif isinstance(alter.answer, ErrorCode) and broker.machine.isr_refused(
+            alter.change, alter.answer, self.now_ms
+        ):
             self.wire.append(alter._replace(answer=None))
 
     def shrink(self, broker_id: int) -> None:

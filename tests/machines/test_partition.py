@@ -76,6 +76,34 @@ def test_a_write_that_the_in_sync_replicas_shrank_away_from() -> None:
     assert machine.acknowledged(11) is None
 
 
+def test_nobody_waits_for_a_replica_that_the_controller_turns_away() -> None:
+    """A broker that leaves fetches to its last moment; no later event would have moved the high watermark."""
+    machine = leader(frozenset({0, 1}), min_isr=2)
+    machine.follower_fetched(1, 10, NOW)
+    machine.follower_fetched(2, 10, NOW)
+    change = machine.propose_expansion(2)
+    assert change is not None
+    machine.appended(12, NOW)
+    machine.follower_fetched(1, 12, NOW)
+    assert machine.acknowledged(12) is None, "broker 2 may be in the ISR by now"
+    assert not machine.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA, NOW)
+    assert machine.acknowledged(12) is ErrorCode.NONE
+    assert machine.follower_fetched(2, 12, NOW) is False
+    assert machine.propose_expansion(2) is not None, "it may earn its place again"
+
+
+def test_a_replica_about_to_join_is_waited_for_only_so_long() -> None:
+    machine = leader(frozenset({0, 1}), min_isr=2)
+    machine.follower_fetched(1, 10, NOW)
+    machine.follower_fetched(2, 10, NOW)
+    machine.appended(12, NOW)
+    machine.follower_fetched(1, 12, NOW)
+    assert not machine.reconsider(NOW + machine.max_lag_ms)
+    assert machine.high_watermark == 10
+    assert machine.reconsider(NOW + machine.max_lag_ms + 1)
+    assert machine.high_watermark == 12
+
+
 def test_min_isr_is_never_more_than_there_are_replicas() -> None:
     machine = PartitionMachine(0, high_watermark=0, local_end=0, min_isr=2)
     machine.become_leader(LeaderAndIsr(0, 0, (0,), (0,)), NOW)
