@@ -149,6 +149,8 @@ class SimulatedSession:
             self.state = state
             for listener in list(self._listeners):
                 listener(state)
+            if state is SessionState.EXPIRED:
+                self._break()  # what was asked for since: a paused process learns late
 
         self._ensemble.loop.call_soon(turn, context=self._context)
 
