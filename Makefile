@@ -17,7 +17,7 @@ test: .venv/.installed-dev
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
-	$(BIN)/python -m pytest -m "not slow and not jvm"
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
 
 bench: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
