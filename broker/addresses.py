@@ -8,6 +8,7 @@ from collections.abc import Callable
 from odradek.broker.cluster_view import Endpoint
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigError
+from odradek.broker.feature_levels import REGISTERED
 from odradek.broker.observe import RateLimitedReport
 from odradek.broker.registry import znodes
 from odradek.broker.waiting import Clock
@@ -77,6 +78,7 @@ class Addresses:
             ),
             self._clock.now_ms(),
             self._config["broker.rack"],
+            features=REGISTERED,
         )
 
 

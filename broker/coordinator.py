@@ -17,15 +17,22 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from odradek.broker.machines.consumer_group import ConsumerMembership
+from odradek.broker.machines.consumer_group_requests import (
+    JOINING,
+    HeartbeatRequest,
+    HeartbeatResult,
+    Topics,
+    check_heartbeat,
+)
 from odradek.broker.machines.effects import Append, CancelTimer, Effect, KeyValue, Now, Reply, SetTimer, TimerName
-from odradek.broker.machines.group import Group
+from odradek.broker.machines.group import COMMIT_ERRORS, Group
 from odradek.broker.machines.group_loading import Loader
 from odradek.broker.machines.group_membership import Membership
 from odradek.broker.machines.group_requests import (
     UNKNOWN_MEMBER_ID,
     JoinRequest,
     JoinResult,
-    State,
     SyncRequest,
     SyncResult,
 )
@@ -37,6 +44,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
+    from odradek.broker.transaction_verification import Support, Transaction
 
 __all__ = ["Answer", "GroupCoordinator", "GroupSettings", "OffsetsLog", "partition_for"]
 
@@ -57,6 +65,20 @@ class OffsetsLog(Protocol):
 
     def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
         """Every record of a partition in order, each with the header of its batch."""
+        ...
+
+
+class TransactionalLog(Protocol):
+    """The same partitions, for offsets that belong to transactions (`TransactionalOffsets`)."""
+
+    def ask(
+        self, partition: int, transaction: Transaction, support: Support, done: Callable[[ErrorCode, Any], None]
+    ) -> None:
+        """Ask the transaction's coordinator; `done` is called with a permit for `append`, or with an error."""
+        ...
+
+    def append(self, partition: int, entries: list[KeyValue], permit: Any, done: Callable[[ErrorCode], None]) -> None:
+        """Append one batch of the transaction with acks=all."""
         ...
 
 
@@ -91,13 +113,14 @@ class Answer(Generic[Result]):
 class _Load:
     """A partition that is being read."""
 
-    __slots__ = ("done", "loader", "records", "timer")
+    __slots__ = ("done", "loader", "markers", "records", "timer")
 
     def __init__(self, records: Iterator[tuple[Header, Record]], done: Callable[[], None] | None) -> None:
         self.records = records
         self.loader = Loader()
         self.done = done
         self.timer: Timer | None = None
+        self.markers: list[tuple[int, bool]] = []  # (producer id, whether it commits), written during the load
 
 
 class GroupCoordinator:
@@ -110,6 +133,8 @@ class GroupCoordinator:
         timers: Timers,
         fresh_id: Callable[[], str],
         offsets_log: OffsetsLog,
+        transactional_log: TransactionalLog,
+        topics: Topics,
     ) -> None:
         """`fresh_id` returns a text unlike any before, a random UUID as a rule; member ids end in it."""
         self._settings = settings
@@ -117,9 +142,13 @@ class GroupCoordinator:
         self._set_timer = timers.at
         self._fresh_id = fresh_id
         self._log = offsets_log
+        self._topics = topics
+        self._transactional_log = transactional_log
         self._groups: dict[int, dict[str, Group]] = {}
         self._loading: dict[int, _Load] = {}
         self._unreadable: dict[int, None] = {}
+        # partition -> producer id -> the groups that have offsets in its open transaction
+        self._in_transaction: dict[int, dict[int, dict[str, None]]] = {}
         self._timers: dict[tuple[str, TimerName], Timer] = {}
         self._cleanup: Timer | None = None
         self._effects: deque[tuple[Group, Effect]] = deque()
@@ -161,6 +190,7 @@ class GroupCoordinator:
         if load is not None and load.timer is not None:
             load.timer.cancel()
         now = self._now()
+        self._in_transaction.pop(partition, None)
         for group in self._groups.pop(partition, {}).values():
             self._perform(group, group.membership.unload(now))
 
@@ -189,9 +219,12 @@ class GroupCoordinator:
 
     def _loaded(self, partition: int, load: _Load) -> None:
         now = self._now()
-        groups = {group.group_id: group for group in load.loader.groups(self._settings, now)}
+        groups = {group.group_id: group for group in load.loader.groups(self._settings, now, self._topics)}
         del self._loading[partition]
         self._groups[partition] = groups
+        self._in_transaction[partition] = load.loader.in_transaction
+        for producer_id, commit in load.markers:
+            self.end_transaction(partition, producer_id, commit)
         for group in list(groups.values()):
             self._perform(group, group.membership.loaded(now))
         if load.done is not None:
@@ -212,7 +245,7 @@ class GroupCoordinator:
         return self._groups[self.partition_of(group_id)].get(group_id)
 
     def _create(self, group_id: str) -> Group:
-        group = Group(group_id, self._settings, self._now())
+        group = Group(group_id, self._settings, self._now(), self._topics)
         self._groups[self.partition_of(group_id)][group_id] = group
         return group
 
@@ -234,7 +267,7 @@ class GroupCoordinator:
                 answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
             group = self._create(group_id)
-        self._perform(group, group.membership.join(answer, request, self._fresh_id(), self._now()))
+        self._perform(group, group.join(answer, request, self._fresh_id(), self._now()))
 
     def sync(self, group_id: str, request: SyncRequest, answer: Callable[[SyncResult], None]) -> None:
         """SyncGroup."""
@@ -247,7 +280,7 @@ class GroupCoordinator:
         if group is None:
             answer(SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        self._perform(group, group.membership.sync(answer, request, self._now()))
+        self._perform(group, group.sync(answer, request, self._now()))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Heartbeat."""
@@ -258,7 +291,7 @@ class GroupCoordinator:
         group = self._find(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        error, effects = group.membership.heartbeat(member_id, instance_id, generation, self._now())
+        error, effects = group.heartbeat(member_id, instance_id, generation, self._now())
         self._perform(group, effects)
         return error
 
@@ -272,10 +305,32 @@ class GroupCoordinator:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID for _ in leavers]
         codes = []
         for member_id, instance_id in leavers:
-            code, effects = group.membership.leave(member_id, instance_id, self._now())
+            code, effects = group.leave(member_id, instance_id, self._now())
             self._perform(group, effects)
             codes.append(code)
         return ErrorCode.NONE, codes
+
+    def consumer_heartbeat(
+        self, group_id: str, request: HeartbeatRequest, answer: Callable[[HeartbeatResult], None]
+    ) -> None:
+        """ConsumerGroupHeartbeat."""
+        try:
+            check_heartbeat(group_id, request, self._settings.assignors)
+        except KafkaError as refused:
+            answer(HeartbeatResult(refused.code, refused.message))
+            return
+        error = self._check(group_id)
+        group = self._find(group_id) if not error else None
+        is_new = group is None and not error and request.epoch == JOINING
+        if is_new:
+            group = self._create(group_id)
+        if group is None:
+            missing = f"Group {group_id} not found." if not error else None
+            answer(HeartbeatResult(error or ErrorCode.GROUP_ID_NOT_FOUND, missing))
+            return
+        self._perform(group, group.consumer_heartbeat(answer, request, self._fresh_id(), self._now()))
+        if is_new and group.is_empty:  # it was refused, so there is no group
+            del self._groups[self.partition_of(group_id)][group_id]
 
     # --- offsets ---
 
@@ -293,17 +348,76 @@ class GroupCoordinator:
             return
         self._perform(group, group.commit(answer, request, self._now()))
 
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        request: CommitRequest,
+        transaction: Transaction,
+        support: Support,
+        answer: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """TxnOffsetCommit: answered with one code for each entry, once they are durable; they count with the marker."""
+        error = self._check(group_id)
+        if error:
+            answer([error] * len(request.entries))
+            return
+        permitted = partial(self._commit_permitted, group_id, request, transaction.producer_id, answer)
+        self._transactional_log.ask(self.partition_of(group_id), transaction, support, permitted)
+
+    def _commit_permitted(
+        self,
+        group_id: str,
+        request: CommitRequest,
+        producer_id: int,
+        answer: Callable[[list[ErrorCode]], None],
+        error: ErrorCode,
+        permit: Any,
+    ) -> None:
+        error = COMMIT_ERRORS.get(error, error) or self._check(group_id)
+        group = self._find(group_id) if not error else None
+        if group is None and not error:
+            if request.generation < 0 and not request.member_id and request.instance_id is None:
+                group = self._create(group_id)
+            else:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is None:
+            answer([error] * len(request.entries))
+            return
+        self._perform(group, group.commit_in_transaction(answer, request, producer_id, permit))
+
+    def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
+        """A marker stands in a partition of `__consumer_offsets`: the producer's offsets there count, or never will.
+
+        A marker that comes while the partition is being read lies behind all that is read, so it waits for the end.
+        """
+        load = self._loading.get(partition)
+        if load is not None:
+            load.markers.append((producer_id, commit))
+            return
+        groups = self._groups.get(partition, {})
+        for group_id in self._in_transaction.get(partition, {}).pop(producer_id, {}):
+            group = groups.get(group_id)
+            if group is not None:
+                group.offsets.complete(producer_id, commit)
+
     def fetch(
-        self, group_id: str, partitions: list[Partition] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        partitions: list[Partition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        epoch: int = -1,
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """OffsetFetch of these partitions, or of all that have an offset."""
+        """OffsetFetch of these partitions, or of all that have an offset; who asks counts in the consumer protocol."""
         error = self._check(group_id, may_be_empty=True)
         if error:
             return error, []
         group = self._find(group_id)
         if group is None:
             return ErrorCode.NONE, [FetchedOffset(partition, None) for partition in partitions or ()]
-        return ErrorCode.NONE, group.offsets.fetch(partitions, require_stable)
+        error = group.check_fetch(member_id, epoch)
+        return error, group.offsets.fetch(partitions, require_stable) if not error else []
 
     def delete_offsets(self, group_id: str, partitions: list[Partition]) -> tuple[ErrorCode, list[ErrorCode]]:
         """OffsetDelete: one code for all, and when that is NONE one for each partition."""
@@ -326,16 +440,30 @@ class GroupCoordinator:
     # --- administration ---
 
     def describe(self, group_id: str) -> tuple[ErrorCode, Membership | None]:
-        """DescribeGroups: the members of a group, None when there is no such group."""
+        """DescribeGroups: the members of a group, None when there is no such group of the classic protocol."""
+        error, membership = self._membership(group_id)
+        return error, membership if isinstance(membership, Membership) else None
+
+    def describe_consumers(self, group_id: str) -> tuple[ErrorCode, ConsumerMembership | None]:
+        """ConsumerGroupDescribe: the same for the consumer protocol."""
+        error, membership = self._membership(group_id)
+        return error, membership if isinstance(membership, ConsumerMembership) else None
+
+    def _membership(self, group_id: str) -> tuple[ErrorCode, Membership | ConsumerMembership | None]:
         error = self._check(group_id, may_be_empty=True)
         group = self._find(group_id) if not error else None
         return error, group.membership if group is not None else None
 
-    def list_groups(self, states: Iterable[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, State]]]:
-        """ListGroups: (id, protocol type, state) of the groups in these states (any case; none given: all)."""
+    def list_groups(self, states: Iterable[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, str, str]]]:
+        """ListGroups: (id, protocol type, state, type) of the groups in these states (any case; none given: all)."""
         wanted = {state.lower() for state in states}
         found = [
-            (group.group_id, group.membership.protocol_type or "", group.membership.state)
+            (
+                group.group_id,
+                group.membership.protocol_type or "",
+                group.membership.state.value,
+                "classic" if isinstance(group.membership, Membership) else "consumer",
+            )
             for groups in self._groups.values()
             for group in groups.values()
             if not wanted or group.membership.state.value.lower() in wanted
@@ -369,8 +497,8 @@ class GroupCoordinator:
 
     def _carry_out(self, group: Group, effect: Effect) -> None:
         match effect:
-            case Append(records, token):
-                self._append(group, records, token)
+            case Append(records, token, permit):
+                self._append(group, records, token, permit)
             case Reply(token, answer):
                 try:
                     token(answer)
@@ -383,10 +511,16 @@ class GroupCoordinator:
             case CancelTimer(name):
                 self._cancel_timer(group, name)
 
-    def _append(self, group: Group, records: list[KeyValue], token: Any) -> None:
+    def _append(self, group: Group, records: list[KeyValue], token: Any, permit: Any) -> None:
         done = partial(self._appended, group, token)
+        partition = self.partition_of(group.group_id)
         try:
-            self._log.append(self.partition_of(group.group_id), records, done)
+            if permit is None:
+                self._log.append(partition, records, done)
+            else:
+                producers = self._in_transaction.setdefault(partition, {})
+                producers.setdefault(permit.producer_id, {})[group.group_id] = None
+                self._transactional_log.append(partition, records, permit, done)
         except KafkaError as error:
             done(error.code)
 
@@ -398,7 +532,7 @@ class GroupCoordinator:
 
     def _fire(self, group: Group, name: TimerName) -> None:
         self._timers.pop((group.group_id, name), None)
-        self._perform(group, group.membership.timer(name, self._now()))
+        self._perform(group, group.timer(name, self._now()))
 
     def _cancel_timer(self, group: Group, name: TimerName) -> None:
         timer = self._timers.pop((group.group_id, name), None)

@@ -1,7 +1,8 @@
 """What becomes of partitions, told to those on this broker who have to know.
 
-The coordinator of groups keeps its groups in partitions of `__consumer_offsets`: it reads one when this broker begins
-to lead it, and lets go of its groups when it does not any more. A disk that fails is told to the controller.
+The coordinators keep what they coordinate in partitions of `__consumer_offsets` and `__transaction_state`: they read
+one when this broker begins to lead it, and let go when it does not any more. A disk that fails is told to the
+controller.
 """
 
 from __future__ import annotations
@@ -14,39 +15,56 @@ from odradek.broker.cluster_view import ClusterView, TopicView
 from odradek.broker.coordinator import GroupCoordinator
 from odradek.broker.fetcher import Fetchers
 from odradek.broker.machines.group_settings import GroupSettings
-from odradek.broker.machines.topics import GROUP_OFFSETS
+from odradek.broker.machines.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.registry_session import RegistrySession
 from odradek.broker.replica import Replica
+from odradek.broker.transaction_settings import TransactionSettings
+from odradek.broker.transactions import TransactionCoordinator
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1
 
 
-class GroupEvents:
-    """What the coordinator of groups has to know of partitions."""
+class CoordinatorEvents:
+    """What the coordinators have to know of partitions."""
 
-    def __init__(self, groups: GroupCoordinator, settings: GroupSettings, view: ClusterView) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        group_settings: GroupSettings,
+        transactions: TransactionCoordinator,
+        transaction_settings: TransactionSettings,
+        view: ClusterView,
+    ) -> None:
         self._groups = groups
-        self._settings = settings
+        self._group_settings = group_settings
+        self._transactions = transactions
+        self._transaction_settings = transaction_settings
         self._view = view
         view.watch(self._count)
 
     def _count(self) -> None:
-        """`__consumer_offsets` has as many partitions as it was made with, whatever the property says now."""
-        topic = self._view.topics.get(GROUP_OFFSETS)
-        if topic is not None:
-            self._settings.offsets_topic_num_partitions = len(topic.partitions)
+        """A topic has as many partitions as it was made with, whatever the property says now."""
+        topics = self._view.topics
+        if (offsets := topics.get(GROUP_OFFSETS)) is not None:
+            self._group_settings.offsets_topic_num_partitions = len(offsets.partitions)
+        if (states := topics.get(TRANSACTION_STATE)) is not None:
+            self._transaction_settings.transaction_state_log_num_partitions = len(states.partitions)
 
     def led(self, replica: Replica) -> None:
         if replica.topic == GROUP_OFFSETS:
             self._groups.load(replica.partition)
+        elif replica.topic == TRANSACTION_STATE:
+            self._transactions.load(replica.partition, replica.machine.leader_epoch)
 
     def left(self, topic: str, partition: int) -> None:
         if topic == GROUP_OFFSETS:
             self._groups.unload(partition)
+        elif topic == TRANSACTION_STATE:
+            self._transactions.unload(partition)
 
     def deleted(self, topic: TopicView) -> None:
         """Offsets of partitions that are gone go with them."""

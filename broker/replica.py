@@ -23,6 +23,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
 from odradek.storage.log import Appended, Log
+from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
 
 log = logging.getLogger(__name__)
@@ -247,28 +248,72 @@ class Replica:
             self._grown(now_ms)
         return appended
 
-    def write(self, records: bytearray, now_ms: int) -> int:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, epoch_per_transaction: bool
+    ) -> Verification:
+        """What a transactional batch has to bring along: OPEN, or the mark that its coordinator is being asked.
+
+        Raises KafkaError NOT_LEADER_OR_FOLLOWER.
+        """
+        if self.machine.role is not Role.LEADER:
+            self.machine.check_may_append(ACKS_ALL)
+        return self.log.producers.begin_verification(
+            producer_id, epoch, sequence, epoch_per_transaction, self._clock.now_ms()
+        )
+
+    def produce_verified(
+        self, records: memoryview | None, acks: int, now_ms: int, api_version: int, verification: Verification
+    ) -> Appended:
+        """`produce` for a request with a transactional id. Raises KafkaError INVALID_TXN_STATE, too."""
+        self.machine.check_may_append(acks)
+        with self._disk():
+            appended = self.log.append(
+                records,
+                leader_epoch=self.machine.leader_epoch,
+                now_ms=now_ms,
+                api_version=api_version,
+                verification=verification,
+            )
+        if not appended.duplicate:
+            self._grown(now_ms)
+        return appended
+
+    def write(self, records: bytearray, now_ms: int, verification: Verification | None = None) -> int:
         """Append a batch that this broker made itself (group and offset records). Returns its end offset.
 
-        Raises KafkaError as `produce` does with acks=all.
+        One that belongs to a client's transaction needs its `verification`. Raises KafkaError as `produce` does with
+        acks=all.
         """
         self.machine.check_may_append(ACKS_ALL)
         with self._disk():
             appended = self.log.append(
-                records, leader_epoch=self.machine.leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR
+                records,
+                leader_epoch=self.machine.leader_epoch,
+                now_ms=now_ms,
+                origin=Origin.COORDINATOR,
+                verification=verification,
             )
         self._grown(now_ms)
         return appended.last_offset + 1
 
     def end_transaction(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        now_ms: int,
+        *,
+        epoch_per_transaction: bool = False,
     ) -> int:
         """Append the marker that ends a producer's transaction here. Returns its end offset; `settled` with acks=all
         says when it is durable.
 
-        Raises KafkaError as `write` does, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker
-        that comes too late.
+        `epoch_per_transaction` asks for the stricter check of transactions version 2. Raises KafkaError as `write`
+        does, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that comes too late.
         """
+        if epoch_per_transaction:
+            self.log.producers.check_marker_epoch(producer_id, producer_epoch)
         batch = control_batch(
             commit=commit,
             coordinator_epoch=coordinator_epoch,

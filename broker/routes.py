@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from odradek.broker.apis.add_offsets_to_txn import AddOffsetsToTxn
+from odradek.broker.apis.add_partitions_to_txn import AddPartitionsToTxn
 from odradek.broker.apis.allocate_producer_ids import AllocateProducerIds
 from odradek.broker.apis.alter_configs import AlterConfigs
 from odradek.broker.apis.alter_partition import AlterPartition
 from odradek.broker.apis.alter_partition_reassignments import AlterPartitionReassignments
 from odradek.broker.apis.api_versions import ApiVersions
+from odradek.broker.apis.consumer_group_describe import ConsumerGroupDescribe
+from odradek.broker.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from odradek.broker.apis.controlled_shutdown import ControlledShutdown
 from odradek.broker.apis.create_partitions import CreatePartitions
 from odradek.broker.apis.create_topics import CreateTopics
@@ -19,7 +23,10 @@ from odradek.broker.apis.describe_cluster import DescribeCluster
 from odradek.broker.apis.describe_configs import DescribeConfigs
 from odradek.broker.apis.describe_groups import DescribeGroups
 from odradek.broker.apis.describe_log_dirs import DescribeLogDirs
+from odradek.broker.apis.describe_producers import DescribeProducers
+from odradek.broker.apis.describe_transactions import DescribeTransactions
 from odradek.broker.apis.elect_leaders import ElectLeaders
+from odradek.broker.apis.end_txn import EndTxn
 from odradek.broker.apis.fetch import Fetch, SameRack, leader_only
 from odradek.broker.apis.find_coordinator import FindCoordinator
 from odradek.broker.apis.heartbeat import Heartbeat
@@ -31,6 +38,7 @@ from odradek.broker.apis.leave_group import LeaveGroup
 from odradek.broker.apis.list_groups import ListGroups
 from odradek.broker.apis.list_offsets import ListOffsets
 from odradek.broker.apis.list_partition_reassignments import ListPartitionReassignments
+from odradek.broker.apis.list_transactions import ListTransactions
 from odradek.broker.apis.metadata import Metadata
 from odradek.broker.apis.offset_commit import OffsetCommit
 from odradek.broker.apis.offset_delete import OffsetDelete
@@ -39,19 +47,21 @@ from odradek.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from odradek.broker.apis.produce import Produce
 from odradek.broker.apis.stop_replica import StopReplica
 from odradek.broker.apis.sync_group import SyncGroup
+from odradek.broker.apis.txn_offset_commit import TxnOffsetCommit
 from odradek.broker.apis.update_metadata import UpdateMetadata
+from odradek.broker.apis.write_txn_markers import WriteTxnMarkers
 from odradek.broker.background import Background
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_writer import ConfigWriter
 from odradek.broker.controller import Controller
 from odradek.broker.controller_link import ControllerLink
-from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.coordination import Coordination
 from odradek.broker.dispatch import Dispatcher, Handler
+from odradek.broker.feature_levels import FeatureLevels
 from odradek.broker.log_dirs import LogDirs
 from odradek.broker.machines.fetch_session import FetchSessions
-from odradek.broker.machines.group_settings import GroupSettings
-from odradek.broker.offsets_topic import Coordinators, new_topic
+from odradek.broker.offsets_topic import Coordinators, InternalTopics
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replica import Replicas
 from odradek.broker.roles import Roles
@@ -82,10 +92,10 @@ class Services:
     config_writer: ConfigWriter
     log_dirs: LogDirs
     producer_ids: ProducerIds
-    groups: GroupCoordinator
-    group_settings: GroupSettings
+    coordination: Coordination
     background: Background
     link: ControllerLink
+    features: FeatureLevels
     alone: bool
     """Whether this broker is, and will be, all there is."""
 
@@ -97,8 +107,9 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
         *_order_handlers(services),
         *_topic_handlers(services),
         *_group_handlers(services),
+        *_transaction_handlers(services),
         *_controller_handlers(services),
-        ApiVersions(dispatcher.versions),
+        ApiVersions(dispatcher.versions, services.features),
     ]
 
 
@@ -109,7 +120,7 @@ def _log_handlers(services: Services) -> list[Handler]:
     )
     nearest = SameRack(services.view) if config["replica.selector.class"] == RACK_AWARE else leader_only
     return [
-        Produce(replicas, services.view, clock, timers),
+        Produce(replicas, services.view, clock, timers, services.coordination.writes),
         Fetch(replicas, services.view, sessions, clock, timers, lambda: int(config["fetch.max.bytes"]), nearest),
         ListOffsets(replicas),
         OffsetForLeaderEpoch(replicas),
@@ -126,22 +137,18 @@ def _topic_handlers(services: Services) -> list[Handler]:
     config, view, controller = services.config, services.view, services.controller
 
     def replicas() -> int:
-        """How many replicas `__consumer_offsets` can have: as many as the property says in a cluster, which may still
-        be starting; where one broker is all there is, one.
+        """How many replicas the broker's own topics can have: as many as the properties say in a cluster, which may
+        still be starting; where one broker is all there is, one.
         """
         return len(view.brokers) if services.alone else MANY
 
+    coordination = services.coordination
+    topics = InternalTopics(coordination.group_settings, coordination.transaction_settings, replicas)
     return [
-        Metadata(
-            view,
-            services.creator,
-            lambda: bool(config["auto.create.topics.enable"]),
-            lambda name: new_topic(name, services.group_settings, replicas()),
-        ),
-        FindCoordinator(Coordinators(services.group_settings, view, services.creator, replicas)),
+        Metadata(view, services.creator, lambda: bool(config["auto.create.topics.enable"]), topics.wanted),
+        FindCoordinator(Coordinators(topics, view, services.creator)),
         CreateTopics(controller, services.known, services.background),
         DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"]), services.background),
-        InitProducerId(services.producer_ids),
         DescribeConfigs(config, view, services.configs, services.background),
         AlterConfigs(services.config_writer, services.background),
         IncrementalAlterConfigs(services.config_writer, services.background),
@@ -163,7 +170,7 @@ def _controller_handlers(services: Services) -> list[Handler]:
 
 
 def _group_handlers(services: Services) -> list[Handler]:
-    groups, view = services.groups, services.view
+    groups, view = services.coordination.groups, services.view
     return [
         JoinGroup(groups),
         SyncGroup(groups),
@@ -175,4 +182,24 @@ def _group_handlers(services: Services) -> list[Handler]:
         DescribeGroups(groups),
         ListGroups(groups),
         DeleteGroups(groups),
+        ConsumerGroupHeartbeat(
+            groups, is_offered="consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
+        ),
+        ConsumerGroupDescribe(groups, view),
+    ]
+
+
+def _transaction_handlers(services: Services) -> list[Handler]:
+    config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
+    groups, transactions, view = services.coordination.groups, services.coordination.transactions, services.view
+    return [
+        InitProducerId(services.producer_ids, transactions),
+        AddPartitionsToTxn(transactions, view),
+        AddOffsetsToTxn(transactions, groups),
+        EndTxn(transactions),
+        DescribeTransactions(transactions),
+        ListTransactions(transactions, clock),
+        WriteTxnMarkers(replicas, clock, timers, int(config["request.timeout.ms"]), groups.end_transaction),
+        TxnOffsetCommit(groups, view, clock),
+        DescribeProducers(replicas, view),
     ]

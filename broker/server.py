@@ -35,17 +35,16 @@ from odradek.broker.config_writer import ConfigWriter
 from odradek.broker.control_channels import ControlChannels
 from odradek.broker.controller import Controller
 from odradek.broker.controller_link import ControllerLink
-from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.coordination import Coordination, Surroundings
 from odradek.broker.dispatch import Dispatcher
+from odradek.broker.feature_levels import FeatureLevels
 from odradek.broker.fetcher import Fetchers, FetchSettings
 from odradek.broker.handover import hand_over
 from odradek.broker.housekeeping import Periodic, ThreadWorker
 from odradek.broker.isr_requests import AlterPartitions
 from odradek.broker.log_dirs import LogDirs
-from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.partition import Role
-from odradek.broker.offsets_topic import OffsetsTopic
-from odradek.broker.partition_events import DiskFailures, GroupEvents
+from odradek.broker.partition_events import CoordinatorEvents, DiskFailures
 from odradek.broker.peers import Network
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.registration import Registration
@@ -153,7 +152,7 @@ class Broker:
         await self._addresses.bind(dispatcher.frame)
         services = self._build(undo, dispatcher, configs, directories, alone=alone)
         dispatcher.serve(handlers(services, dispatcher))
-        members.extend([self._registration, self.roles, self._config_changes, self.controller])
+        members.extend([self._registration, self.roles, self._config_changes, services.features, self.controller])
         undo.callback(self._addresses.close)  # first of all nobody is answered any more
         await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
         await self._session.begin()
@@ -202,15 +201,14 @@ class Broker:
         undo.push_async_callback(background.close)
         network = Network(environment.connect, clock, timers)
         link = ControllerLink(config.broker_id, view, config.inter_broker_listener, network, dispatcher.local)
-        settings = _group_settings(config)
-        groups = GroupCoordinator(
-            settings, clock, timers, self._fresh_id, OffsetsTopic(settings, self.replicas, clock, timers)
+        producer_ids = ProducerIds(self._registration, link.ask)
+        coordination = Coordination(
+            Surroundings(config, view, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
         )
-        events = GroupEvents(groups, settings, view)
         host = self._build_host(undo, directories, network, link, background)
-        self.roles = self._build_roles(undo, configs, host, events)
-        undo.callback(groups.close)
-        groups.start()
+        self.roles = self._build_roles(undo, configs, host, coordination.events)
+        undo.callback(coordination.close)
+        coordination.start()
         undo.callback(link.close)
         channels = ControlChannels(config.broker_id, network, dispatcher.local)
         self.controller = Controller(config, self._session, view, channels, clock, timers, environment.random)
@@ -234,11 +232,11 @@ class Broker:
             configs=configs,
             config_writer=ConfigWriter(config, view, lambda: self._session.registry),
             log_dirs=LogDirs(directories, self.replicas),
-            producer_ids=ProducerIds(self._registration, link.ask),
-            groups=groups,
-            group_settings=settings,
+            producer_ids=producer_ids,
+            coordination=coordination,
             background=background,
             link=link,
+            features=FeatureLevels(background),
             alone=alone,
         )
 
@@ -268,7 +266,7 @@ class Broker:
         return host
 
     def _build_roles(
-        self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: GroupEvents
+        self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: CoordinatorEvents
     ) -> Roles:
         """Who carries out the controller's orders."""
         registration = self._registration
@@ -367,11 +365,6 @@ def _fetch_settings(config: BrokerConfig, registration: Registration) -> FetchSe
 
 def _new_cluster_id(source: random.Random) -> str:
     return base64.urlsafe_b64encode(source.randbytes(16)).rstrip(b"=").decode()
-
-
-def _group_settings(config: BrokerConfig) -> GroupSettings:
-    names = GroupSettings.__dataclass_fields__
-    return GroupSettings(**{name: int(config[name.replace("_", ".")]) for name in names})
 
 
 def run(config: BrokerConfig, *, on_ready: OnReady) -> int:

@@ -41,10 +41,11 @@ class Wire:
     ) -> None:
         self.close()
 
-    def ask(self, request: Any) -> Any:
-        """The answer to a request, in the version of `VERSIONS`. Raises OSError, ProtocolError."""
+    def ask(self, request: Any, version: int | None = None) -> Any:
+        """The answer to a request, in that version or the one of `VERSIONS`. Raises OSError, ProtocolError."""
         key = request.API_KEY
-        version = VERSIONS[key]
+        if version is None:
+            version = VERSIONS[key]
         self._correlation_id += 1
         head = request_header(key, version, self._correlation_id, self._client_id)
         self._socket.sendall(frame(head, request.encode(version)))

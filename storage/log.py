@@ -24,7 +24,7 @@ from odradek.storage.config import LogConfig, Origin
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
 from odradek.storage.index import MAX_RELATIVE_OFFSET
-from odradek.storage.producers import Marker
+from odradek.storage.producers import Marker, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
 from odradek.storage.segment import DELETED_SUFFIX, Segment
@@ -150,11 +150,13 @@ class Log:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
         api_version: int = 9,
+        verification: Verification | None = None,
     ) -> Appended:
         """Write one batch as the leader of `leader_epoch`: check it, give it its offsets, and write it with one call.
 
         Offset, epoch and, where the topic wants it, time are stamped into `batch` itself if it can be written to.
-        `api_version` is that of the client's Produce request. Raises KafkaError, InvalidRecords.
+        `api_version` is that of the client's Produce request; `verification` is what a transactional batch needs
+        (`begin_verification` of `producers`). Raises KafkaError, InvalidRecords.
         """
         if self.failure is not None:
             self._refuse()
@@ -167,7 +169,7 @@ class Log:
         if header.producer_id >= 0:
             if header.attributes & CONTROL:
                 marker = marker_in(view, 0, header)
-            known = self.producers.check(header, origin, first_offset, marker)
+            known = self.producers.check(header, origin, first_offset, marker, verification)
             if known is not None:
                 return Appended(
                     known.first_offset, known.last_offset, known.timestamp, known.timestamp, self.start_offset, True

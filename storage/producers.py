@@ -6,6 +6,11 @@ epoch is no longer the latest. A transaction is open from its first batch to its
 watermark has passed the marker as well; nothing at or above the first unstable offset is given to a read-committed
 consumer.
 
+A transaction begins in a log only with the word of its coordinator that the partition belongs to it (KIP-890), or a
+batch that was delayed until after the marker would hang open for ever. Who asks the coordinator first leaves a
+`Verification` here, and the batch that comes with the answer must bring the same one: whatever ended a transaction
+meanwhile has taken it away (KAFKA-14884).
+
 The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the way: one is
 written whenever a segment is rolled and on closing, and a log is loaded from the newest one and the batches behind it.
 """
@@ -95,6 +100,33 @@ def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
     return None
 
 
+class Verification:
+    """That a coordinator is asked whether a producer's transaction has this partition. Compared by identity."""
+
+    __slots__ = ("asked_ms", "epoch", "epoch_per_transaction", "lowest_sequence")
+
+    def __init__(self, epoch: int, lowest_sequence: int, epoch_per_transaction: bool, asked_ms: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = lowest_sequence
+        """The first of the sequences that wait for the answer; the log takes no other to begin with."""
+        self.epoch_per_transaction = epoch_per_transaction
+        """Whether each transaction of the producer has an epoch of its own (transactions version 2)."""
+        self.asked_ms = asked_ms
+
+    def also(self, epoch: int, sequence: int) -> None:
+        """One more batch waits for the answer."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
+OPEN: Final = Verification(NO_PRODUCER_EPOCH, NO_SEQUENCE, False, 0)
+"""What a batch brings that goes on with an open transaction."""
+WAIVED: Final = Verification(NO_PRODUCER_EPOCH, NO_SEQUENCE, False, 0)
+"""What a batch brings where transactions are not verified (transaction.partition.verification.enable=false)."""
+
+
 class Producer:
     """One producer id: its epoch, its last batches and its open transaction."""
 
@@ -135,7 +167,16 @@ class ProducerState:
     A leader asks `check` before it writes a batch; whatever has been written is told to `apply`.
     """
 
-    __slots__ = ("_completed", "_folder", "_open", "_producers", "end_offset", "last_snapshot", "snapshots")
+    __slots__ = (
+        "_completed",
+        "_folder",
+        "_open",
+        "_producers",
+        "_verifications",
+        "end_offset",
+        "last_snapshot",
+        "snapshots",
+    )
 
     def __init__(self, folder: Folder, snapshots: Iterable[int] = ()) -> None:
         """`snapshots` are the offsets of the snapshot files that stand in the folder."""
@@ -143,6 +184,7 @@ class ProducerState:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending
         self._completed: dict[int, int] = {}  # first offset -> offset of the marker, not yet below the high watermark
+        self._verifications: dict[int, Verification] = {}  # by producer id; not part of what the log says
         self.end_offset = 0
         self.last_snapshot = 0
         self.snapshots = sorted(snapshots)
@@ -161,9 +203,10 @@ class ProducerState:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the earliest transaction starts that is open, or whose marker the high watermark has not passed."""
-        if not self._open and not self._completed:
-            return None
-        return min(offset for offsets in (self._open, self._completed) for offset in list(offsets)[:1])
+        if self._completed:
+            first = next(iter(self._completed))
+            return min(first, next(iter(self._open), first))
+        return next(iter(self._open), None)
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -177,27 +220,44 @@ class ProducerState:
 
     # -- before a write ------------------------------------------------------------------------------------------------
 
-    def check(self, header: Header, origin: Origin, offset: int, marker: Marker | None) -> WrittenBatch | None:
+    def check(
+        self, header: Header, origin: Origin, offset: int, marker: Marker | None, verification: Verification | None
+    ) -> WrittenBatch | None:
         """Whether a leader may write this batch at `offset`: None says yes, a batch says it stands there already.
 
-        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
-        TRANSACTION_COORDINATOR_FENCED.
+        A transactional batch brings the `verification` that it was written under; None where its request named no
+        transaction. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
+        TRANSACTION_COORDINATOR_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         """
         producer = self._producers.get(header.producer_id)
-        if producer is None:
-            return None
         if (
-            marker is None
+            producer is not None
+            and marker is None
             and header.producer_epoch == producer.epoch
             and producer.batches
             and header.base_sequence == producer.batches[-1][0] + 1
-            and (producer.transaction_start < 0 or header.attributes & TRANSACTIONAL)
+            and (
+                producer.transaction_start >= 0 and verification is not None
+                if header.attributes & TRANSACTIONAL
+                else producer.transaction_start < 0
+            )
         ):
             return None  # what nearly every batch is: the next one
-        if origin is Origin.CLIENT:
+        unverified = header.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
+        if unverified and verification is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
+            )
+        if origin is Origin.CLIENT and producer is not None:
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
+        if unverified:
+            self._check_verified(header, offset, verification)
+        if producer is None:
+            if origin is Origin.CLIENT:
+                self._check_first_sequence(header, offset)
+            return None
         if header.producer_epoch < producer.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -205,14 +265,10 @@ class ProducerState:
                 f"where epoch {producer.epoch} has been seen",
             )
         if marker is not None:
-            if marker.coordinator_epoch < producer.coordinator_epoch:
-                raise KafkaError(
-                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                    f"the marker of producer {header.producer_id} at offset {offset} is from coordinator epoch "
-                    f"{marker.coordinator_epoch}, where {producer.coordinator_epoch} has been seen",
-                )
+            _check_coordinator(producer, marker, offset)
             return None
         if origin is Origin.CLIENT:
+            self._check_first_sequence(header, offset)
             _check_sequence(producer, header, offset)
         if producer.transaction_start >= 0 and not header.attributes & TRANSACTIONAL:
             raise KafkaError(
@@ -221,6 +277,74 @@ class ProducerState:
                 f"while its transaction from offset {producer.transaction_start} is open",
             )
         return None
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has a transaction open here, at this epoch."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.transaction_start >= 0 and producer.epoch == epoch
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, epoch_per_transaction: bool, now_ms: int
+    ) -> Verification:
+        """What a transactional batch needs to be written: OPEN, or else the mark that its coordinator is being asked.
+
+        All batches of a producer that wait at once share one.
+        """
+        if self.in_transaction(producer_id, epoch):
+            return OPEN
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = Verification(epoch, sequence, epoch_per_transaction, now_ms)
+            self._verifications[producer_id] = verification
+        else:
+            verification.also(epoch, sequence)
+        return verification
+
+    def check_marker_epoch(self, producer_id: int, epoch: int) -> None:
+        """What transactions version 2 adds (KIP-1228): a marker has a higher epoch than all that its transaction wrote.
+
+        One with the epoch of the last marker is a repetition where nothing has been written since (KAFKA-19999).
+        Raises KafkaError INVALID_PRODUCER_EPOCH.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch <= producer.epoch:
+            if epoch == producer.epoch and producer.transaction_start < 0:
+                return
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"a marker of producer {producer_id} has epoch {epoch}, where epoch {producer.epoch} has been seen",
+            )
+
+    def _check_verified(self, header: Header, offset: int, verification: Verification | None) -> None:
+        if self.in_transaction(header.producer_id, header.producer_epoch) or verification is WAIVED:
+            return
+        if verification is None or verification is not self._verifications.get(header.producer_id):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} writes at offset {offset} outside of a transaction that its "
+                "coordinator has confirmed",
+            )
+
+    def _check_first_sequence(self, header: Header, offset: int) -> None:
+        """The batch that begins a transaction is the first of those that wait for it."""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        first = header.base_sequence
+        if first > verification.lowest_sequence:
+            right = verification.lowest_sequence
+        elif first and verification.epoch_per_transaction and self._has_written_nothing(header.producer_id):
+            right = 0
+        else:
+            return
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sends sequence {first} for offset {offset}, where {right} comes first",
+        )
+
+    def _has_written_nothing(self, producer_id: int) -> bool:
+        producer = self._producers.get(producer_id)
+        return producer is None or not producer.batches
 
     # -- after a write -------------------------------------------------------------------------------------------------
 
@@ -237,9 +361,11 @@ class ProducerState:
             sequence = (sequence + delta) & MAX_SEQUENCE
         producer.batches.append(WrittenBatch(sequence, first_offset + delta, delta, max_timestamp))
         producer.last_timestamp = max_timestamp
-        if header.attributes & TRANSACTIONAL and producer.transaction_start < 0:
-            producer.transaction_start = first_offset
-            self._open[first_offset] = producer_id
+        if header.attributes & TRANSACTIONAL:
+            self._verifications.pop(producer_id, None)
+            if producer.transaction_start < 0:
+                producer.transaction_start = first_offset
+                self._open[first_offset] = producer_id
 
     def apply_marker(self, header: Header, offset: int, marker: Marker) -> AbortedTransaction | None:
         """Take in a marker that now stands at `offset`; returns the transaction where it aborts one."""
@@ -248,6 +374,7 @@ class ProducerState:
         if producer is None:
             producer = self._producers[producer_id] = Producer(producer_id)
         first_offset = producer.transaction_start
+        self._verifications.pop(producer_id, None)
         producer.advance(header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = marker.timestamp
@@ -282,6 +409,9 @@ class ProducerState:
         for producer in self.active():
             if producer.transaction_start < 0 and now_ms - producer.last_timestamp >= expiration_ms:
                 del self._producers[producer.producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if now_ms - verification.asked_ms >= expiration_ms:
+                del self._verifications[producer_id]
 
     def on_start_offset(self, start_offset: int) -> None:
         """The log now begins at `start_offset`."""
@@ -300,6 +430,7 @@ class ProducerState:
         self._producers.clear()
         self._open.clear()
         self._completed.clear()
+        self._verifications.clear()
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
@@ -348,6 +479,15 @@ class ProducerState:
             return None
         self.snapshots.remove(offset)
         return snapshot_name(offset)
+
+
+def _check_coordinator(producer: Producer, marker: Marker, offset: int) -> None:
+    if marker.coordinator_epoch < producer.coordinator_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"the marker of producer {producer.producer_id} at offset {offset} is from coordinator epoch "
+            f"{marker.coordinator_epoch}, where {producer.coordinator_epoch} has been seen",
+        )
 
 
 def _check_sequence(producer: Producer, header: Header, offset: int) -> None:

@@ -39,6 +39,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "odradek.broker.apis": (
         "odradek.broker.roles",
+        "odradek.broker.feature_levels",
+        "odradek.broker.transactions",
+        "odradek.broker.transaction_verification",
+        "odradek.broker.transactional_writes",
+        "odradek.broker.append_wait",
         "odradek.broker.background",
         "odradek.broker.producer_ids",
         "odradek.broker.topic_configs",

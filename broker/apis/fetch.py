@@ -304,9 +304,10 @@ class Reading:
         if size and self._call.version < OLDEST_WITH_BATCHES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
+            aborted = log.aborted_transactions(wanted.fetch_offset, min(upper, log.upper_bound(part))) if size else ()
             data.aborted_transactions = [
                 m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                for producer_id, first_offset in (log.aborted_transactions(wanted.fetch_offset, upper) if size else ())
+                for producer_id, first_offset in aborted
             ]
         data.records = part.records if size else b""
         return size

@@ -1,19 +1,27 @@
-"""InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent producer (KIP-98).
+"""InitProducerId (key 22), versions 0 to 5: an id for an idempotent producer, or the next owner of a transactional id.
 
-An id comes from a block that the controller hands out, so no two producers of a cluster share one. A transactional id
-asks for a coordinator of transactions, which is not there yet: COORDINATOR_NOT_AVAILABLE.
+An idempotent producer gets an id that no other has had, with epoch 0. A transactional id is its coordinator's: it gives
+the producer the next epoch and fences whoever had the one before (KIP-98). From version 3 on a producer may say who it
+was, and goes on under the next epoch only if that is still so (KIP-360); version 4 knows PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from odradek.broker.machines.transaction import Outcome, Owner
+from odradek.broker.machines.transaction_records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.transactions import TransactionCoordinator
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
+
+KNOWS_FENCED: Final = 4
+NOBODY: Final = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InitProducerId:
@@ -22,17 +30,31 @@ class InitProducerId:
     KEY = 22
     VERSIONS = (0, 5)
 
-    def __init__(self, producer_ids: ProducerIds) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator) -> None:
         self._producer_ids = producer_ids
+        self._transactions = transactions
 
     def handle(self, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse | None:
-        if request.transactional_id is not None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
-            return m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-        self._producer_ids.take(lambda producer_id, error: call.reply(_answer(producer_id, error)))
+        expected = Owner(request.producer_id, request.producer_epoch)
+        if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
+            return _answer(call, Outcome(ErrorCode.INVALID_REQUEST))
+        if request.transactional_id is None:
+            self._producer_ids.take(
+                lambda producer_id, error: call.reply(_answer(call, Outcome(error, Owner(producer_id, 0))))
+            )
+            return None
+        self._transactions.init(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            None if expected == NOBODY else expected,
+            lambda outcome: call.reply(_answer(call, outcome)),
+        )
         return None
 
 
-def _answer(producer_id: int, error: ErrorCode) -> m.InitProducerIdResponse:
-    epoch = 0 if error is ErrorCode.NONE else -1
-    return m.InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+def _answer(call: Call, outcome: Outcome) -> m.InitProducerIdResponse:
+    error = outcome.error
+    if error is ErrorCode.PRODUCER_FENCED and call.version < KNOWS_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    owner = NOBODY if error else outcome.owner
+    return m.InitProducerIdResponse(error_code=error, producer_id=owner.producer_id, producer_epoch=owner.epoch)

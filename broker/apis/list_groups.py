@@ -1,19 +1,17 @@
 """ListGroups (key 16), versions 0 to 5: the groups that this broker coordinates.
 
-Version 4 filters by state (KIP-518), 5 by type (KIP-848); both in any case. All groups here are of the classic type.
+Version 4 filters by state (KIP-518), 5 by type (KIP-848); both in any case.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from odradek.broker.coordinator import GroupCoordinator
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
-
-CLASSIC: Final = "classic"
 
 
 class ListGroups:
@@ -28,14 +26,13 @@ class ListGroups:
     def handle(self, call: Call, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
         error, found = self._groups.list_groups(request.states_filter)
         types = [each.lower() for each in request.types_filter]
-        if types and CLASSIC not in types:
-            found = []
         return m.ListGroupsResponse(
             error_code=error,
             groups=[
                 m.ListGroupsResponse.ListedGroup(
-                    group_id=group_id, protocol_type=protocol_type, group_state=state.value, group_type=CLASSIC
+                    group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=group_type
                 )
-                for group_id, protocol_type, state in found
+                for group_id, protocol_type, state, group_type in found
+                if not types or group_type in types
             ],
         )

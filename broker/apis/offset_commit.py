@@ -1,8 +1,9 @@
 """OffsetCommit (key 8), versions 0 to 10: where the consumers of a group are.
 
 Version 1 brings generation and member id, and for itself alone a time for each commit; 2 to 4 a retention in place of
-that; 6 the leader epoch (KIP-320), 7 the group instance id (KIP-345), 10 topic ids for names (KIP-516). Version 0 was
-made for offsets in the registry; here its commits join all others, as those of a consumer that manages itself.
+that; 6 the leader epoch (KIP-320), 7 the group instance id (KIP-345), 9 member epochs (KIP-848), 10 topic ids for names
+(KIP-516). Version 0 was made for offsets in the registry; here its commits join all others, as those of a consumer that
+manages itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from odradek.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
 
+FIRST_VERSION_WITH_MEMBER_EPOCHS: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 NO_TIME: Final = -1
 PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
@@ -45,7 +47,11 @@ class OffsetCommit:
         if not commit.entries:
             return commit.response(call, [])
         sender = CommitRequest(
-            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, commit.entries
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            commit.entries,
+            knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
         answer = Answer(call, commit.response)
         self._groups.commit(request.group_id, sender, answer)

@@ -84,7 +84,13 @@ class OffsetFetch:
                     unknown.append(_unknown_topic(topic))
                 else:
                     wanted += [(name, index) for index in topic.partition_indexes]
-        error, found = self._groups.fetch(group.group_id, wanted, require_stable=require_stable)
+        error, found = self._groups.fetch(
+            group.group_id,
+            wanted,
+            require_stable=require_stable,
+            member_id=group.member_id,
+            epoch=group.member_epoch,
+        )
         if error:
             return Response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
         topics = []

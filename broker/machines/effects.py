@@ -26,10 +26,12 @@ class Append(NamedTuple):
 
     When the outcome is known the shell hands `token` back with the error code. Nothing that depends on the records
     being durable leaves the machine before that. A token of None says that nobody waits for the outcome.
+    `permit` is the shell's own where the records belong to a client's transaction, and goes back as it came.
     """
 
     records: list[KeyValue]
     token: Any
+    permit: Any = None
 
 
 class Reply(NamedTuple):

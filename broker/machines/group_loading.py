@@ -7,8 +7,13 @@ members, comes back Empty in generation 0. Facts of Kafka's GroupMetadataManager
 
 from __future__ import annotations
 
+from odradek.broker.machines import consumer_group_records
+from odradek.broker.machines.consumer_group import ConsumerMembership
+from odradek.broker.machines.consumer_group_requests import Topics
+from odradek.broker.machines.consumer_group_roster import Roster
 from odradek.broker.machines.effects import Now
 from odradek.broker.machines.group import Group
+from odradek.broker.machines.group_membership import Membership
 from odradek.broker.machines.group_records import GroupKey, OffsetKey, read_group, read_key, read_offset
 from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.offsets import Offsets
@@ -24,9 +29,10 @@ class Loader:
 
     def __init__(self) -> None:
         self._generations: dict[str, m.GroupMetadataValue] = {}
+        self._rosters: dict[str, Roster] = {}
         self._offsets: dict[str, Offsets] = {}
-        # producer id -> the groups that its open transaction touches
-        self._open: dict[int, dict[str, None]] = {}
+        self.in_transaction: dict[int, dict[str, None]] = {}
+        """Producer id -> the groups that its open transaction touches."""
 
     def feed(self, header: Header, record: Record) -> None:
         """Take in one record, with the header of its batch.
@@ -44,23 +50,30 @@ class Loader:
                 producer_id = None
                 if header.is_transactional:
                     producer_id = header.producer_id
-                    self._open.setdefault(producer_id, {})[group_id] = None
+                    self.in_transaction.setdefault(producer_id, {})[group_id] = None
                 self._offsets.setdefault(group_id, Offsets()).replay(partition, committed, producer_id)
             case GroupKey(group_id):
                 if record.value is None:
                     self._generations.pop(group_id, None)
                 else:
                     self._generations[group_id] = read_group(record.value)
+                    self._rosters.pop(group_id, None)
+            case int(version) if version in consumer_group_records.KINDS:
+                found = consumer_group_records.read(version, record.key, record.value)
+                consumer_group_records.replay(self._rosters.setdefault(found.key.group_id, Roster()), found)
 
-    def groups(self, settings: GroupSettings, now: Now) -> list[Group]:
+    def groups(self, settings: GroupSettings, now: Now, topics: Topics) -> list[Group]:
         """The groups as they stand at the end of the log; none of them has a timer yet."""
         found = []
-        for group_id in dict.fromkeys([*self._generations, *self._offsets]):
+        rosters = {group_id: roster for group_id, roster in self._rosters.items() if roster.epoch or roster.members}
+        for group_id in dict.fromkeys([*self._generations, *rosters, *self._offsets]):
             generation, offsets = self._generations.get(group_id), self._offsets.get(group_id)
-            if generation is None and (offsets is None or not offsets.in_use):
+            if generation is None and group_id not in rosters and (offsets is None or not offsets.in_use):
                 continue
-            group = Group(group_id, settings, now)
-            if generation is not None:
+            group = Group(group_id, settings, now, topics)
+            if group_id in rosters:
+                group.membership = ConsumerMembership(group_id, settings, topics, rosters[group_id])
+            elif generation is not None and isinstance(group.membership, Membership):
                 group.membership.replay(generation)
             if offsets is not None:
                 group.offsets = offsets
@@ -71,5 +84,5 @@ class Loader:
         if len(key) < 4:
             raise ProtocolError("EndTxnMarker.key", 0, f"{len(key)} bytes where version and type take 4")
         commit = int.from_bytes(key[2:4], "big") == COMMIT_MARKER
-        for group_id in self._open.pop(producer_id, {}):
+        for group_id in self.in_transaction.pop(producer_id, {}):
             self._offsets[group_id].complete(producer_id, commit)

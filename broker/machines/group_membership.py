@@ -508,19 +508,19 @@ class Membership:
         self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
         self._subscribed = self._consumed_topics()
 
-    def loaded(self, now: Now) -> list[Effect]:
-        """The group has been read from the log; its sessions begin anew."""
-        if len(self.roster) > self._settings.group_max_size:
+    def loaded(self, now: Now, *, changed: bool = False) -> list[Effect]:
+        """The group has been read from the log, or `changed` its protocol; its sessions begin anew."""
+        if changed or len(self.roster) > self._settings.group_max_size:
             self._prepare(now)
         for member in self.roster:
             self._touch(member, now, member.terms.session_timeout_ms)
         return self._effects.drain()
 
-    def unload(self, now: Now) -> list[Effect]:
-        """This broker no longer coordinates the group: send everyone who waits elsewhere."""
+    def unload(self, now: Now, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> list[Effect]:
+        """This broker no longer coordinates the group, or another kind of group takes over: send away who waits."""
         for member in self.roster:
-            self._answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            self._answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+            self._answer_join(member, JoinResult(error, member.member_id))
+            self._answer_sync(member, SyncResult(error))
         return self.die(now)
 
     def die(self, now: Now) -> list[Effect]:

@@ -1,10 +1,11 @@
 """The records of `__consumer_offsets`, as Kafka 3.9 writes them.
 
-| key version | key                     | value                                                             |
-|-------------|-------------------------|--------------------------------------------------------------------|
-| 0, 1        | group, topic, partition | a committed offset (OffsetCommitValue); null: forgotten            |
+| key version | key                     | value                                                                 |
+|-------------|-------------------------|-----------------------------------------------------------------------|
+| 0, 1        | group, topic, partition | a committed offset (OffsetCommitValue); null: forgotten               |
 | 2           | group                   | a generation of a group (GroupMetadataValue); null: the group is gone |
-| 3 and above |                         | groups of KIP-848 and later kinds; not read here                   |
+| 3 to 8, 16  |                         | groups of KIP-848: `consumer_group_records`                           |
+| others      |                         | later kinds of groups; not read                                       |
 
 Keys and values begin with their version as int16. Written are key versions 1 and 2 and value versions 3, but 1 for an
 offset that says itself when it expires, since later versions have no place for that.
@@ -128,15 +129,15 @@ def subscribed_topics(roster: Roster, protocol: str | None) -> frozenset[str] | 
     return frozenset(topics)
 
 
-def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for kinds that are not read here. Raises ProtocolError when it cannot be read."""
+def read_key(key: bytes) -> OffsetKey | GroupKey | int:
+    """What a record is about; of kinds that are not read here, the version. Raises ProtocolError."""
     version = _version("key", key)
     if version in (0, OFFSET_KEY_VERSION):
         offset = m.OffsetCommitKey.decode(key, version, VERSION.size)
         return OffsetKey(offset.group, (offset.topic, offset.partition))
     if version == GROUP_KEY_VERSION:
         return GroupKey(m.GroupMetadataKey.decode(key, version, VERSION.size).group)
-    return None
+    return version
 
 
 def read_offset(value: bytes) -> Committed:

@@ -51,6 +51,8 @@ class CommitRequest(NamedTuple):
     instance_id: str | None
     generation: int
     entries: list[tuple[Partition, Committed]]
+    knows_member_epochs: bool = True
+    """The generation may be a member epoch (OffsetCommit 9)."""
 
 
 class FetchedOffset(NamedTuple):
@@ -72,13 +74,14 @@ class Stage(NamedTuple):
 class Offsets:
     """The offsets of one group."""
 
-    __slots__ = ("_by_producer", "_committed", "_order", "_staged")
+    __slots__ = ("_by_producer", "_committed", "_order", "_staged", "_staged_in_transaction")
 
     def __init__(self) -> None:
         self._order = 0
         self._committed: dict[Partition, tuple[int, Committed]] = {}
-        # partition -> the places of the commits whose outcome is not known
+        # partition -> the places of the commits whose outcome is not known, outside of transactions and within
         self._staged: dict[Partition, list[int]] = {}
+        self._staged_in_transaction: dict[Partition, list[int]] = {}
         # producer id -> partition -> (place, durable commit), until the marker
         self._by_producer: dict[int, dict[Partition, tuple[int, Committed]]] = {}
 
@@ -88,7 +91,7 @@ class Offsets:
     @property
     def in_use(self) -> bool:
         """Whether anything is committed or about to be."""
-        return bool(self._committed or self._staged or self._by_producer)
+        return bool(self._committed or self._staged or self._staged_in_transaction or self._by_producer)
 
     def get(self, partition: Partition) -> Committed | None:
         """The durable commit of a partition."""
@@ -102,19 +105,21 @@ class Offsets:
     def stage(self, entries: list[tuple[Partition, Committed]], producer_id: int | None = None) -> Stage:
         """These commits are being appended; hand the stage to `finish` when the outcome is known."""
         self._order += 1
+        staged = self._staged if producer_id is None else self._staged_in_transaction
         for partition, _ in entries:
-            self._staged.setdefault(partition, []).append(self._order)
+            staged.setdefault(partition, []).append(self._order)
         return Stage(self._order, entries, producer_id)
 
     def finish(self, stage: Stage, durable: bool) -> None:
         """The records of a stage are durable, or were refused."""
+        staged = self._staged if stage.producer_id is None else self._staged_in_transaction
         for partition, committed in stage.entries:
-            places = self._staged.get(partition, [])
+            places = staged.get(partition, [])
             if stage.order not in places:
                 continue  # removed meanwhile, with its topic
             places.remove(stage.order)
             if not places:
-                del self._staged[partition]
+                del staged[partition]
             if durable:
                 commits = self._committed
                 if stage.producer_id is not None:
@@ -149,18 +154,26 @@ class Offsets:
 
     def is_unstable(self, partition: Partition) -> bool:
         """Whether a commit of this partition is under way, so that the durable one may soon be out of date."""
-        return partition in self._staged or any(partition in each for each in self._by_producer.values())
+        return (
+            partition in self._staged
+            or partition in self._staged_in_transaction
+            or any(partition in each for each in self._by_producer.values())
+        )
 
-    def remove(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
-        """Forget these partitions (None: all), with what is under way.
+    def remove(self, partitions: Iterable[Partition] | None = None, *, pending: bool = False) -> list[Partition]:
+        """Forget these partitions (None: all), with what is under way outside of transactions.
 
-        Returns those of which a record is or may come to be in the log, which need a tombstone.
+        What belongs to an open transaction is not committed yet: it comes after this, if at all, as the log will have
+        it when it is read again; only `pending` forgets that, too. Returns those of which a record is or may come to
+        be in the log, which need a tombstone.
         """
         removed = []
         for partition in dict.fromkeys([*self._committed, *self._staged]) if partitions is None else partitions:
             staged = self._staged.pop(partition, None)
-            for producer_id in list(self._by_producer):
-                self._drop_pending(producer_id, partition)
+            if pending:
+                self._staged_in_transaction.pop(partition, None)
+                for producer_id in list(self._by_producer):
+                    self._drop_pending(producer_id, partition)
             if self._committed.pop(partition, None) is not None or staged is not None:
                 removed.append(partition)
         return removed

@@ -1,4 +1,7 @@
-"""What is measured: the cases of the performance table in DESIGN.md, consuming, and end-to-end latency.
+"""What is measured: the cases of the performance table in DESIGN.md, consuming, end-to-end latency, coordinators.
+
+Of the loads on coordinators that write no records the size of a record is a nominal one: their MiB/s and CPU s/GB serve
+the ratios only.
 
 Records and sizes are chosen so that one run takes about ten seconds on a two-core machine: long enough for the CPU
 clock of /proc, which ticks every 10 ms, and for the client's JVM to be warm for most of the run.
@@ -9,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["produce", "consume", "latency"]
+Kind = Literal["produce", "consume", "latency", "transactions", "commits", "rebalances"]
 
 # Since KIP-679 the producer's own defaults are acks=all and idempotence.
 LEADER_ONLY = ("acks=1", "enable.idempotence=false")
@@ -17,6 +20,7 @@ BATCHES_64K = ("batch.size=65536", "linger.ms=5")
 TOOL_START_S = 2.0  # a JVM, and a topic made and deleted; no case is shorter
 LARGEST_CPU_RATIO = 0.5
 LARGEST_CPU_RATIO_1K = 0.35
+RECORDS_IN_A_TRANSACTION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,18 @@ class Case:
     def payload_bytes(self) -> int:
         """Bytes of all record values, before compression."""
         return self.records * self.record_bytes
+
+    @property
+    def stored_records(self) -> int:
+        """What the log of the topic holds after a run: the records, and a marker for each transaction."""
+        if self.kind == "transactions":
+            return self.records - (-self.records // RECORDS_IN_A_TRANSACTION)
+        return 0 if self.kind in ("commits", "rebalances") else self.records
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its files hold at least."""
+        return 0 if self.text or not self.stored_records else self.payload_bytes
 
     @property
     def measures_floor(self) -> bool:
@@ -142,6 +158,33 @@ CASES: tuple[Case, ...] = (
         ("acks=1",),
         LARGEST_CPU_RATIO,
         expected_s=9,
+    ),
+    Case(
+        "transactions",
+        f"transactional produce, {RECORDS_IN_A_TRANSACTION} records of 100 B a transaction",
+        "transactions",
+        200_000,
+        100,
+        (),
+        LARGEST_CPU_RATIO,
+    ),
+    Case(
+        "offset-commits",
+        "offset commits, 8 consumers, each one at a time",
+        "commits",
+        40_000,
+        100,
+        (),
+        LARGEST_CPU_RATIO,
+    ),
+    Case(
+        "rebalances",
+        "a group of 200 members rebalancing (rec/s: joins; ms: a rebalance)",
+        "rebalances",
+        6_000,
+        100,
+        (),
+        LARGEST_CPU_RATIO,
     ),
 )
 

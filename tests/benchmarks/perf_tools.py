@@ -19,7 +19,7 @@ from tests.jvm.tools import tool_command
 VERSION = "3.9.2"
 TIMEOUT_S = 300.0
 _TOOLS = "org.apache.kafka.tools"
-_JAVA_OPTIONS = (
+JAVA_OPTIONS = (
     "-Xmx512M",
     "-server",
     "-XX:+UseG1GC",
@@ -138,5 +138,5 @@ def _event(dice: random.Random, number: int) -> str:
 
 
 def _run(tool: str, arguments: Sequence[str]) -> str:
-    command = tool_command(VERSION, f"{_TOOLS}.{tool}", arguments, _JAVA_OPTIONS)
+    command = tool_command(VERSION, f"{_TOOLS}.{tool}", arguments, JAVA_OPTIONS)
     return run_java(command, timeout_s=TIMEOUT_S).stdout

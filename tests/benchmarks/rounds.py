@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks import logs, perf_tools, usage
+from tests.benchmarks import coordinator_loads, logs, perf_tools, usage
 from tests.benchmarks.cases import Case
 from tests.benchmarks.contestants import Contestant
 from tests.benchmarks.perf_tools import Outcome
@@ -166,7 +166,7 @@ class Course:
         entrant.make_topic(topic, load.partitions)
         try:
             sample = self._take(entrant, load, topic, number)
-            logs.check_topic(entrant.data_dir, topic, load.records, 0 if load.text else load.payload_bytes)
+            logs.check_topic(entrant.data_dir, topic, load.stored_records, load.stored_bytes)
         finally:
             entrant.drop_topic(topic)
         return sample
@@ -197,6 +197,12 @@ class Course:
             return perf_tools.produce(load, entrant.bootstrap, topic, self._text_file)
         if load.kind == "consume":
             return perf_tools.consume(load, entrant.bootstrap, topic, f"{topic}-{number}")
+        if load.kind == "transactions":
+            return coordinator_loads.transactions(load, entrant.bootstrap, topic)
+        if load.kind == "commits":
+            return coordinator_loads.commits(load, entrant.bootstrap, topic)
+        if load.kind == "rebalances":
+            return coordinator_loads.rebalances(load, entrant.bootstrap, topic)
         return perf_tools.latency(load, entrant.bootstrap, topic)
 
 

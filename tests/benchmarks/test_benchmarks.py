@@ -20,7 +20,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks import logs, perf_tools, report, usage
+from tests.benchmarks import coordinator_loads, logs, perf_tools, report, usage
 from tests.benchmarks.__main__ import parse
 from tests.benchmarks.cases import CASES, TOOL_START_S, Case, choose
 from tests.benchmarks.contestants import contestant
@@ -77,6 +77,17 @@ class TestTools:
         with pytest.raises(perf_tools.UnreadableOutputError):
             perf_tools.read_latency(printed, CASES[-1])
 
+    def test_a_load_on_a_coordinator_sums_itself_up(self) -> None:
+        case = choose(["transactions"])[0]
+        outcome = coordinator_loads.read_load("200000 8.0 3.5 3.25 9.0\n", case)
+        assert outcome == (200_000, 25_000.0, 25_000 * 100 / 1024 / 1024, 3.5, 3.25, 9.0)
+        with pytest.raises(perf_tools.UnreadableOutputError):
+            coordinator_loads.read_load("", case)
+
+    def test_rebalances_are_timed_one_by_one(self) -> None:
+        outcome = coordinator_loads.summed_up(choose(["rebalances"])[0], 600, 0.3, [80.0, 100.0, 120.0])
+        assert outcome == (600, 2000.0, 2000 * 100 / 1024 / 1024, 100.0, 100.0, 120.0)
+
     def test_text_lines_have_the_size_of_the_records(self, tmp_path: Path) -> None:
         perf_tools.write_text_file(tmp_path / "events.txt", 1024)
         lines = (tmp_path / "events.txt").read_text().splitlines()
@@ -102,6 +113,13 @@ class TestCases:
         assert scaled.records == max(1_000, round(case.records * factor))
         assert scaled.expected_s >= TOOL_START_S
         assert replace(scaled, records=case.records, expected_s=case.expected_s) == case
+
+    def test_a_log_holds_a_marker_for_each_transaction_and_nothing_of_a_group(self) -> None:
+        case = choose(["transactions"])[0]
+        assert replace(case, records=1000).stored_records == 1010
+        assert replace(case, records=1001).stored_records == 1012
+        assert [each.stored_records for each in choose(["offset-commits", "rebalances"])] == [0, 0]
+        assert {each.stored_records == each.records for each in CASES[:9]} == {True}
 
     def test_options(self) -> None:
         quick = parse(["--quick", "--cases", "latency,consume-1k", "--only", "odradek"])

@@ -60,6 +60,9 @@ def test_broker_properties_are_those_of_kafka() -> None:
     for name, row in ours.items():
         row["Update Mode"] = shown[name].update.value
     assert len(theirs) > 300
+    # Kafka 3.9 offers the consumer protocol with KRaft only; here it is on offer, as in Kafka 4.x.
+    assert ours["group.coordinator.rebalance.protocols"]["Default"] == "classic,consumer"
+    ours["group.coordinator.rebalance.protocols"]["Default"] = "classic"
     assert ours == {name: {title: row[title] for title in ours["broker.id"]} for name, row in theirs.items()}
 
 

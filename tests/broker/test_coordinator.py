@@ -65,7 +65,7 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
 def test_records_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.commit({("t", 0): 1})
-    strange: list[KeyValue] = [(b"\0", b""), (b"\0\1", b"x"), (b"\0\2\0\1g", b"\0\x63"), (b"\0\3\0\1g", b"\0\0")]
+    strange: list[KeyValue] = [(b"\0", b""), (b"\0\1", b"x"), (b"\0\2\0\1g", b"\0\x63"), (b"\0\x0b\0\1g", b"\0\0")]
     for key, value in strange:
         items = [Record(world.log.next_offset[0], START_MS, key, value, [])]
         world.log.write(0, build(items, base_offset=world.log.next_offset[0]))
@@ -83,7 +83,9 @@ def test_a_long_partition_is_read_in_parts_and_requests_are_told_to_wait(monkeyp
     for offset in range(10):
         world.commit({("t", offset): offset})
     world.groups.close()
-    world.groups = shell.GroupCoordinator(world.settings, world.time, world.time, lambda: "x", world.log)
+    world.groups = shell.GroupCoordinator(
+        world.settings, world.time, world.time, lambda: "x", world.log, world.transactions, world.topics
+    )
     done: list[bool] = []
     world.groups.load(0, lambda: done.append(True))
     assert not done

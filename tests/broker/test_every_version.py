@@ -129,6 +129,31 @@ def elect_leaders(version: int, topic_id: bytes) -> m.ElectLeadersRequest:
     return m.ElectLeadersRequest(topic_partitions=[wanted])
 
 
+def add_partitions_to_txn(version: int, topic_id: bytes) -> m.AddPartitionsToTxnRequest:
+    topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="there", partitions=[0])
+    if version < 4:
+        return m.AddPartitionsToTxnRequest(v3_and_below_transactional_id="id", v3_and_below_topics=[topic])
+    entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(transactional_id="id", topics=[topic])
+    return m.AddPartitionsToTxnRequest(transactions=[entry])
+
+
+def write_txn_markers(version: int, topic_id: bytes) -> m.WriteTxnMarkersRequest:
+    topic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="there", partition_indexes=[0])
+    marker = m.WriteTxnMarkersRequest.WritableTxnMarker(producer_id=1, producer_epoch=version, topics=[topic])
+    return m.WriteTxnMarkersRequest(markers=[marker])
+
+
+def txn_offset_commit(version: int, topic_id: bytes) -> m.TxnOffsetCommitRequest:
+    partition = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="there", partitions=[partition])
+    return m.TxnOffsetCommitRequest(group_id="", transactional_id="id", topics=[topic])
+
+
+def describe_producers(version: int, topic_id: bytes) -> m.DescribeProducersRequest:
+    topic = m.DescribeProducersRequest.TopicRequest(name="there", partition_indexes=[0])
+    return m.DescribeProducersRequest(topics=[topic])
+
+
 Make = Callable[[int, bytes], Any]
 NONE, E = ErrorCode.NONE, ErrorCode
 
@@ -190,6 +215,44 @@ APIS: dict[int, tuple[Make, Callable[[Any, int], int], Callable[[int], ErrorCode
     20: (delete_topics, lambda r, v: r.responses[0].error_code, lambda v: E.UNKNOWN_TOPIC_OR_PARTITION),
     22: (init_producer_id, lambda r, v: r.error_code, lambda v: NONE),
     23: (offset_for_leader_epoch, lambda r, v: r.topics[0].partitions[0].error_code, lambda v: NONE),
+    24: (
+        add_partitions_to_txn,
+        lambda r, v: (
+            (r.results_by_topic_v3_and_below if v < 4 else r.results_by_transaction[0].topic_results)[0]
+            .results_by_partition[0]
+            .partition_error_code
+        ),
+        lambda v: E.NOT_COORDINATOR,
+    ),
+    25: (
+        lambda v, i: m.AddOffsetsToTxnRequest(transactional_id="id", group_id=GROUP),
+        lambda r, v: r.error_code,
+        lambda v: E.NOT_COORDINATOR,
+    ),
+    26: (
+        lambda v, i: m.EndTxnRequest(transactional_id="id"),
+        lambda r, v: r.error_code,
+        lambda v: E.NOT_COORDINATOR,
+    ),
+    65: (
+        lambda v, i: m.DescribeTransactionsRequest(transactional_ids=["id"]),
+        lambda r, v: r.transaction_states[0].error_code,
+        lambda v: E.NOT_COORDINATOR,
+    ),
+    66: (lambda v, i: m.ListTransactionsRequest(), lambda r, v: r.error_code, lambda v: NONE),
+    27: (write_txn_markers, lambda r, v: r.markers[0].topics[0].partitions[0].error_code, lambda v: NONE),
+    28: (txn_offset_commit, lambda r, v: r.topics[0].partitions[0].error_code, lambda v: E.INVALID_GROUP_ID),
+    68: (
+        lambda v, i: m.ConsumerGroupHeartbeatRequest(group_id="", member_id="m"),
+        lambda r, v: r.error_code,
+        lambda v: E.INVALID_REQUEST,
+    ),
+    69: (
+        lambda v, i: m.ConsumerGroupDescribeRequest(group_ids=["nowhere"]),
+        lambda r, v: r.groups[0].error_code,
+        lambda v: E.GROUP_ID_NOT_FOUND,
+    ),
+    61: (describe_producers, lambda r, v: r.topics[0].partitions[0].error_code, lambda v: NONE),
     32: (describe_configs, lambda r, v: r.results[0].error_code, lambda v: NONE),
     42: (
         lambda v, i: m.DeleteGroupsRequest(groups_names=["nowhere"]),
@@ -307,7 +370,7 @@ async def test_a_version_of_the_future_learns_what_is_spoken(client: Client) -> 
     assert (await announced(client))[18] == (0, 4)  # the connection goes on
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 14), (3, -1), (3, 99), (24, 0), (999, 0), (-1, 0), (32767, 32767)])
+@pytest.mark.parametrize(("key", "version"), [(0, 14), (3, -1), (3, 99), (21, 0), (999, 0), (-1, 0), (32767, 32767)])
 async def test_what_is_not_spoken_ends_the_connection(broker: Broker, client: Client, key: int, version: int) -> None:
     await client.send_bytes(frame(struct.pack(">hhih", key, version, 1, -1) + bytes(20)))
     assert await client.is_closed()

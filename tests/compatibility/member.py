@@ -1,9 +1,10 @@
 """A consumer of a group in a process of its own, so that a test can end it as a crash does.
 
     python member.py confluent|aiokafka BOOTSTRAP GROUP TOPIC
+    python member.py confluent BOOTSTRAP GROUP TOPIC consumer
 
-It prints each record as the console consumer does with print.partition and print.offset, commits automatically as
-its library does, and leaves the group when it gets SIGTERM.
+The second form speaks the consumer protocol of KIP-848. It prints each record as the console consumer does with
+print.partition and print.offset, commits automatically as its library does, and leaves the group when it gets SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import sys
 import threading
 
 
-def follow_with_confluent(bootstrap: str, group: str, topic: str) -> None:
+def follow_with_confluent(bootstrap: str, group: str, topic: str, protocol: str = "classic") -> None:
     from confluent_kafka import Consumer
 
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+    times = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500} if protocol == "classic" else {}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
+            **times,
         }
     )
     consumer.subscribe([topic])

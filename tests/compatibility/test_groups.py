@@ -56,11 +56,23 @@ class Group:
         self._rounds = 0
 
     def join(self, name: str, kind: str) -> None:
-        """Starts a member: a Python library's name, or a Kafka release for its console consumer."""
+        """Starts a member: a Python library's name, or a Kafka release for its console consumer.
+
+        With "+consumer" behind either it speaks the consumer protocol (KIP-848).
+        """
         bootstrap = self._broker.bootstrap
+        kind, _, protocol = kind.partition("+")
         if kind in ("confluent", "aiokafka"):
             program = str(Path(member.__file__))
-            command = [sys.executable, program, kind, bootstrap, self._group, self._topic]
+            command = [
+                sys.executable,
+                program,
+                kind,
+                bootstrap,
+                self._group,
+                self._topic,
+                *([protocol] if protocol else []),
+            ]
             self._members[name] = BackgroundProcess(command, self._changed)
             return
         option = formatter_option(kind)
@@ -68,9 +80,12 @@ class Group:
         arguments = [
             *("--bootstrap-server", bootstrap, "--topic", self._topic, "--group", self._group, "--from-beginning"),
             *(option, "print.partition=true", option, "print.offset=true"),
-            *(consumer_option, "session.timeout.ms=6000", consumer_option, "heartbeat.interval.ms=500"),
             *(consumer_option, "metadata.max.age.ms=1000"),
         ]
+        if protocol:
+            arguments += [consumer_option, f"group.protocol={protocol}"]
+        else:
+            arguments += [consumer_option, "session.timeout.ms=6000", consumer_option, "heartbeat.interval.ms=500"]
         self._members[name] = start_tool(kind, "kafka-console-consumer", arguments, self._changed)
 
     def leave(self, name: str) -> None:

@@ -53,6 +53,8 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
         _LOGGING,
     ),
     "4.3.0": (Artifact(_KAFKA, "kafka_2.13", "4.3.0"), Artifact(_KAFKA, "kafka-tools", "4.3.0"), _LOGGING),
+    # Apart from the tools, which have no use for RocksDB's 60 MB.
+    "streams-3.9.2": (Artifact(_KAFKA, "kafka-streams", "3.9.2"), _LOGGING),
 }
 # Backends of slf4j that come with the releases: two on one class path make it complain on every start.
 _EXCLUDED = (("org.slf4j", "slf4j-reload4j"), ("org.slf4j", "slf4j-log4j12"), ("ch.qos.logback", "logback-classic"))

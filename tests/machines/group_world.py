@@ -17,7 +17,8 @@ from odradek.broker.coordinator import GroupCoordinator, GroupSettings
 from odradek.broker.machines.effects import KeyValue
 from odradek.broker.machines.group_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
 from odradek.broker.machines.offsets import CommitRequest, Committed, Partition
-from odradek.protocol.batch import Header, Record, build, read_header, records
+from odradek.broker.transaction_verification import Support, Transaction
+from odradek.protocol.batch import Header, Record, build, control_batch, read_header, records
 from odradek.protocol.errors import ErrorCode
 
 START_MS = 1_700_000_000_000
@@ -79,13 +80,15 @@ class MemoryLog:
         self.next_offset: dict[int, int] = {}
         self.hold = False
         self.error = ErrorCode.NONE
-        self._held: deque[tuple[int, list[KeyValue], Callable[[ErrorCode], None]]] = deque()
+        self._held: deque[tuple[int, list[KeyValue], Callable[[ErrorCode], None], dict[str, Any]]] = deque()
 
-    def append(self, partition: int, records: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self, partition: int, records: list[KeyValue], done: Callable[[ErrorCode], None], **producer: Any
+    ) -> None:
         if self.hold:
-            self._held.append((partition, records, done))
+            self._held.append((partition, records, done, producer))
         else:
-            self._end(partition, records, done, self.error)
+            self._end(partition, records, done, producer, self.error)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """End every append that is held back."""
@@ -107,7 +110,14 @@ class MemoryLog:
             for record in records(batch):
                 yield header, record
 
-    def _end(self, partition: int, items: list[KeyValue], done: Callable[[ErrorCode], None], error: ErrorCode) -> None:
+    def _end(
+        self,
+        partition: int,
+        items: list[KeyValue],
+        done: Callable[[ErrorCode], None],
+        producer: dict[str, Any],
+        error: ErrorCode,
+    ) -> None:
         if not error:
             base = self.next_offset.get(partition, 0)
             self.write(
@@ -115,9 +125,63 @@ class MemoryLog:
                 build(
                     [Record(base + i, START_MS, key, value, []) for i, (key, value) in enumerate(items)],
                     base_offset=base,
+                    **producer,
                 ),
             )
         done(error)
+
+
+class MemoryTransactions:
+    """The same log for offsets of transactions, and their coordinator, who says yes unless told otherwise."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self.error = ErrorCode.NONE
+        self.asked: list[Transaction] = []
+
+    def ask(
+        self, partition: int, transaction: Transaction, support: Support, done: Callable[[ErrorCode, Any], None]
+    ) -> None:
+        self.asked.append(transaction)
+        done(self.error, None if self.error else transaction)
+
+    def append(self, partition: int, entries: list[KeyValue], permit: Any, done: Callable[[ErrorCode], None]) -> None:
+        producer = {"producer_id": permit.producer_id, "producer_epoch": permit.producer_epoch, "transactional": True}
+        self._log.append(partition, entries, done, **producer)
+
+
+class MemoryTopics:
+    """The topics of a cluster."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.counts: dict[str, int] = {}
+        self._ids: dict[str, bytes] = {}
+        self._made = itertools.count(1)
+
+    def put(self, name: str, partitions: int) -> None:
+        """Create a topic, or give it more partitions."""
+        self.version += 1
+        if name not in self.counts:
+            self._ids[name] = next(self._made).to_bytes(16, "big")
+        self.counts[name] = partitions
+
+    def remove(self, name: str) -> None:
+        """Delete a topic."""
+        self.version += 1
+        del self.counts[name], self._ids[name]
+
+    def names(self) -> list[str]:
+        return list(self.counts)
+
+    def id_of(self, name: str) -> bytes | None:
+        return self._ids.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((name for name, each in self._ids.items() if each == topic_id), None)
+
+    def partition_count(self, name: str) -> int:
+        return self.counts.get(name, 0)
 
 
 @dataclass(eq=False)
@@ -146,13 +210,23 @@ class World:
     def __init__(self, **settings: int) -> None:
         self.time = VirtualTime()
         self.log = MemoryLog()
+        self.transactions = MemoryTransactions(self.log)
+        self.topics = MemoryTopics()
         self.settings = GroupSettings(**{"offsets_topic_num_partitions": 1, **settings})
         self._ids = itertools.count(1)
         self.groups = self._coordinator()
         self.groups.load(0)
 
     def _coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self.settings, self.time, self.time, lambda: f"id{next(self._ids)}", self.log)
+        return GroupCoordinator(
+            self.settings,
+            self.time,
+            self.time,
+            lambda: f"id{next(self._ids)}",
+            self.log,
+            self.transactions,
+            self.topics,
+        )
 
     def fail_over(self) -> None:
         """Another broker takes over: the old coordinator is told, the new one reads the log."""
@@ -212,6 +286,42 @@ class World:
         ]
         self.groups.commit(group, CommitRequest(member_id, instance, generation, entries), slot)
         return slot
+
+    def commit_in_transaction(
+        self,
+        offsets: dict[Partition, int],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        producer: tuple[int, int] = (7, 0),
+        group: str = GROUP,
+        instance: str | None = None,
+        metadata: str = "",
+    ) -> Slot:
+        slot = Slot()
+        now_ms = self.time.now_ms()
+        entries = [(partition, Committed(offset, -1, metadata, now_ms)) for partition, offset in offsets.items()]
+        self.groups.commit_in_transaction(
+            group,
+            CommitRequest(member_id, instance, generation, entries),
+            Transaction("id", *producer),
+            Support.ALL_ERRORS,
+            slot,
+        )
+        return slot
+
+    def end_transaction(self, *, commit: bool, producer: tuple[int, int] = (7, 0), partition: int = 0) -> None:
+        """The marker comes into the log, and the coordinator of groups is told."""
+        marker = control_batch(
+            commit=commit,
+            coordinator_epoch=0,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            timestamp_ms=START_MS,
+            base_offset=self.log.next_offset.get(partition, 0),
+        )
+        self.log.write(partition, marker)
+        self.groups.end_transaction(partition, producer[0], commit)
 
     def beat(self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None) -> ErrorCode:
         return self.groups.heartbeat(group, member_id, instance, generation)

@@ -47,10 +47,11 @@ class Connection:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
 
-    async def ask(self, address: tuple[str, int], request: Any) -> Any:
+    async def ask(self, address: tuple[str, int], request: Any, version: int | None = None) -> Any:
         """Raises LostError."""
         key = request.API_KEY
-        version = VERSIONS[key]
+        if version is None:
+            version = VERSIONS[key]
         channel = self._channels.get(address)
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -96,17 +97,20 @@ class Client:
         self.owner = Owner(name)
         self.random, self.history = random, history
         self._bootstrap = bootstrap
-        self._connection = Connection(network, self.owner)
+        self.connection = Connection(network, self.owner)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[Partition, int] = {}
         self.epochs: dict[Partition, int] = {}
         self.stopped = False
 
+    def anybody(self) -> tuple[str, int]:
+        """Some broker's address."""
+        return self.random.choice(self._bootstrap)
+
     async def refresh(self, topic: str) -> None:
-        address = self.random.choice(self._bootstrap)
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic)]
         try:
-            answer = await self._connection.ask(address, m.MetadataRequest(topics=wanted))
+            answer = await self.connection.ask(self.anybody(), m.MetadataRequest(topics=wanted))
         except LostError:
             return
         self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
@@ -124,9 +128,9 @@ class Client:
             await asyncio.sleep(BACKOFF_S)
             await self.refresh(partition[0])
 
-    async def ask(self, partition: Partition, request: Any) -> Any:
+    async def ask(self, partition: Partition, request: Any, version: int | None = None) -> Any:
         """Ask the leader. Raises LostError."""
-        return await self._connection.ask(await self.leader(partition), request)
+        return await self.connection.ask(await self.leader(partition), request, version)
 
     def forget(self, partition: Partition) -> None:
         self._leaders.pop(partition, None)

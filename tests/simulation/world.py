@@ -2,7 +2,8 @@
 
 A run has two phases. In the first, faults come and go: links are cut and healed, brokers killed, paused, started again,
 deprived of power, sessions lost, leaders moved. In the second everything heals, and the cluster has to come to rest:
-every replica in sync and equal, every acknowledged record there, every partition writable (L1).
+every replica in sync and equal, every acknowledged record there, every partition writable (L1). Half of the seeds have
+transactional and idempotent clients, too; then every transaction has to be decided, and each as its client was told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple
 
 from odradek.broker.controller import NewTopic
 from odradek.broker.machines.partition import Role
+from odradek.broker.replica import Replica
+from odradek.protocol.batch import read_header
 from odradek.protocol.errors import KafkaError
 from tests.simulation.clients import Consumer, History, Producer
 from tests.simulation.loop import SimulatedLoop
@@ -26,6 +29,14 @@ from tests.simulation.network import Network
 from tests.simulation.processes import Process
 from tests.simulation.registry import NAME as REGISTRY
 from tests.simulation.registry import SimulatedEnsemble
+from tests.simulation.transactions import (
+    CommittedReader,
+    IdempotentProducer,
+    TransactionalProducer,
+    TransactionHistory,
+    Verdict,
+    batches,
+)
 
 TOPIC = "t"
 START_S = 10.0
@@ -56,14 +67,29 @@ class Result:
     digest: str = ""
     """Of the registry and of every log as they were in the end."""
     trace: list[str] = field(default_factory=list)
+    transactions: Counter[str] = field(default_factory=Counter)
+    """By what their clients know of them, and how many zombies there were."""
 
 
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, *, duration_s: float = 6.0, script: Sequence[Fault] | None = None) -> None:
-        """Everything that is drawn comes from `seed`, but for the faults where there is a `script`."""
+    def __init__(
+        self,
+        seed: int,
+        *,
+        duration_s: float = 6.0,
+        script: Sequence[Fault] | None = None,
+        transactions: bool | None = None,
+    ) -> None:
+        """Everything that is drawn comes from `seed`, but for the faults where there is a `script`; `transactions` says
+        whether there are any, in place of the seed.
+        """
         self.script = script
+        self._more = Random(f"transactions {seed}")
+        """What only seeds with transactions draw, so that the others mean what they always did."""
+        drawn = self._more.random() < 0.5
+        self.transactions = TransactionHistory() if (drawn if transactions is None else transactions) else None
         self.random = random = Random(seed)
         self.result = Result(seed)
         self.loop = SimulatedLoop(Random(random.getrandbits(64)), disorder=random.choice((0.0, 0.1, 0.5)))
@@ -100,6 +126,9 @@ class Simulation:
             "log.segment.bytes": str(random.choice((700, 1 << 20))),
             "log.flush.scheduler.interval.ms": "1000",
             "replica.fetch.max.bytes": str(random.choice((200, 1 << 20))),
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         }
 
     # ---- running
@@ -117,6 +146,9 @@ class Simulation:
         result.digest = self._digest()
         result.acknowledged = sum(map(len, self.history.acknowledged.values()))
         result.unknown = self.history.unknown
+        if self.transactions is not None:
+            result.transactions.update(each.fate.value for each in self.transactions.transactions.values())
+            result.transactions["zombies"] = self.transactions.zombies
         result.faults["sessions expired"] = self.ensemble.expired
         result.faults["connections lost"] = self.network.lost
         return result
@@ -210,7 +242,36 @@ class Simulation:
             )
             clients.append(consumer)
             self._spawn(consumer.run(partition))
+        if self.transactions is not None:
+            clients += self._start_transactions(self.transactions, bootstrap)
         return clients
+
+    def _start_transactions(self, history: TransactionHistory, bootstrap: list[tuple[str, int]]) -> list[Any]:
+        random = self._more
+        clients: list[Any] = []
+        for number in range(random.randint(1, 2)):
+            name = f"transactional-{number}"
+            producer = TransactionalProducer(
+                self.network, Random(random.getrandbits(64)), self.history, bootstrap, name
+            )
+            producer.begin(history, newest=random.random() < 0.5)
+            clients.append(producer)
+            self._spawn(producer.run(self.partitions, self._spawn_more))
+        for number in range(random.randint(0, 1)):
+            name = f"idempotent-{number}"
+            once = IdempotentProducer(self.network, Random(random.getrandbits(64)), self.history, bootstrap, name)
+            clients.append(once)
+            self._spawn(once.run(self.partitions, 0.3))
+        for partition in self.partitions:
+            name = f"committed-{partition[1]}"
+            reader = CommittedReader(self.network, Random(random.getrandbits(64)), self.history, bootstrap, name)
+            clients.append(reader)
+            self._spawn(reader.run(partition, history))
+        return clients
+
+    def _spawn_more(self, work: Any) -> None:
+        """For a task that begins another."""
+        self.loop.create_task(work)
 
     # ---- faults
 
@@ -341,8 +402,34 @@ class Simulation:
         for client in clients:
             client.stopped = True
         self.loop.run(lambda: False, deadline_s=self.loop.time() + 3.0)
+        if self.transactions is not None:
+            self._wait(self._decided, REST_S, "every transaction has ended")
         self._wait(self._equal, REST_S, "all replicas are equal")
         self._check_acknowledged()
+        if self.transactions is not None:
+            self._check_transactions(self.transactions, clients)
+
+    def _decided(self) -> bool:
+        for partition in self.partitions:
+            state = self.monitor._state(partition)
+            for process, replica in self.monitor._replicas(partition):
+                leads = state is not None and process.broker_id == state.leader
+                if leads and replica.last_stable_offset != replica.log.end_offset:
+                    return False
+        return True
+
+    def _check_transactions(self, history: TransactionHistory, clients: list[Any]) -> None:
+        verdict = Verdict(history)
+        for partition in self.partitions:
+            for _, replica in self.monitor._replicas(partition):
+                verdict.read(partition, read_whole(replica))
+        verdict.judge()
+        for client in clients:
+            if isinstance(client, TransactionalProducer) and client.group_is_there:
+                offsets: list[int] = []
+                self._spawn(client.fetch_offset(offsets.append))
+                self._wait(lambda offsets=offsets: offsets, REST_S, f"the offset of {client.group} can be read")
+                verdict.judge_group(client.group, offsets[0])
 
     def _in_sync(self) -> bool:
         if not all(process.ready for process in self.processes):
@@ -370,6 +457,18 @@ class Simulation:
                     raise ViolationError(
                         f"R6: {offset} of {partition} was acknowledged as {value!r}, read {seen[offset]!r}"
                     )
+
+
+def read_whole(replica: Replica) -> bytes:
+    """Everything that a log holds."""
+    log, data = replica.log, b""
+    offset = log.start_offset
+    while offset < log.end_offset:
+        part = replica.read(offset, 1 << 20, upper=log.end_offset, at_least_one=True).records
+        more = part if isinstance(part, bytes) else part.read()
+        data += more
+        offset = max(read_header(more, place).next_offset for place in batches(more))
+    return data
 
 
 async def _quietly(work: Any) -> None:

@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Appended, Log
-from odradek.storage.producers import Producer, WrittenBatch, decode_snapshot, encode_snapshot
+from odradek.storage.producers import WAIVED, Producer, WrittenBatch, decode_snapshot, encode_snapshot
 from tests.storage.batches import NOW_MS, batch, open_log
 
 A, B = 11, 22
@@ -33,7 +33,7 @@ class Client:
     def send(self, count: int = 1, *, transactional: bool = True) -> Appended:
         producer = (self.producer_id, self.epoch, self.sequence)
         data = batch(count, producer=producer, transactional=transactional)
-        appended = self.log.append(data, leader_epoch=0, now_ms=NOW_MS)
+        appended = self.log.append(data, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED if transactional else None)
         self.sequence += count
         return appended
 

@@ -14,6 +14,7 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
+from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)
@@ -26,7 +27,13 @@ def fill(log: Log, count: int = 60) -> None:
         producer = number % 3
         if producer:
             options |= {"producer": (producer, 0, number // 3 * 2), "transactional": producer == 2}
-        log.append(batch(2, **options), leader_epoch=number // 25, now_ms=NOW_MS)  # type: ignore[arg-type]
+        verification = WAIVED if producer == 2 else None
+        log.append(
+            batch(2, **options),  # type: ignore[arg-type]
+            leader_epoch=number // 25,
+            now_ms=NOW_MS,
+            verification=verification,
+        )
         if number % 13 == 12:
             marker = control_batch(
                 commit=number % 2 == 0,

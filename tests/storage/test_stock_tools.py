@@ -18,7 +18,7 @@ from odradek.storage.config import LogConfig, Origin
 from odradek.storage.directory import Directory, DirectoryRequest, read_identity
 from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
-from odradek.storage.producers import decode_snapshot, encode_snapshot
+from odradek.storage.producers import WAIVED, decode_snapshot, encode_snapshot
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
@@ -52,7 +52,8 @@ def fill(log: Log) -> None:
             producer=(producer, 0, sequences[producer]) if producer else (-1, -1, -1),
             transactional=producer == 2,
         )
-        log.append(data, leader_epoch=number // 40, now_ms=NOW_MS)
+        verification = WAIVED if producer == 2 else None
+        log.append(data, leader_epoch=number // 40, now_ms=NOW_MS, verification=verification)
         if producer:
             sequences[producer] += count
         if number % 20 == 19:

@@ -1,0 +1,43 @@
+"""AddOffsetsToTxn (key 25), versions 0 to 4: a transaction is going to commit offsets of a group.
+
+That adds the group's partition of `__consumer_offsets` to the transaction. Version 2 knows PRODUCER_FENCED, 4
+TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.machines.topics import GROUP_OFFSETS
+from odradek.broker.machines.transaction import Outcome, Owner
+from odradek.broker.transactions import TransactionCoordinator
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+KNOWS_FENCED: Final = 2
+
+
+class AddOffsetsToTxn:
+    """Groups into transactions."""
+
+    KEY = 25
+    VERSIONS = (0, 4)
+
+    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+        self._transactions = transactions
+        self._groups = groups
+
+    def handle(self, call: Call, request: m.AddOffsetsToTxnRequest) -> None:
+        def answer(outcome: Outcome) -> None:
+            error = outcome.error
+            if error is ErrorCode.PRODUCER_FENCED and call.version < KNOWS_FENCED:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            call.reply(m.AddOffsetsToTxnResponse(error_code=error))
+
+        partition = (GROUP_OFFSETS, self._groups.partition_of(request.group_id))
+        owner = Owner(request.producer_id, request.producer_epoch)
+        self._transactions.add(request.transactional_id, owner, [partition], 0, answer)

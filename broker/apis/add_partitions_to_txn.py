@@ -1,0 +1,145 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5: what a transaction writes to.
+
+Up to version 3 producers ask, one transaction at a time. From version 4 on brokers do, many transactions at a time:
+the leader of a partition asks whether it is in the transaction of the batch before it (`verify_only`), or has it added
+for a producer of transactions version 2 (KIP-890). Version 2 knows PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
+
+A partition that does not exist is refused, and then nothing is added: OPERATION_NOT_ATTEMPTED for the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.machines.transaction import Owner
+from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Partition
+from odradek.broker.transactions import TransactionCoordinator
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+KNOWS_FENCED: Final = 2
+LAST_OF_CLIENTS: Final = 3
+KNOWS_ABORTABLE: Final = 5
+Response = m.AddPartitionsToTxnResponse
+Entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+Codes = dict[Partition, ErrorCode]
+
+
+class AddPartitionsToTxn:
+    """Partitions into transactions."""
+
+    KEY = 24
+    VERSIONS = (0, 5)
+
+    def __init__(self, transactions: TransactionCoordinator, view: ClusterView) -> None:
+        self._transactions = transactions
+        self._view = view
+
+    def handle(self, call: Call, request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnResponse | None:
+        entries = request.transactions
+        if call.version <= LAST_OF_CLIENTS:
+            entries = [
+                Entry(
+                    transactional_id=request.v3_and_below_transactional_id,
+                    producer_id=request.v3_and_below_producer_id,
+                    producer_epoch=request.v3_and_below_producer_epoch,
+                    topics=request.v3_and_below_topics,
+                )
+            ]
+        gathered = _Gathered(call, entries)
+        for number, entry in enumerate(entries):
+            self._ask(gathered, number, entry)
+        return gathered.response()
+
+    def _ask(self, gathered: _Gathered, number: int, entry: Entry) -> None:
+        partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
+        owner = Owner(entry.producer_id, entry.producer_epoch)
+        if entry.verify_only:
+            error, codes = self._transactions.verify(entry.transactional_id, owner, partitions)
+            gathered.put(number, codes if not error else dict.fromkeys(partitions, error))
+            return
+        unknown = {each for each in partitions if self._view.leader(*each) is None}
+        if unknown:
+            refused = {
+                each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for each in partitions
+            }
+            gathered.put(number, refused)
+            return
+        # The leader asks on behalf of a producer of the newer kind; those before ask for themselves.
+        version = 0 if gathered.is_of_a_client else EPOCH_PER_TRANSACTION
+        self._transactions.add(
+            entry.transactional_id,
+            owner,
+            partitions,
+            version,
+            lambda outcome: gathered.put(number, dict.fromkeys(partitions, outcome.error)),
+        )
+
+
+class _Gathered:
+    """The answers of one request, until the last one is there."""
+
+    __slots__ = ("_answers", "_call", "_deferred", "_entries")
+
+    def __init__(self, call: Call, entries: list[Entry]) -> None:
+        self._call = call
+        self._entries = entries
+        self._answers: dict[int, Codes] = {}
+        self._deferred = False
+
+    @property
+    def is_of_a_client(self) -> bool:
+        """Whether a producer asks, and no broker."""
+        return self._call.version <= LAST_OF_CLIENTS
+
+    def put(self, number: int, codes: Codes) -> None:
+        """The answer for one transaction."""
+        self._answers[number] = codes
+        if self._deferred and len(self._answers) == len(self._entries):
+            self._call.reply(self._encode())
+
+    def response(self) -> Response | None:
+        """The response if it is complete; otherwise it is sent when it is."""
+        if len(self._answers) == len(self._entries):
+            return self._encode()
+        self._deferred = True
+        return None
+
+    def _encode(self) -> Response:
+        results: list[list[Any]] = []
+        for number, entry in enumerate(self._entries):
+            codes = self._answers[number]
+            results.append(
+                [
+                    Response.AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            Response.AddPartitionsToTxnPartitionResult(
+                                partition_index=index, partition_error_code=self._known(codes[topic.name, index])
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in entry.topics
+                ]
+            )
+        if self.is_of_a_client:
+            return Response(results_by_topic_v3_and_below=results[0])
+        return Response(
+            results_by_transaction=[
+                Response.AddPartitionsToTxnResult(transactional_id=entry.transactional_id, topic_results=topics)
+                for entry, topics in zip(self._entries, results, strict=True)
+            ]
+        )
+
+    def _known(self, code: ErrorCode) -> ErrorCode:
+        if code is ErrorCode.PRODUCER_FENCED and self._call.version < KNOWS_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if code is ErrorCode.TRANSACTION_ABORTABLE and self._call.version < KNOWS_ABORTABLE:
+            return ErrorCode.INVALID_TXN_STATE
+        return code

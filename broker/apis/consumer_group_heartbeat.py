@@ -1,0 +1,77 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: a member of the consumer protocol joins, stays and leaves
+(KIP-848).
+
+Version 1 adds subscriptions by regular expression, and members that make their own ids (KIP-1082).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.coordinator import Answer, GroupCoordinator
+from odradek.broker.machines.consumer_group_requests import HeartbeatRequest, HeartbeatResult
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+FIRST_VERSION_WITH_OWN_IDS: Final = 1
+Response = m.ConsumerGroupHeartbeatResponse
+
+
+class ConsumerGroupHeartbeat:
+    """The life of a member."""
+
+    KEY = 68
+    VERSIONS = (0, 1)
+
+    def __init__(self, groups: GroupCoordinator, *, is_offered: bool) -> None:
+        """`is_offered` is whether `group.coordinator.rebalance.protocols` has the consumer protocol."""
+        self._groups = groups
+        self._is_offered = is_offered
+
+    def handle(self, call: Call, request: m.ConsumerGroupHeartbeatRequest) -> Response | None:
+        if not self._is_offered:
+            return Response(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        owned = None
+        if request.topic_partitions is not None:
+            owned = {each.topic_id: frozenset(each.partitions) for each in request.topic_partitions if each.partitions}
+        names = request.subscribed_topic_names
+        heartbeat = HeartbeatRequest(
+            member_id=request.member_id,
+            epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            names=tuple(names) if names is not None else None,
+            expression=request.subscribed_topic_regex,
+            assignor=request.server_assignor,
+            owned=owned,
+            client_id=call.client_id or "",
+            client_host=call.client_host,
+            must_name_itself=call.version >= FIRST_VERSION_WITH_OWN_IDS,
+        )
+        answer = Answer(call, _response)
+        self._groups.consumer_heartbeat(request.group_id, heartbeat, answer)
+        response: Response | None = answer.response()
+        return response
+
+
+def _response(_: Call, result: HeartbeatResult) -> Response:
+    assignment = None
+    if result.assignment is not None:
+        assignment = Response.Assignment(
+            topic_partitions=[
+                Response.TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                for topic_id, partitions in sorted(result.assignment.items())
+            ]
+        )
+    return Response(
+        error_code=result.error,
+        error_message=result.message,
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        heartbeat_interval_ms=result.interval_ms,
+        assignment=assignment,
+    )

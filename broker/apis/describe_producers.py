@@ -1,0 +1,63 @@
+"""DescribeProducers (key 61), version 0: which producers a replica remembers, and their open transactions (KIP-664).
+
+Any replica answers, not the leader alone; that is how `kafka-transactions` looks for transactions that hang.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.machines.partition import Role
+from odradek.broker.replica import Replicas
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.DescribeProducersResponse
+
+
+class DescribeProducers:
+    """The producers of partitions."""
+
+    KEY = 61
+    VERSIONS = (0, 0)
+
+    def __init__(self, replicas: Replicas, view: ClusterView) -> None:
+        self._replicas = replicas
+        self._view = view
+
+    def handle(self, call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
+        return Response(
+            topics=[
+                Response.TopicResponse(
+                    name=topic.name, partitions=[self._describe(topic.name, index) for index in topic.partition_indexes]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _describe(self, topic: str, index: int) -> Response.PartitionResponse:
+        answer = Response.PartitionResponse(partition_index=index)
+        replica = self._replicas.get(topic, index)
+        if replica is None:
+            known = self._view.topics.get(topic)
+            exists = known is not None and 0 <= index < len(known.partitions)
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif replica.machine.role is Role.OFFLINE:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            answer.active_producers = [
+                Response.ProducerState(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.transaction_start,
+                )
+                for producer in replica.log.producers.active()
+            ]
+        return answer

@@ -1,0 +1,48 @@
+"""DescribeTransactions (key 65), version 0: the state of transactional ids, from their coordinator (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.transactions import TransactionCoordinator
+from odradek.protocol import messages as m
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+State = m.DescribeTransactionsResponse.TransactionState
+
+
+class DescribeTransactions:
+    """States of transactional ids."""
+
+    KEY = 65
+    VERSIONS = (0, 0)
+
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._transactions = transactions
+
+    def handle(self, call: Call, request: m.DescribeTransactionsRequest) -> m.DescribeTransactionsResponse:
+        return m.DescribeTransactionsResponse(
+            transaction_states=[self._describe(each) for each in request.transactional_ids]
+        )
+
+    def _describe(self, transactional_id: str) -> State:
+        error, standing = self._transactions.describe(transactional_id)
+        if standing is None:
+            return State(error_code=error, transactional_id=transactional_id)
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(standing.partitions):
+            topics.setdefault(topic, []).append(index)
+        return State(
+            transactional_id=transactional_id,
+            transaction_state=standing.status.label,
+            transaction_timeout_ms=standing.timeout_ms,
+            transaction_start_time_ms=standing.started_ms,
+            producer_id=standing.producer_id,
+            producer_epoch=standing.epoch,
+            topics=[
+                m.DescribeTransactionsResponse.TopicData(topic=name, partitions=indexes)
+                for name, indexes in topics.items()
+            ],
+        )

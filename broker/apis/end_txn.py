@@ -1,0 +1,47 @@
+"""EndTxn (key 26), versions 0 to 5: commit or abort.
+
+The answer comes when the decision is durable; the markers follow. From version 5 on the producer speaks transactions
+version 2: it is told the id and epoch of its next transaction (KIP-890). Version 2 knows PRODUCER_FENCED, 4
+TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.machines.transaction import Outcome, Owner
+from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION
+from odradek.broker.transactions import TransactionCoordinator
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+KNOWS_FENCED: Final = 2
+BUMPS_EPOCH: Final = 5
+
+
+class EndTxn:
+    """Ends of transactions."""
+
+    KEY = 26
+    VERSIONS = (0, 5)
+
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._transactions = transactions
+
+    def handle(self, call: Call, request: m.EndTxnRequest) -> None:
+        def answer(outcome: Outcome) -> None:
+            error = outcome.error
+            if error is ErrorCode.PRODUCER_FENCED and call.version < KNOWS_FENCED:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            call.reply(
+                m.EndTxnResponse(
+                    error_code=error, producer_id=outcome.owner.producer_id, producer_epoch=outcome.owner.epoch
+                )
+            )
+
+        version = EPOCH_PER_TRANSACTION if call.version >= BUMPS_EPOCH else 0
+        owner = Owner(request.producer_id, request.producer_epoch)
+        self._transactions.end(request.transactional_id, owner, request.committed, version, answer)

@@ -1,0 +1,67 @@
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that this broker coordinates (KIP-664).
+
+Filtered by state and producer id, from version 1 on by how long a transaction has run (KIP-994), from version 2 on by a
+regular expression that the whole id must match (KIP-1152).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from odradek.broker.machines.transaction_records import Standing, Status
+from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.waiting import Clock
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+LABELS: Final = frozenset(status.label for status in Status)
+RUNNING: Final = frozenset({Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT})
+
+
+class ListTransactions:
+    """The transactional ids of this broker."""
+
+    KEY = 66
+    VERSIONS = (0, 2)
+
+    def __init__(self, transactions: TransactionCoordinator, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    def handle(self, call: Call, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
+        error, found = self._transactions.list_all()
+        if error:
+            return m.ListTransactionsResponse(error_code=error)
+        pattern = None
+        if request.transactional_id_pattern:
+            try:
+                pattern = re2.compile(request.transactional_id_pattern)
+            except re2.error:
+                return m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return m.ListTransactionsResponse(
+            unknown_state_filters=[each for each in request.state_filters if each not in LABELS],
+            transaction_states=[
+                m.ListTransactionsResponse.TransactionState(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.standing.producer_id,
+                    transaction_state=each.standing.status.label,
+                )
+                for each in found
+                if self._passes(request, each.standing)
+                and (pattern is None or pattern.fullmatch(each.transactional_id))
+            ],
+        )
+
+    def _passes(self, request: m.ListTransactionsRequest, standing: Standing) -> bool:
+        if request.producer_id_filters and standing.producer_id not in request.producer_id_filters:
+            return False
+        if request.state_filters and standing.status.label not in request.state_filters:
+            return False
+        if request.duration_filter < 0:
+            return True
+        return standing.status in RUNNING and self._clock.now_ms() - standing.started_ms > request.duration_filter

@@ -1,0 +1,97 @@
+"""TxnOffsetCommit (key 28), versions 0 to 5: where a consumer will be once the producer's transaction has committed.
+
+Version 2 brings the leader epoch (KIP-320); 3 the generation and member of the consumer, so that one that was
+replaced cannot commit any more (KIP-447); 4 TRANSACTION_ABORTABLE as an answer. From version 5 on the coordinator of
+the group adds its partition of `__consumer_offsets` to the transaction, which AddOffsetsToTxn did before (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.coordinator import Answer, GroupCoordinator
+from odradek.broker.machines.offsets import CommitRequest, Committed, Partition
+from odradek.broker.transaction_verification import Support, Transaction
+from odradek.broker.waiting import Clock
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+KNOWS_LOADING: Final = 2
+KNOWS_ABORTABLE: Final = 4
+ADDS_PARTITION: Final = 5
+PartitionResponse = m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+TopicResponse = m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+
+
+class TxnOffsetCommit:
+    """Offsets into a group, as part of a transaction."""
+
+    KEY = 28
+    VERSIONS = (0, 5)
+
+    def __init__(self, groups: GroupCoordinator, view: ClusterView, clock: Clock) -> None:
+        self._groups = groups
+        self._view = view
+        self._clock = clock
+
+    def handle(self, call: Call, request: m.TxnOffsetCommitRequest) -> m.TxnOffsetCommitResponse | None:
+        commit = _Commit(self._clock.now_ms())
+        for topic in request.topics:
+            known = self._view.topics.get(topic.name)
+            commit.add(topic, len(known.partitions) if known is not None else 0)
+        if not commit.entries:
+            return commit.response(call, [])
+        sender = CommitRequest(request.member_id, request.group_instance_id, request.generation_id, commit.entries)
+        transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch)
+        answer = Answer(call, commit.response)
+        self._groups.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)
+        response: m.TxnOffsetCommitResponse | None = answer.response()
+        return response
+
+
+class _Commit:
+    """One request on its way: what goes to the group, and the response in the order of the request."""
+
+    __slots__ = ("_awaiting", "_now_ms", "_topics", "entries")
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._topics: list[TopicResponse] = []
+        self._awaiting: list[PartitionResponse] = []
+        self.entries: list[tuple[Partition, Committed]] = []
+
+    def add(self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int) -> None:
+        """Take in one topic of the request."""
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            answer = PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            answers.append(answer)
+            if 0 <= index < partition_count:
+                committed = Committed(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    self._now_ms,
+                )
+                self.entries.append(((topic.name, index), committed))
+                self._awaiting.append(answer)
+        self._topics.append(TopicResponse(name=topic.name, partitions=answers))
+
+    def response(self, call: Call, codes: list[ErrorCode]) -> m.TxnOffsetCommitResponse:
+        """The response, given the codes of the entries."""
+        for answer, code in zip(self._awaiting, codes, strict=True):
+            if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < KNOWS_LOADING:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            answer.error_code = code
+        return m.TxnOffsetCommitResponse(topics=self._topics)
+
+
+def _support(version: int) -> Support:
+    if version >= ADDS_PARTITION:
+        return Support.ADDS
+    return Support.ALL_ERRORS if version >= KNOWS_ABORTABLE else Support.OLD_ERRORS

@@ -1,0 +1,96 @@
+"""WriteTxnMarkers (key 27), versions 0 to 2: the transaction coordinator has decided, the leaders write it down.
+
+Every marker gets an answer for each of its partitions, once the marker is on the in-sync replicas. A partition of
+`__consumer_offsets` is answered only when the group coordinator, too, has taken the offsets of the transaction in or
+dropped them: who was told that a transaction is complete must find its offsets (KAFKA-17507).
+
+Version 2 says which version of the transaction protocol the producer speaks (KIP-1228): under version 2 each
+transaction has an epoch of its own, which its marker exceeds, so a marker of an epoch that has written here already is
+late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.broker.append_wait import AppendWait
+from odradek.broker.machines.topics import GROUP_OFFSETS
+from odradek.broker.replica import Replicas
+from odradek.broker.waiting import Clock, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+OffsetsEnded = Callable[[int, int, bool], None]
+"""Told of a marker in a partition of `__consumer_offsets`: partition, producer id, whether it commits."""
+
+EPOCH_PER_TRANSACTION = 2
+"""The first version of the transaction protocol whose producers get a new epoch with every transaction."""
+
+Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+
+class WriteTxnMarkers:
+    """The outcomes of transactions, into partitions."""
+
+    KEY = 27
+    VERSIONS = (0, 2)
+
+    def __init__(
+        self, replicas: Replicas, clock: Clock, timers: Timers, request_timeout_ms: int, offsets_ended: OffsetsEnded
+    ) -> None:
+        """`request_timeout_ms` is how long a marker may take to reach the in-sync replicas."""
+        self._replicas = replicas
+        self._clock = clock
+        self._timers = timers
+        self._request_timeout_ms = request_timeout_ms
+        self._offsets_ended = offsets_ended
+
+    def handle(self, call: Call, request: m.WriteTxnMarkersRequest) -> m.WriteTxnMarkersResponse | None:
+        response = m.WriteTxnMarkersResponse()
+        answered: list[bool] = []
+        wait = AppendWait(lambda: call.reply(response) if answered else answered.append(True))
+        for marker in request.markers:
+            result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id)
+            response.markers.append(result)
+            for topic in marker.topics:
+                partitions = [self._write(wait, marker, topic.name, index) for index in topic.partition_indexes]
+                result.topics.append(
+                    m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
+                )
+        wait.start(self._clock, self._timers, self._request_timeout_ms)
+        if answered:
+            return response
+        answered.append(True)
+        return None
+
+    def _write(self, wait: AppendWait, marker: Marker, topic: str, index: int) -> PartitionResult:
+        answer = PartitionResult(partition_index=index)
+        replica = self._replicas.get(topic, index)
+        if replica is None:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return answer
+        try:
+            end_offset = replica.end_transaction(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.transaction_result,
+                self._clock.now_ms(),
+                epoch_per_transaction=marker.transaction_version >= EPOCH_PER_TRANSACTION,
+            )
+        except KafkaError as refused:
+            answer.error_code = refused.code
+        else:
+            wait.add(replica, end_offset, partial(self._written, answer, marker, topic))
+        return answer
+
+    def _written(self, answer: PartitionResult, marker: Marker, topic: str, code: ErrorCode) -> None:
+        answer.error_code = code
+        if topic == GROUP_OFFSETS and code is ErrorCode.NONE:
+            self._offsets_ended(answer.partition_index, marker.producer_id, marker.transaction_result)

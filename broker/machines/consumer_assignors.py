@@ -1,0 +1,271 @@
+"""The assignors of the consumer protocol (KIP-848): who is to own which partition.
+
+Kafka 4.x has two, by the names that a member may ask for. `uniform` gives every member as many partitions as any other,
+give or take one, and moves as few as that takes (Kafka's UniformAssignor); it looks at no racks, as in Kafka 4.x.
+`range` gives every member a run of neighbouring partitions of each of its topics, the same run of topics that have
+equally many, so that they can be joined; it moves whatever that takes (Kafka's RangeAssignor since 4.0).
+
+Both are functions of the members, in their order, of what they were given before, and of the topics that exist. Topics
+are taken in the order of their ids where Kafka takes them as they lie in a hash table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+Assignment = Mapping[bytes, frozenset[int]]
+"""Topic id (16 bytes) -> partitions; a topic without partitions is not in it."""
+
+NOBODY: Final = -1
+MOST_ROUNDS: Final = 16
+"""How often the topics are gone through at most when subscriptions differ: each round about halves what is uneven."""
+
+
+class MemberSpec(NamedTuple):
+    """What an assignor knows of a member: the ids of its topics that exist, ascending, and what it was to own so
+    far.
+    """
+
+    instance_id: str | None
+    topics: tuple[bytes, ...]
+    owned: Assignment
+
+
+Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
+"""(members, number of partitions of each topic that exists) -> what each member is to own."""
+
+
+def assign_range(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+    """Runs of neighbouring partitions. Static members come first, by their instance ids, so that they keep theirs."""
+    subscribers: dict[bytes, int] = {}
+    for member in members.values():
+        for topic in member.topics:
+            subscribers[topic] = subscribers.get(topic, 0) + 1
+    reached = dict.fromkeys(subscribers, 0)
+    extra = {topic: counts[topic] % count for topic, count in subscribers.items()}
+    assigned: dict[str, Assignment] = {}
+    for member_id in sorted(members, key=lambda each: _range_order(each, members[each])):
+        given = {}
+        for topic in members[member_id].topics:
+            start = reached[topic]
+            end = start + counts[topic] // subscribers[topic]
+            if extra[topic]:
+                extra[topic] -= 1
+                end += 1
+            reached[topic] = end
+            if start < end:
+                given[topic] = frozenset(range(start, end))
+        assigned[member_id] = given
+    return assigned
+
+
+def _range_order(member_id: str, member: MemberSpec) -> tuple[bool, str]:
+    static = member.instance_id is not None
+    return not static, member.instance_id if member.instance_id is not None else member_id
+
+
+def assign_uniform(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
+    """Equally many partitions for everyone, and as few moves as that takes."""
+    subscriptions = [member.topics for member in members.values()]
+    if not any(subscriptions):
+        return {member_id: {} for member_id in members}
+    if all(topics == subscriptions[0] for topics in subscriptions):
+        return _assign_alike(members, subscriptions[0], counts)
+    return _Uneven(members, counts).assign()
+
+
+def _assign_alike(
+    members: Mapping[str, MemberSpec], topics: tuple[bytes, ...], counts: Mapping[bytes, int]
+) -> dict[str, Assignment]:
+    """Everyone subscribes to the same topics: cut back who has too much, then fill up who has too little."""
+    wanted = frozenset(topics)
+    taken = {(topic, index) for member in members.values() for topic, owned in member.owned.items() for index in owned}
+    free = [(topic, index) for topic in topics for index in range(counts[topic]) if (topic, index) not in taken]
+    least, extra = divmod(sum(counts[topic] for topic in topics), len(members))
+    kept: dict[str, dict[bytes, list[int]]] = {}
+    room: dict[str, int] = {}
+    for place, (member_id, member) in enumerate(members.items()):
+        may_have_one_more = extra > 0
+        quota = least + may_have_one_more
+        keep: dict[bytes, list[int]] = {}
+        for topic, owned in member.owned.items():
+            if topic not in wanted:
+                continue
+            indexes = sorted(owned)
+            free += [(topic, index) for index in indexes[quota:]]
+            if quota:
+                keep[topic] = indexes[:quota]
+                quota -= len(keep[topic])
+        if may_have_one_more:
+            # One more is for who owns as many already; the others leave it as long as enough members follow.
+            if quota and len(members) - place > extra:
+                quota -= 1
+            else:
+                extra -= 1
+        kept[member_id] = keep
+        room[member_id] = quota
+    left = iter(free)
+    for member_id, quota in room.items():
+        for _, (topic, index) in zip(range(quota), left, strict=False):
+            kept[member_id].setdefault(topic, []).append(index)
+    return {
+        member_id: {topic: frozenset(indexes) for topic, indexes in keep.items()} for member_id, keep in kept.items()
+    }
+
+
+class _Uneven:
+    """Members that subscribe to different topics: hand out what is free to whoever has least, then even out."""
+
+    def __init__(self, members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> None:
+        self._members = list(members)
+        self._counts = counts
+        self._subscribers: dict[bytes, list[int]] = {}
+        for place, member in enumerate(members.values()):
+            for topic in member.topics:
+                self._subscribers.setdefault(topic, []).append(place)
+        self._owners = {topic: [NOBODY] * counts[topic] for topic in self._subscribers}
+        self._sizes = [0] * len(members)
+        for place, member in enumerate(members.values()):
+            for topic in member.topics:
+                for index in sorted(member.owned.get(topic, ())):
+                    self._owners[topic][index] = place
+                    self._sizes[place] += 1
+
+    def assign(self) -> dict[str, Assignment]:
+        for topic in self._by_burden(self._subscribers):
+            free = [index for index, owner in enumerate(self._owners[topic]) if owner == NOBODY]
+            balancer = _Balancer(self._subscribers[topic], self._sizes)
+            for index in free:
+                self._give(topic, index, balancer.least_loaded())
+        shared = self._by_burden([topic for topic, who in self._subscribers.items() if len(who) > 1])
+        if shared:
+            self._even_out(shared)
+        assigned: list[dict[bytes, list[int]]] = [{} for _ in self._members]
+        for topic, owners in self._owners.items():
+            for index, owner in enumerate(owners):
+                assigned[owner].setdefault(topic, []).append(index)
+        return {
+            member_id: {topic: frozenset(indexes) for topic, indexes in given.items()}
+            for member_id, given in zip(self._members, assigned, strict=True)
+        }
+
+    def _by_burden(self, topics: list[bytes] | dict[bytes, list[int]]) -> list[bytes]:
+        """Topics with the most partitions for each subscriber first, then those with the fewest subscribers."""
+
+        def burden(topic: bytes) -> tuple[float, int, bytes]:
+            subscribers = len(self._subscribers[topic])
+            return -self._counts[topic] / subscribers, subscribers, topic
+
+        return sorted(topics, key=burden)
+
+    def _even_out(self, topics: list[bytes]) -> None:
+        """Go round the topics until a whole round has moved nothing."""
+        last_moved = NOBODY
+        for _ in range(MOST_ROUNDS):
+            for place, topic in enumerate(topics):
+                if place == last_moved:
+                    return
+                if self._even_out_topic(topic) or last_moved == NOBODY:
+                    last_moved = place
+
+    def _even_out_topic(self, topic: bytes) -> int:
+        """Move partitions of one topic from who has most to who has least; returns how many moved."""
+        balancer = _Balancer(self._subscribers[topic], self._sizes)
+        if balancer.imbalance <= 1:
+            return 0
+        owned: dict[int, list[int]] = {}
+        for index, owner in enumerate(self._owners[topic]):
+            owned.setdefault(owner, []).append(index)
+        moved = 0
+        while not balancer.is_balanced():
+            giver = balancer.most_loaded()
+            while giver != NOBODY and not owned.get(giver):
+                balancer.exclude_most_loaded()
+                giver = balancer.most_loaded()
+            if giver == NOBODY:
+                break
+            index = owned[giver].pop()
+            taker = balancer.least_loaded()
+            if balancer.is_balanced():
+                break
+            self._give(topic, index, taker)
+            moved += 1
+        return moved
+
+    def _give(self, topic: bytes, index: int, place: int) -> None:
+        owner = self._owners[topic][index]
+        if owner != NOBODY:
+            self._sizes[owner] -= 1
+        self._owners[topic][index] = place
+        self._sizes[place] += 1
+
+
+class _Balancer:
+    """Subscribers in the order of how much they own, with a range at either end that is even within itself.
+
+    The lower range fills up a level at a time and widens to whoever it then reaches; the upper one empties likewise.
+    The members are even once the two levels are within one of each other. `sizes` is the caller's, and changes as it
+    moves partitions; a range never looks again at the sizes of those that it has taken in.
+    """
+
+    def __init__(self, members: list[int], sizes: list[int]) -> None:
+        self._sizes = sizes
+        self._sorted = sorted(members, key=lambda member: (sizes[member], member))
+        self._low_end = 0
+        self._low_level = sizes[self._sorted[0]] - 1
+        self._low_next = 0
+        self._high_start = self._high_end = len(self._sorted)
+        self._high_level = sizes[self._sorted[-1]] + 1
+        self._high_next = len(self._sorted) - 1
+
+    @property
+    def imbalance(self) -> int:
+        """How much more the fullest has than the emptiest."""
+        return self._sizes[self._sorted[-1]] - self._sizes[self._sorted[0]]
+
+    def is_balanced(self) -> bool:
+        """Whether the two ranges have come within one of each other."""
+        return self._high_level - self._low_level <= 1
+
+    def least_loaded(self) -> int:
+        """Who gets the next partition."""
+        if self._low_next >= self._low_end:
+            self._low_level += 1
+            while self._low_end < len(self._sorted) and self._sizes[self._sorted[self._low_end]] == self._low_level:
+                self._low_end += 1
+            self._low_next = 0
+        self._low_next += 1
+        return self._sorted[self._low_next - 1]
+
+    def most_loaded(self) -> int:
+        """Who gives the next partition away; NOBODY when nobody is left that could."""
+        if self._high_next < self._high_start:
+            if self._high_end <= self._high_start and self._high_start > 0:
+                # Everyone in the range was excluded: go on with the next level that there is.
+                self._high_level = self._sizes[self._sorted[self._high_start - 1]]
+            else:
+                self._high_level -= 1
+            while self._high_start > 0 and self._sizes[self._sorted[self._high_start - 1]] == self._high_level:
+                self._high_start -= 1
+            self._high_next = self._high_end - 1
+        if self._high_next < 0:
+            return NOBODY
+        self._high_next -= 1
+        return self._sorted[self._high_next + 1]
+
+    def exclude_most_loaded(self) -> None:
+        """Who was named last has nothing to give."""
+        place, last = self._high_next + 1, self._high_end - 1
+        self._sorted[place], self._sorted[last] = self._sorted[last], self._sorted[place]
+        self._high_end = last
+
+
+ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
+"""By the names that members ask for, Kafka's default first."""
+
+CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""How `group.consumer.assignors` may name them, too."""

@@ -1,0 +1,74 @@
+"""What the cluster is said to have in common: by one broker, by several, and beside a broker that knows of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.broker.background import Background
+from odradek.broker.feature_levels import REGISTERED, SUPPORTED, FeatureLevels, common
+from odradek.broker.registry import znodes
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import ensure_path
+from odradek.broker.waiting import SystemClock
+from odradek.protocol import messages as m
+from odradek.storage.disk import OsDisk
+from tests.broker.test_controller import until
+from tests.broker.wire import Client
+
+OURS: dict[str, Mapping[str, int]] = dict(REGISTERED)
+NAMES = st.sampled_from([*SUPPORTED, "metadata.version"])
+
+
+def finalized(answer: Any) -> dict[str, int]:
+    return {each.name: each.max_version_level for each in answer.finalized_features}
+
+
+async def test_a_broker_alone_has_everything_that_it_supports(client: Client) -> None:
+    for version in (3, 4):
+        answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
+        supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+        lowest = 0 if version >= 4 else 1
+        assert supported == {"group.version": (lowest, 1), "transaction.version": (lowest, 2)}
+        assert finalized(answer) == {"group.version": 1, "transaction.version": 2}
+        assert answer.finalized_features_epoch > 0
+
+
+async def test_a_broker_that_supports_nothing_takes_it_from_all(tmp_path: Path) -> None:
+    ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=SystemClock().now_ms)
+    background = Background()
+    registry = await ensemble.connect()
+    await ensure_path(registry, znodes.BROKER_IDS)
+    ours = znodes.BrokerRegistration((), 0, features=OURS)
+    await registry.create(znodes.broker_path(1), ours.encode())
+    features = FeatureLevels(background)
+    await features.session_begun(registry)
+    assert dict(features.levels) == {"group.version": 1, "transaction.version": 2}
+    epochs = [features.epoch]
+    await registry.create(znodes.broker_path(2), znodes.BrokerRegistration((), 0).encode())
+    await until(lambda: not features.levels)
+    epochs.append(features.epoch)
+    await registry.create(znodes.broker_path(3), b"what no broker writes")
+    await registry.delete(znodes.broker_path(2))
+    await registry.delete(znodes.broker_path(3))
+    await until(lambda: bool(features.levels))
+    epochs.append(features.epoch)
+    assert epochs == sorted(set(epochs)), "clients take what has the highest epoch"
+    await background.close()
+    await registry.close()
+    await ensemble.close()
+
+
+@given(st.lists(st.dictionaries(NAMES, st.integers(0, 5).map(lambda level: {"max_version": level})), max_size=4))
+def test_no_level_is_beyond_what_any_broker_supports(brokers: list[dict[str, dict[str, int]]]) -> None:
+    levels = common(brokers)
+    for name, level in levels.items():
+        assert 0 < level <= SUPPORTED[name].highest
+        assert all(level <= each[name]["max_version"] for each in brokers)
+    for name in SUPPORTED:
+        if brokers and all(each.get(name, {}).get("max_version", 0) >= 1 for each in brokers):
+            assert name in levels

@@ -1,0 +1,348 @@
+"""Clients that send, poll and do transactions as long as brokers are tormented, over a history for the checker.
+
+Each client is a thread with an idempotent producer for single sends, a transactional one, and a read_committed consumer
+in a group of its own that starts at the earliest offset. It draws what to do next: a send, a poll, or a transaction of
+up to four of them, with the offsets of what it polled sent with it; one in ten aborts at a step that is drawn. Now and
+then it assigns or subscribes anew, and now and then it crashes: its clients are dropped in the middle of whatever they
+are at, and new ones take over the transactional id. After an operation that failed, or whose outcome is not known, it
+reads again from the first offset that the operation was given.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.cluster.transactions_checker import Anomaly, Operation, Outcome, Poll, anomalies
+from tests.cluster.transactions_chronicle import Attempt, Chronicle
+
+KEYS: Final = 4
+MOST_STEPS: Final = 4
+ABORT_CHANCE: Final = 0.1
+CRASH_CHANCE: Final = 0.02
+REASSIGN_CHANCE: Final = 0.04
+SUBSCRIBE_CHANCE: Final = 0.5
+MOST_POLLED: Final = 20
+PROGRESS: Final = 5
+"""Transactions of each client between two faults."""
+PATIENCE_S: Final = 60.0
+CALL_S: Final = 5.0
+"""How long a call of a transaction may take before its outcome counts as unknown."""
+
+CONNECTION: Final[Mapping[str, Any]] = {
+    "socket.timeout.ms": 5000,
+    "reconnect.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 2000,
+    "metadata.recovery.strategy": "none",
+    "log_level": 0,
+}
+PRODUCER: Final[Mapping[str, Any]] = {
+    **CONNECTION,
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "request.timeout.ms": 3000,
+    "message.timeout.ms": 8000,
+    "retry.backoff.ms": 50,
+}
+CONSUMER: Final[Mapping[str, Any]] = {
+    **CONNECTION,
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 6000,
+    "heartbeat.interval.ms": 500,
+    "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 50,
+}
+TRANSACTION_TIMEOUT_MS: Final = 8000
+
+
+class CrashedError(Exception):
+    """The client is to be dropped as it is."""
+
+
+class Client:
+    """One client's life: what it draws, one operation after the other, until it is told to stop."""
+
+    def __init__(self, name: str, address: str, chronicle: Chronicle, chance: random.Random) -> None:
+        self.name = name
+        self.errors: Counter[str] = Counter()
+        """What it was told that is no success, for the eye."""
+        self._address = {"bootstrap.servers": address}
+        self._chronicle = chronicle
+        self._chance = chance
+        self._assignment = 0
+
+    def run(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            try:
+                self._connect()
+                while not stopping.is_set():
+                    self._take_turn()
+            except CrashedError:
+                self.errors["crash"] += 1
+            self._drop()
+        # What it left open is ended by whoever takes over its transactional id.
+        self._connect()
+        self._drop()
+
+    # ---- coming and going
+
+    def _connect(self) -> None:
+        self._plain = Producer({**self._address, **PRODUCER, "error_cb": self._note})
+        self._producer = Producer(
+            {
+                **self._address,
+                **PRODUCER,
+                "transactional.id": self.name,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "error_cb": self._note,
+            }
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._producer.init_transactions(CALL_S)
+                break
+            except KafkaException as failure:
+                self._note(failure.args[0])
+                if not failure.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+        self._consumer = Consumer({**self._address, **CONSUMER, "group.id": self.name, "error_cb": self._note})
+        self._begin_anew()
+
+    def _drop(self) -> None:
+        """Let go of the clients, whatever they are at."""
+        del self._plain, self._producer, self._consumer
+
+    def _begin_anew(self) -> None:
+        """Assign or subscribe."""
+        self._assignment += 1
+        if self._chance.random() < SUBSCRIBE_CHANCE:
+            self._consumer.unassign()
+            self._consumer.subscribe(list(self._chronicle.topics), on_assign=self._assigned)
+            return
+        self._consumer.unsubscribe()
+        start = self._chance.choice((OFFSET_BEGINNING, OFFSET_STORED))
+        places = [TopicPartition(*self._chronicle.place(key), start) for key in range(KEYS)]
+        self._consumer.assign(places)
+
+    def _assigned(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
+        self._assignment += 1
+
+    # ---- operations
+
+    def _take_turn(self) -> None:
+        drawn = self._chance.random()
+        if drawn < CRASH_CHANCE:
+            raise CrashedError
+        if drawn < CRASH_CHANCE + REASSIGN_CHANCE:
+            self._begin_anew()
+        elif drawn < 0.2:
+            self._send_one()
+        elif drawn < 0.35:
+            attempt = Attempt(self._chronicle, self.name, transaction=False)
+            attempt.poll(self._poll(), self._assignment)
+            attempt.end(Outcome.OK)
+        else:
+            self._do_transaction()
+
+    def _send_one(self) -> None:
+        attempt = Attempt(self._chronicle, self.name, transaction=False)
+        attempt.send(self._plain, self._chance.randrange(KEYS))
+        self._plain.flush()  # ends with message.timeout.ms
+        attempt.end(Outcome.OK if attempt.delivered else Outcome.INFO)
+
+    def _do_transaction(self) -> None:
+        attempt = Attempt(self._chronicle, self.name, transaction=True)
+        self._producer.begin_transaction()
+        steps = self._chance.randint(1, MOST_STEPS)
+        abort_at = self._chance.randint(0, steps + 1) if self._chance.random() < ABORT_CHANCE else None
+        crash_at = self._chance.randint(0, steps + 1) if self._chance.random() < CRASH_CHANCE else None
+        try:
+            for number in range(steps + 2):
+                if number == crash_at:
+                    attempt.end(Outcome.INFO)
+                    raise CrashedError
+                if number == abort_at:
+                    self._abort(attempt)
+                    return
+                self._do_step(attempt, steps - number)
+        except KafkaException as failure:
+            self._recover(attempt, failure.args[0])
+        else:
+            attempt.end(Outcome.OK)
+
+    def _do_step(self, attempt: Attempt, left: int) -> None:
+        """A send or a poll while some are left; then the offsets; then the commit."""
+        if left > 0 and self._chance.random() < 0.6:
+            attempt.send(self._producer, self._chance.randrange(KEYS))
+        elif left > 0:
+            attempt.poll(self._poll(), self._assignment)
+        elif left == 0 and attempt.after:
+            offsets = [TopicPartition(*self._chronicle.place(key), at) for key, at in attempt.after.items()]
+            attempt.commits = dict(attempt.after)
+            self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), CALL_S)
+        elif left < 0:
+            attempt.commit_began = self._chronicle.tick()
+            self._producer.commit_transaction(2 * CALL_S)
+
+    def _recover(self, attempt: Attempt, error: KafkaError) -> None:
+        self._note(error)
+        if not error.txn_requires_abort():
+            attempt.end(Outcome.INFO)
+            raise CrashedError
+        self._abort(attempt)
+
+    def _abort(self, attempt: Attempt) -> None:
+        """Once a commit was tried nobody knows better than that its outcome is unknown."""
+        try:
+            self._producer.abort_transaction(CALL_S)
+        except KafkaException as failure:
+            self._note(failure.args[0])
+            attempt.end(Outcome.INFO)
+            raise CrashedError from failure
+        attempt.end(Outcome.FAIL if attempt.commit_began is None else Outcome.INFO)
+        self._read_again(attempt.first)
+
+    def _read_again(self, first: Mapping[int, int]) -> None:
+        self._assignment += 1
+        for key, offset in first.items():
+            try:
+                self._consumer.seek(TopicPartition(*self._chronicle.place(key), offset))
+            except KafkaException as failure:  # it was taken away; the next assignment begins at what is committed
+                self._note(failure.args[0])
+
+    def _poll(self) -> list[Message]:
+        messages = []
+        for message in self._consumer.consume(MOST_POLLED, timeout=0.05):
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            else:
+                self._note(error)
+        return messages
+
+    def _note(self, error: KafkaError) -> None:
+        self.errors[error.name()] += 1
+
+
+class TransactionsWorkload:
+    """Several clients of two topics, from the start of the `with` to the end of `finish`."""
+
+    def __init__(self, bootstrap_servers: str, topics: Sequence[str], clients: int, seed: str) -> None:
+        self._address = bootstrap_servers
+        self._stopping = threading.Event()
+        self._failures: list[str] = []
+        self.chronicle: Chronicle = Chronicle(topics)
+        self.clients: list[Client] = [
+            Client(name, bootstrap_servers, self.chronicle, random.Random(f"{seed} {name}"))
+            for name in (f"{topics[0]}-client-{number}" for number in range(clients))
+        ]
+        self._threads = [threading.Thread(target=self._run, args=(each,), name=each.name) for each in self.clients]
+
+    def __enter__(self) -> TransactionsWorkload:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+    def await_progress(self) -> None:
+        """Wait until every client has begun and committed some more transactions. Raises TimeoutError."""
+        try:
+            self.chronicle.await_transactions([each.name for each in self.clients], PROGRESS, PATIENCE_S)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; {self._failures}; {[dict(each.errors) for each in self.clients]}") from None
+        assert not self._failures, self._failures
+
+    def finish(self) -> list[Anomaly]:
+        """Once all is healed: end the clients, read everything from the start, and judge."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(2 * PATIENCE_S)
+            assert not thread.is_alive(), f"{thread.name} does not end"
+        assert not self._failures, self._failures
+        self._read_everything()
+        found = anomalies(self.chronicle.operations)
+        for client in self.clients:
+            found += self.chronicle.lost_commits(client.name, self._committed(client.name))
+        return found
+
+    def summary(self) -> str:
+        """How many operations had which outcome, and what the clients were told."""
+        kinds = Counter((each.transaction, each.outcome.value) for each in self.chronicle.operations)
+        shown = ", ".join(
+            f"{count} {'transactions' if transaction else 'single'} {outcome}"
+            for (transaction, outcome), count in sorted(kinds.items())
+        )
+        return f"{shown}; {dict(sum((each.errors for each in self.clients), Counter()))}"
+
+    # ---- how
+
+    def _run(self, client: Client) -> None:
+        try:
+            client.run(self._stopping)
+        except Exception as failure:
+            self._failures.append(f"{client.name}: {failure!r}")
+            raise
+
+    def _read_everything(self) -> None:
+        """Past every offset there is; nothing is open any more."""
+        settings = {"bootstrap.servers": self._address, **CONSUMER, "enable.partition.eof": True, "group.id": "last"}
+        consumer = Consumer(settings)
+        whole = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        began, deadline = self.chronicle.tick(), time.monotonic() + PATIENCE_S
+        records: list[tuple[int, int, int]] = []
+        try:
+            places = [TopicPartition(*self.chronicle.place(key), 0) for key in range(KEYS)]
+            ends = [whole.get_watermark_offsets(place, timeout=PATIENCE_S)[1] for place in places]
+            consumer.assign(places)
+            at = [0] * KEYS
+            while any(map(int.__lt__, at, ends)):
+                assert time.monotonic() < deadline, f"not all is readable: {at} of {ends}"
+                for message in consumer.consume(500, timeout=0.2):
+                    topic, partition, offset = message.topic(), message.partition(), message.offset()
+                    assert topic is not None
+                    assert partition is not None
+                    assert offset is not None
+                    key, error, value = self.chronicle.key(topic, partition), message.error(), message.value()
+                    if error is None:
+                        assert isinstance(value, bytes)
+                        records.append((key, offset, int(value)))
+                        at[key] = offset + 1
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        at[key] = offset
+        finally:
+            consumer.close()
+            whole.close()
+        poll = Poll(tuple(records))
+        self.chronicle.add(Operation("last", Outcome.OK, (poll,), began, self.chronicle.tick()), {})
+
+    def _committed(self, group: str) -> dict[int, int]:
+        consumer = Consumer({"bootstrap.servers": self._address, **CONSUMER, "group.id": group})
+        try:
+            places = [TopicPartition(*self.chronicle.place(key)) for key in range(KEYS)]
+            found = consumer.committed(places, timeout=PATIENCE_S)
+        finally:
+            consumer.close()
+        # librdkafka's word for none is -1001.
+        return {key: max(place.offset, -1) for key, place in enumerate(found)}

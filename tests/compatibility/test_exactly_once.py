@@ -1,0 +1,96 @@
+"""Exactly once with real clients: consume, transform, produce, with the offsets in the transaction, over kills.
+
+10,000 records are copied by one process after the other while it and the broker are killed at steps that a seed draws.
+A read_committed reader of the copy then finds each record once, in its partition, in order.
+
+    ODRADEK_SEED=7            other steps
+    ODRADEK_SOAK_ROUNDS=10    that many times the kills, and the records
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Final
+
+import pytest
+
+from tests.compatibility.brokers import Broker, create_topic
+from tests.compatibility.copier import COPY
+from tests.compatibility.exactly_once import (
+    Copying,
+    Victim,
+    copier_command,
+    read_committed,
+    torment,
+    write_lines,
+)
+from tests.jvm.process import BackgroundProcess
+
+pytestmark = pytest.mark.slow
+
+SEED: Final = os.environ.get("ODRADEK_SEED", "1")
+PARTITIONS: Final = 3
+ROUNDS: Final = max(1, int(os.environ.get("ODRADEK_SOAK_ROUNDS", "1")))
+VICTIMS: Final[list[Victim]] = ["copier", "copier", "copier", "broker", "broker"] * ROUNDS
+RECORDS: Final = 10_000 * ROUNDS
+LONGEST: Final = 40
+"""Steps between two kills; a transaction of at most 100 records has four."""
+
+KINDS: Final = [
+    "confluent",
+    "aiokafka",
+    "kafka-python",
+    pytest.param("3.9.2/classic", marks=pytest.mark.jvm),
+    pytest.param("4.3.0/classic", marks=pytest.mark.jvm),
+]
+NEW_KINDS: Final = ["confluent-consumer", pytest.param("4.3.0/consumer", marks=pytest.mark.jvm)]
+
+
+def copy_over_kills(broker: Broker, topic: str, group: str, kind: str) -> None:
+    source, target = f"{topic}-from", f"{topic}-to"
+    create_topic(broker, source, PARTITIONS)
+    create_topic(broker, target, PARTITIONS)
+    written = write_lines(broker, source, PARTITIONS, RECORDS)
+    chance = random.Random(f"{SEED} {kind}")
+    victims = chance.sample(VICTIMS, len(VICTIMS))
+    copying = Copying(copier_command(kind, broker.bootstrap, group, source, target))
+    try:
+        torment(broker, copying, victims, chance, LONGEST)
+        found = read_committed(broker, target, PARTITIONS, RECORDS, copying)
+    finally:
+        copying.close()
+    print(f"{kind}: copiers ended with {copying.endings}", flush=True)
+    assert found == [[COPY + line for line in lines] for lines in written]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_record_is_copied_once_over_kills(broker: Broker, topic: str, group: str, kind: str) -> None:
+    copy_over_kills(broker, topic, group, kind)
+
+
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_each_record_is_copied_once_over_kills_by_the_consumer_protocol(
+    request: pytest.FixtureRequest, broker: Broker, topic: str, group: str, kind: str
+) -> None:
+    if request.config.getoption("--broker") == "kafka":
+        pytest.skip("Apache Kafka 3.9.2 with ZooKeeper has no consumer protocol (KIP-848)")
+    copy_over_kills(broker, topic, group, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_copier_fences_the_first(broker: Broker, topic: str, group: str, kind: str) -> None:
+    source, target = f"{topic}-from", f"{topic}-to"
+    create_topic(broker, source)
+    create_topic(broker, target)
+    command = copier_command(kind, broker.bootstrap, group, source, target)
+    with BackgroundProcess(command) as first:
+        written = write_lines(broker, source, 1, 1000)
+        first.stdout.wait_for("committed", 30)
+        with BackgroundProcess(command) as second:
+            second.stdout.wait_for("ready", 30)
+            written[0] += write_lines(broker, source, 1, 1000)[0]
+            (found,) = read_committed(broker, target, 1, len(written[0]))
+            first.stdout.wait_for("fatal", 30)
+            assert second.running
+    assert found == [COPY + line for line in written[0]]

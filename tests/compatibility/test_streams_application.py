@@ -1,0 +1,109 @@
+"""A Java Kafka Streams 3.9.2 application with processing.guarantee=exactly_once_v2: its counts are right over kills.
+
+It groups by word, so that records go through a repartition topic, and keeps counts in RocksDB with a changelog topic.
+The application is killed in the middle, then the broker. Since its output is the count so far, the output of a word
+must be 1, 2, 3, … with no number missing, doubled or out of order: what Apache Kafka gives (--broker kafka).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.compatibility.brokers import Broker, create_topic
+from tests.jvm.jars import classpath
+from tests.jvm.java import find_java
+from tests.jvm.process import QUIET, BackgroundProcess
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+RELEASE: Final = "streams-3.9.2"
+JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx384m")
+WORDS: Final = ["odradek", "stairs", "spool", "thread", "star", "lung", "laughter", "attic", "corridor", "hall", "wood"]
+LINES: Final = 1500
+PARTITIONS: Final = 2
+TIMEOUT_S: Final = 60.0
+
+
+class Counting:
+    """The application, and those that come after it on the same state directory."""
+
+    def __init__(self, broker: Broker, application: str, topics: tuple[str, str], folder: Path) -> None:
+        jars = ":".join(map(str, classpath(RELEASE)))
+        program = str(Path(__file__).with_name("WordCount.java"))
+        where = [broker.bootstrap, application, *topics, str(folder)]
+        self._command = [str(find_java()), *JVM, *QUIET, "-cp", jars, program, *where]
+        self.process = BackgroundProcess(self._command)
+
+    def await_running(self) -> None:
+        self.process.stdout.wait_for("running", TIMEOUT_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process = BackgroundProcess(self._command)
+
+
+class Counts:
+    """What the application has written so far, as a read_committed reader finds it."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        settings = {"group.id": "counts", "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._consumer = Consumer({"bootstrap.servers": broker.bootstrap, **settings})
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        self.of: dict[str, list[int]] = defaultdict(list)
+
+    def read_until(self, holds: Callable[[], bool], process: BackgroundProcess) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not holds():
+            for message in self._consumer.consume(500, timeout=0.2):
+                key, value = message.key(), message.value()
+                if message.error() is None:
+                    assert isinstance(key, bytes)
+                    assert isinstance(value, bytes)
+                    self.of[key.decode()].append(int(value))
+            said = [*process.stdout.lines()[-5:], *process.stderr.lines()[-5:]]
+            assert time.monotonic() < deadline, f"{sum(map(len, self.of.values()))} counts came; it said {said}"
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def test_words_are_counted_exactly_once_over_kills(broker: Broker, topic: str, tmp_path: Path) -> None:
+    topics = f"{topic}-lines", f"{topic}-counts"
+    for name in topics:
+        create_topic(broker, name, PARTITIONS)
+    chance = random.Random(9)
+    lines = [" ".join(chance.choices(WORDS, k=4)) for _ in range(LINES)]
+    expected = Counter(word for line in lines for word in line.split())
+    total = sum(expected.values())
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+
+    def send(some: list[str]) -> None:
+        for number, line in enumerate(some):
+            producer.produce(topics[0], line.encode(), partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+
+    counts = Counts(broker, topics[1])
+    counting = Counting(broker, topic, topics, tmp_path)
+    try:
+        counting.await_running()
+        send(lines[: LINES // 3])
+        counts.read_until(lambda: sum(map(len, counts.of.values())) > total // 10, counting.process)
+        counting.kill()
+        send(lines[LINES // 3 : 2 * LINES // 3])
+        counts.read_until(lambda: sum(map(len, counts.of.values())) > total // 2, counting.process)
+        broker.kill()
+        broker.start()
+        send(lines[2 * LINES // 3 :])
+        counts.read_until(lambda: {word: of[-1] for word, of in counts.of.items()} == expected, counting.process)
+    finally:
+        counting.process.kill()
+        counts.close()
+    assert counts.of == {word: list(range(1, count + 1)) for word, count in expected.items()}

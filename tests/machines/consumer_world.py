@@ -1,0 +1,177 @@
+"""Members of the consumer protocol in the world of `group_world`, as clients see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.broker.machines.consumer_group import ConsumerMembership
+from odradek.broker.machines.consumer_group_requests import HeartbeatRequest, HeartbeatResult
+from odradek.broker.machines.consumer_group_roster import Roster
+from odradek.broker.machines.group_loading import Loader
+from odradek.broker.machines.group_requests import SyncResult
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.machines.group_world import GROUP, Slot, World
+
+Parts = set[tuple[str, int]]
+SESSION_MS = 45_000
+REBALANCE_MS = 60_000
+
+
+def beat(world: World, member_id: str, epoch: int, **fields: Any) -> Slot:
+    """One heartbeat."""
+    slot = Slot()
+    group = fields.pop("group", GROUP)
+    world.groups.consumer_heartbeat(group, HeartbeatRequest(member_id, epoch, **fields), slot)
+    return slot
+
+
+def join(world: World, member_id: str, *names: str, **fields: Any) -> HeartbeatResult:
+    """A member joins; the answer has to be there at once."""
+    given: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_MS, "names": names, "owned": {}, **fields}
+    result: HeartbeatResult = beat(world, member_id, 0, **given).answer
+    return result
+
+
+def membership(world: World) -> ConsumerMembership:
+    """The group as the coordinator has it."""
+    error, found = world.groups.describe_consumers(GROUP)
+    assert not error
+    assert found is not None
+    return found
+
+
+def reloaded(world: World) -> Roster:
+    """The group as a load would find it."""
+    loader = Loader()
+    for header, record in world.log.read_all(0):
+        loader.feed(header, record)
+    groups = loader.groups(world.settings, world.groups._now(), world.topics)
+    found = next(group.membership for group in groups if group.group_id == GROUP)
+    assert isinstance(found, ConsumerMembership)
+    return found.roster
+
+
+def facts(roster: Roster) -> dict[str, Any]:
+    """Everything that a roster holds."""
+    return {
+        "epoch": roster.epoch,
+        "hash": roster.hash,
+        "target epoch": roster.target_epoch,
+        "members": roster.members,
+        "targets": roster.targets,
+        "resolved": roster.resolved,
+    }
+
+
+class Client:
+    """A consumer of the consumer protocol: it lets go of what it must at once, and takes what it is given."""
+
+    def __init__(self, world: World, member_id: str, *names: str, expression: str | None = None) -> None:
+        self.world = world
+        self.member_id = member_id
+        self.instance_id: str | None = None
+        self.names: tuple[str, ...] = names
+        self.expression = expression
+        self.epoch = 0
+        self._has: set[tuple[bytes, int]] = set()
+        self.errors: list[ErrorCode] = []
+        self._unsure = False
+
+    def beat(self, *, lost: bool = False) -> HeartbeatResult | None:
+        """A heartbeat; a `lost` answer does not arrive. None while the answer waits."""
+        joining = self.epoch == 0
+        full = joining or self._unsure
+        if joining:
+            self._has = set()
+        slot = beat(
+            self.world,
+            self.member_id,
+            self.epoch,
+            instance_id=self.instance_id,
+            rebalance_timeout_ms=REBALANCE_MS if full else -1,
+            names=self.names if full and self.expression is None else None,
+            expression=self.expression if full else None,
+            owned=self.report(),
+        )
+        # After a request without an answer it says everything again, to be told everything again.
+        self._unsure = slot.waits or lost
+        if self._unsure:
+            return None
+        result: HeartbeatResult = slot.answer
+        self._hear(result)
+        return result
+
+    def _hear(self, result: HeartbeatResult) -> None:
+        self.errors.append(result.error)
+        if result.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
+            self.epoch = 0
+            self._has = set()
+        elif result.error:
+            self._unsure = True
+        else:
+            self.epoch = result.epoch
+            if result.assignment is not None:
+                self._has = {(topic_id, index) for topic_id, parts in result.assignment.items() for index in parts}
+
+    @property
+    def owned(self) -> Parts:
+        """What it uses, of topics that are there; a topic that was deleted and made again is another one."""
+        named = ((self.world.topics.name_of(topic_id), index) for topic_id, index in self._has)
+        return {(name, index) for name, index in named if name is not None}
+
+    def report(self) -> dict[bytes, frozenset[int]]:
+        return {
+            topic_id: frozenset(index for each, index in self._has if each == topic_id)
+            for topic_id in sorted({topic_id for topic_id, _ in self._has})
+        }
+
+    def leave(self, *, for_a_while: bool = False) -> Slot:
+        self._has = set()
+        self.epoch = 0
+        return beat(self.world, self.member_id, -2 if for_a_while else -1, instance_id=self.instance_id)
+
+
+def settle(world: World, *clients: Client, rounds: int = 30) -> None:
+    """Everyone beats until the group is Stable."""
+    for _ in range(rounds):
+        for client in clients:
+            client.beat()
+        if membership(world).state.value == "Stable" and all(client.epoch for client in clients):
+            for client in clients:
+                client.beat()
+            return
+    raise AssertionError(f"not stable after {rounds} rounds: {facts(membership(world).roster)}")
+
+
+def subscription(*names: str, owned: Parts = frozenset(), version: int = 1) -> bytes:  # type: ignore[assignment]
+    """What a classic consumer says of itself."""
+    topics = sorted({name for name, _ in owned})
+    return version.to_bytes(2, "big") + m.ConsumerProtocolSubscription(
+        topics=list(names),
+        owned_partitions=[
+            m.ConsumerProtocolSubscription.TopicPartition(
+                topic=topic, partitions=sorted(index for name, index in owned if name == topic)
+            )
+            for topic in topics
+        ],
+    ).encode(version)
+
+
+def assignment(parts: Parts) -> bytes:
+    """What the leader of a classic group gives a member."""
+    topics = sorted({name for name, _ in parts})
+    return b"\0\1" + m.ConsumerProtocolAssignment(
+        assigned_partitions=[
+            m.ConsumerProtocolAssignment.TopicPartition(
+                topic=topic, partitions=sorted(index for name, index in parts if name == topic)
+            )
+            for topic in topics
+        ]
+    ).encode(1)
+
+
+def assigned(result: SyncResult) -> Parts:
+    """What a classic member was given."""
+    found = m.ConsumerProtocolAssignment.decode(result.assignment, 1, 2)
+    return {(each.topic, index) for each in found.assigned_partitions for index in each.partitions}

@@ -1,0 +1,68 @@
+"""What Apache Kafka's own server-side assignors assign: many questions, one process.
+
+The questions and answers are lines, explained at the head of KafkaAssigns.java.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.broker.machines.consumer_assignors import Assignment, MemberSpec
+from tests.jvm.jars import classpath
+from tests.jvm.java import find_java
+from tests.jvm.process import QUICK_START, QUIET, run_java
+
+RELEASE = "4.3.0"
+TIMEOUT_S = 120
+
+
+class Question(NamedTuple):
+    """Which assignor, and what it is given; ids of topics are small numbers."""
+
+    assignor: str
+    members: Mapping[str, MemberSpec]
+    counts: Mapping[bytes, int]
+
+    def line(self) -> str:
+        topics = ",".join(f"{_number(topic)}={count}" for topic, count in self.counts.items()) or "-"
+        members = [
+            "/".join(
+                [
+                    member_id,
+                    spec.instance_id or "-",
+                    ",".join(map(_number, spec.topics)) or "-",
+                    text(spec.owned) or "-",
+                ]
+            )
+            for member_id, spec in self.members.items()
+        ]
+        return " ".join([self.assignor, topics, *members])
+
+
+def topic_id(number: int) -> bytes:
+    """The id of a topic."""
+    return number.to_bytes(16, "big")
+
+
+def text(assignment: Assignment) -> str:
+    """An assignment as questions and answers have it."""
+    return ",".join(
+        f"{_number(topic)}:{index}" for topic, indexes in sorted(assignment.items()) for index in sorted(indexes)
+    )
+
+
+def ask(questions: Sequence[Question]) -> list[dict[str, str]]:
+    """For each question what Kafka assigns to each member. Raises ToolError."""
+    jars = os.pathsep.join(str(jar) for jar in classpath(RELEASE))
+    program = str(Path(__file__).with_name("KafkaAssigns.java"))
+    command = [str(find_java()), *QUICK_START, *QUIET, "-cp", jars, program]
+    lines = "".join(f"{question.line()}\n" for question in questions)
+    answers = run_java(command, stdin=lines, timeout_s=TIMEOUT_S).stdout.splitlines()
+    return [dict(tuple(word.split("/", 1)) for word in answer.split(" ")) for answer in answers]
+
+
+def _number(topic: bytes) -> str:
+    return str(int.from_bytes(topic, "big"))

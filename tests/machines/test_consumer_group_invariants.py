@@ -1,0 +1,239 @@
+"""Groups of the consumer protocol under everything that can happen, in any order (G1 of the verification plan).
+
+Members come, beat, lose answers, leave, fall silent and change their minds; topics come, grow and go; time passes; the
+coordinator fails over; the log refuses appends. After every step:
+
+- no partition is used by two members of the group, in what it says and in what they believe;
+- a load finds what the coordinator has, unless the log has refused something that was not written again yet;
+- every request has at most one answer;
+- a commit counts only from a member that owns the partition, in an epoch since which it has.
+
+Whatever has happened, when everybody beats again everybody reaches the target, and everything has an owner.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from odradek.broker.machines.consumer_group import ConsumerMembership
+from odradek.broker.machines.consumer_group_roster import GroupState
+from odradek.protocol.errors import ErrorCode
+from tests.machines.consumer_world import SESSION_MS, Client, facts, reloaded
+from tests.machines.group_world import GROUP, World
+
+TOPICS = ("t1", "t2", "x1")
+EXPRESSIONS = ("t.*", "x1|t2")
+
+
+class ConsumerGroupMachine(RuleBasedStateMachine):
+    """One group and those who are or were in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.world.topics.put("t1", 4)
+        self.clients: dict[str, Client] = {}
+        self.made = 0
+
+    # --- members ---
+
+    @rule(
+        names=st.lists(st.sampled_from(TOPICS), unique=True, max_size=3),
+        expression=st.one_of(st.none(), st.sampled_from(EXPRESSIONS)),
+        static=st.booleans(),
+    )
+    @precondition(lambda self: len(self.clients) < 5)
+    def come(self, names: list[str], expression: str | None, static: bool) -> None:
+        self.made += 1
+        client = Client(self.world, f"m{self.made}", *names, expression=expression)
+        if static:
+            client.instance_id = f"i{self.made}"
+        self.clients[client.member_id] = client
+        client.beat()
+
+    @rule(data=st.data(), lost=st.booleans())
+    @precondition(lambda self: self.clients)
+    def beat(self, data: st.DataObject, lost: bool) -> None:
+        self._any(data).beat(lost=lost)
+
+    @rule()
+    def everybody_beats(self) -> None:
+        for client in self.clients.values():
+            client.beat()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.clients)
+    def leave(self, data: st.DataObject) -> None:
+        client = self._any(data)
+        client.leave()
+        del self.clients[client.member_id]
+
+    @rule(data=st.data())
+    @precondition(lambda self: any(client.instance_id for client in self.clients.values()))
+    def restart(self, data: st.DataObject) -> None:
+        """A static member stops, and its successor comes with the same instance id."""
+        static = [client for client in self.clients.values() if client.instance_id]
+        old = data.draw(st.sampled_from(static))
+        del self.clients[old.member_id]
+        old.leave(for_a_while=True)
+        self.made += 1
+        new = Client(self.world, f"m{self.made}", *old.names, expression=old.expression)
+        new.instance_id = old.instance_id
+        self.clients[new.member_id] = new
+        if data.draw(st.booleans()):
+            new.beat()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.clients)
+    def vanish(self, data: st.DataObject) -> None:
+        """A member falls silent for good."""
+        del self.clients[self._any(data).member_id]
+
+    @rule(data=st.data(), names=st.lists(st.sampled_from(TOPICS), unique=True, max_size=3))
+    @precondition(lambda self: self.clients)
+    def change_mind(self, data: st.DataObject, names: list[str]) -> None:
+        client = self._any(data)
+        client.names, client.expression = tuple(names), None
+        client.epoch = 0
+        client.beat()
+
+    def _any(self, data: st.DataObject) -> Client:
+        return self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
+
+    # --- the world ---
+
+    @rule(name=st.sampled_from(TOPICS), more=st.integers(1, 3))
+    def topic_grows(self, name: str, more: int) -> None:
+        self.world.topics.put(name, min(self.world.topics.partition_count(name) + more, 6))
+
+    @rule(name=st.sampled_from(TOPICS))
+    def topic_goes(self, name: str) -> None:
+        if name in self.world.topics.counts:
+            self.world.topics.remove(name)
+
+    @rule(ms=st.sampled_from((1_000, 20_000, SESSION_MS, 70_000)))
+    def time_passes(self, ms: int) -> None:
+        self.world.time.advance(ms)
+
+    @rule()
+    @precondition(lambda self: not self.world.log.held)
+    def fail_over(self) -> None:
+        self.world.fail_over()
+
+    @rule(error=st.sampled_from((ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)))
+    def log_refuses(self, error: ErrorCode) -> None:
+        self.world.log.error = error
+
+    @rule(hold=st.booleans(), error=st.sampled_from((ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)))
+    def log_is_slow(self, hold: bool, error: ErrorCode) -> None:
+        self.world.log.hold = hold
+        self.world.log.release(error)
+
+    @rule(data=st.data(), offset=st.integers(1, 100), behind=st.integers(0, 2))
+    @precondition(lambda self: self.clients and not self.world.log.hold and not self.world.log.error)
+    def commit(self, data: st.DataObject, offset: int, behind: int) -> None:
+        client = self._any(data)
+        group = self._group()
+        partition = (data.draw(st.sampled_from(TOPICS)), data.draw(st.integers(0, 3)))
+        epoch = client.epoch - behind
+        if group is None or epoch < 0:
+            return
+        code = self.world.commit({partition: offset}, client.member_id, epoch).answer[0]
+        member = group.roster.members.get(client.member_id)
+        topic_id = self.world.topics.id_of(partition[0])
+        if member is None:
+            assert code is ErrorCode.UNKNOWN_MEMBER_ID
+        elif epoch != member.epoch and not code:
+            assert topic_id is not None
+            assert group.roster.owner(topic_id, partition[1]) == client.member_id
+            since = {**member.assigned.get(topic_id, {}), **member.revoking.get(topic_id, {})}[partition[1]]
+            assert since <= epoch <= member.epoch
+
+    # --- what always holds ---
+
+    def _group(self) -> ConsumerMembership | None:
+        return self.world.groups.describe_consumers(GROUP)[1]
+
+    @invariant()
+    def one_owner_for_each_partition(self) -> None:
+        group = self._group()
+        if group is None:
+            return
+        owners: dict[tuple[bytes, int], str] = {}
+        for member in group.roster.members.values():
+            for owned in (member.assigned, member.revoking):
+                for topic_id, parts in owned.items():
+                    for index in parts:
+                        assert owners.setdefault((topic_id, index), member.member_id) == member.member_id
+                        assert group.roster.owner(topic_id, index) == member.member_id
+        targets = [
+            (topic_id, index)
+            for each in group.roster.targets.values()
+            for topic_id, parts in each.items()
+            for index in parts
+        ]
+        assert len(targets) == len(set(targets))
+
+    @invariant()
+    def nobody_uses_what_another_uses(self) -> None:
+        group = self._group()
+        if group is None:
+            return
+        used: dict[tuple[str, int], str] = {}
+        for client in self.clients.values():
+            member = group.roster.members.get(client.member_id)
+            # Who was put out does not know it yet; a successor's owner is another matter, too.
+            if member is None or not client.epoch or not member.previous_epoch <= client.epoch <= member.epoch:
+                continue
+            for partition in client.owned:
+                if partition[0] in self.world.topics.counts:
+                    assert used.setdefault(partition, client.member_id) == client.member_id
+
+    @invariant()
+    def epochs_are_in_order(self) -> None:
+        group = self._group()
+        if group is not None:
+            assert group.roster.target_epoch <= group.roster.epoch
+            assert all(member.epoch <= group.roster.epoch for member in group.roster.members.values())
+            assert set(group.roster.targets) <= set(group.roster.members)
+
+    @invariant()
+    def a_load_finds_the_same(self) -> None:
+        group, log = self._group(), self.world.log
+        if group is not None and not log.held and not group.ledger.owes and group.roster.epoch:
+            assert facts(reloaded(self.world)) == facts(group.roster)
+
+    @invariant()
+    def timers_are_of_members(self) -> None:
+        group = self._group()
+        if group is not None:
+            assert {name[1] for name in group.armed} <= set(group.roster.members)
+            assert {("session", member_id) for member_id in group.roster.members} <= set(group.armed)
+
+    def teardown(self) -> None:
+        """It always converges."""
+        self.world.log.hold = False
+        self.world.log.error = ErrorCode.NONE
+        self.world.log.release()
+        for _ in range(16):  # whoever fell silent is put out
+            for client in self.clients.values():
+                client.beat()
+            self.world.time.advance(SESSION_MS // 9)
+        for _ in range(3 * len(self.clients) + 3):
+            for client in self.clients.values():
+                client.beat()
+        group = self._group()
+        if group is None or not self.clients:
+            return
+        assert group.state is GroupState.STABLE
+        assert set(group.roster.members) == set(self.clients)
+        subscribed = {name for member in group.roster.members.values() for name in group.roster.topics_of(member)}
+        wanted = {(name, index) for name in subscribed for index in range(self.world.topics.partition_count(name))}
+        owned = [partition for client in self.clients.values() for partition in client.owned]
+        assert sorted(owned) == sorted(wanted)
+
+
+TestConsumerGroup = ConsumerGroupMachine.TestCase
+TestConsumerGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,40 @@
+"""docs/groups.md shows the tables that stand at the heads of the machines, and shows them as they stand there."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
+MODULES = (
+    "group_membership",
+    "consumer_group",
+    "consumer_group_reconciliation",
+    "consumer_group_classic",
+    "group_migration",
+    "offsets",
+    "group_records",
+    "consumer_group_records",
+)
+
+
+def tables(text: str) -> list[str]:
+    return [part.strip() for part in text.split("\n\n") if part.startswith("|")]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_page_has_the_tables_of_the_code(name: str) -> None:
+    head = importlib.import_module(f"odradek.broker.machines.{name}").__doc__
+    assert head is not None
+    found = tables(head)
+    assert found
+    shown = tables(PAGE.read_text())
+    assert [table for table in found if table not in shown] == []
+
+
+def test_the_page_has_no_other_tables() -> None:
+    heads = [importlib.import_module(f"odradek.broker.machines.{name}").__doc__ or "" for name in MODULES]
+    known = [table for head in heads for table in tables(head)]
+    assert [table for table in tables(PAGE.read_text()) if table not in known] == []

@@ -1,0 +1,557 @@
+"""Transactional clients of a simulated cluster, and what must hold of what they did (P1, T1-T3, G1).
+
+A client runs one transaction after the other: writes to several partitions, sometimes offsets of a group with them,
+then a commit or an abort; it gives up at any step, crashes, and comes back under the same transactional id while what
+it was before may go on as a zombie. Some speak as clients of 3.x do, some as those of 4.x (KIP-890). In the end the
+logs are read as a consumer reads them, and each value's fate is held against what its client was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from odradek.protocol import messages as m
+from odradek.protocol.batch import Record, build, read_header, records
+from odradek.protocol.errors import ErrorCode
+from tests.simulation.clients import BACKOFF_S, Client, LostError, Partition
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+MOST_TRIES: Final = 40
+TIMEOUT_MS: Final = 3000
+COMMIT: Final = 1
+COLONS: Final = 3
+"""In a value that was written in a transaction: client, number of the transaction, partition, something random."""
+AGAIN: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""After these the same request is sent once more."""
+OVER: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""After these the transaction, or this instance, is at its end."""
+
+
+class Fate(Enum):
+    """What a client knows of its transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class OverError(Exception):
+    """The transaction cannot go on."""
+
+
+@dataclass
+class Transaction:
+    """What a client did in one transaction."""
+
+    name: str
+    fate: Fate = Fate.ABORTED
+    """A transaction for whose commit nobody asked can only be aborted."""
+    values: dict[Partition, dict[bytes, int | None]] = field(default_factory=dict)
+    """With the offset where it was acknowledged."""
+    offset: int | None = None
+    """Of the group, acknowledged in this transaction."""
+
+
+@dataclass
+class Instance:
+    """One life of a transactional id."""
+
+    producer_id: int
+    epoch: int
+    replaced: bool = False
+    """Whether a later one has begun, so that this one is a zombie."""
+    sequences: dict[Partition, int] = field(default_factory=dict)
+    added: set[Partition | str] = field(default_factory=set)
+
+
+@dataclass
+class TransactionHistory:
+    """All transactions, and what readers of committed records were given."""
+
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    read: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
+    groups: dict[str, list[Transaction]] = field(default_factory=dict)
+    """The transactions that committed offsets of a group, in order."""
+    zombies: int = 0
+
+
+class TransactionalProducer(Client):
+    """One transactional id."""
+
+    def begin(self, history: TransactionHistory, *, newest: bool) -> None:
+        """`newest` is a client of 4.x: writing adds a partition, and each transaction has an epoch of its own."""
+        self._transactions = history
+        self._newest = newest
+        self._id = f"id-{self.owner.name}"
+        self.group = f"group-{self.owner.name}"
+        self._coordinators: dict[str, tuple[str, int]] = {}
+        self._count = 0
+        history.groups[self.group] = []
+
+    async def run(self, partitions: list[Partition], spawn: Callable[[Any], None]) -> None:
+        """Until stopped. `spawn` begins a task for what goes on beside this."""
+        instance: Instance | None = None
+        zombies: list[Instance] = []
+        while not self.stopped:
+            if instance is None:
+                instance = await self._init()
+                for each in zombies if instance is not None else ():
+                    each.replaced = True
+                continue
+            self._count += 1
+            transaction = Transaction(f"{self.owner.name}:{self._count}")
+            self._transactions.transactions[transaction.name] = transaction
+            crashes = self.random.random() < 0.1
+            try:
+                commit = await self._work(instance, transaction, partitions)
+                if not crashes:
+                    await self._end(instance, transaction, commit=commit)
+            except OverError:
+                crashes = True
+            if crashes:
+                if self.random.random() < 0.5 and instance.added:
+                    self._transactions.zombies += 1
+                    transaction.fate = Fate.UNKNOWN
+                    zombies.append(instance)
+                    spawn(self._haunt(instance, transaction, partitions))
+                instance = None
+            await asyncio.sleep(self.random.random() * 0.3)
+
+    # ---- steps
+
+    async def _init(self) -> Instance | None:
+        request = m.InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
+        answer = await self._insist(TRANSACTION_KEY, self._id, request, 4, lambda each: [each.error_code])
+        return None if answer is None else Instance(answer.producer_id, answer.producer_epoch)
+
+    async def _work(self, instance: Instance, transaction: Transaction, partitions: list[Partition]) -> bool:
+        """Some writes; returns whether to commit them."""
+        for _ in range(self.random.randint(1, 4)):
+            if self.random.random() < 0.1:
+                return False
+            if self.random.random() < 0.2:
+                done = await self._commit_offset(instance, transaction)
+            else:
+                done = await self._write(instance, transaction, self.random.choice(partitions))
+            if not done:
+                return False
+        return self.random.random() < 0.8
+
+    async def _write(self, instance: Instance, transaction: Transaction, partition: Partition) -> bool:
+        if not self._newest and partition not in instance.added:
+            topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=partition[0], partitions=[partition[1]])
+            request = m.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=instance.producer_id,
+                v3_and_below_producer_epoch=instance.epoch,
+                v3_and_below_topics=[topic],
+            )
+            added = await self._insist(TRANSACTION_KEY, self._id, request, 3, _added_codes)
+            if added is None:
+                return False
+        instance.added.add(partition)
+        values = [f"{transaction.name}:{partition[1]}:{self.random.getrandbits(40)}".encode() for _ in range(2)]
+        told = transaction.values.setdefault(partition, {})
+        told.update(dict.fromkeys(values))
+        sequence = instance.sequences.get(partition, 0)
+        batch = build(
+            [Record(number, 0, None, value) for number, value in enumerate(values)],
+            producer_id=instance.producer_id,
+            producer_epoch=instance.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        data = m.ProduceRequest.PartitionProduceData(index=partition[1], records=batch)
+        produce = m.ProduceRequest(
+            transactional_id=self._id,
+            acks=-1,
+            timeout_ms=500,
+            topic_data=[m.ProduceRequest.TopicProduceData(name=partition[0], partition_data=[data])],
+        )
+        for _ in range(MOST_TRIES):
+            code, offset = await self._produce(partition, produce)
+            if code is ErrorCode.NONE:
+                instance.sequences[partition] = sequence + len(values)
+                acknowledged = self.history.acknowledged.setdefault(partition, {})
+                for number, value in enumerate(values):
+                    told[value] = acknowledged_at = offset + number
+                    assert acknowledged.setdefault(acknowledged_at, value) == value, "one offset, two values"
+                    self.history.count += 1
+                return True
+            if code in OVER:
+                raise OverError(code.name)
+            assert code in AGAIN, f"P1: a batch of {transaction.name} with the sequence {sequence}: {code.name}"
+            self.forget(partition)
+            await asyncio.sleep(BACKOFF_S)
+            if self.stopped:
+                return False
+        return False
+
+    async def _produce(self, partition: Partition, request: Any) -> tuple[ErrorCode, int]:
+        try:
+            answer = (await self.ask(partition, request, 12 if self._newest else 11)).responses[0]
+        except LostError:
+            return ErrorCode.REQUEST_TIMED_OUT, -1
+        told = answer.partition_responses[0]
+        return ErrorCode(told.error_code), told.base_offset
+
+    async def _commit_offset(self, instance: Instance, transaction: Transaction) -> bool:
+        if not self._newest:
+            add = m.AddOffsetsToTxnRequest(
+                transactional_id=self._id,
+                producer_id=instance.producer_id,
+                producer_epoch=instance.epoch,
+                group_id=self.group,
+            )
+            if await self._insist(TRANSACTION_KEY, self._id, add, 4, lambda each: [each.error_code]) is None:
+                return False
+        instance.added.add(self.group)
+        offset = self._count
+        commit = m.TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=self.group,
+            producer_id=instance.producer_id,
+            producer_epoch=instance.epoch,
+            topics=[
+                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=offset, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        )
+        history = self._transactions.groups[self.group]
+        if not history or history[-1] is not transaction:
+            history.append(transaction)
+        answer = await self._insist(
+            GROUP_KEY,
+            self.group,
+            commit,
+            5 if self._newest else 4,
+            lambda each: [part.error_code for topic in each.topics for part in topic.partitions],
+        )
+        if answer is None:
+            return False
+        transaction.offset = offset
+        return True
+
+    async def _end(self, instance: Instance, transaction: Transaction, *, commit: bool) -> None:
+        if not instance.added:
+            return
+        if commit:
+            transaction.fate = Fate.UNKNOWN
+        was_replaced = instance.replaced
+        request = m.EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=instance.producer_id,
+            producer_epoch=instance.epoch,
+            committed=commit,
+        )
+        version = 5 if self._newest else 4
+        answer = await self._insist(TRANSACTION_KEY, self._id, request, version, lambda each: [each.error_code])
+        if answer is None:
+            raise OverError("nobody knows how it ended")
+        assert not (was_replaced and commit), f"T3: a zombie has committed {transaction.name}"
+        if commit:
+            transaction.fate = Fate.COMMITTED
+        instance.added.clear()
+        if self._newest:
+            assert (answer.producer_id, answer.producer_epoch) != (instance.producer_id, instance.epoch), "no new epoch"
+            instance.producer_id, instance.epoch = answer.producer_id, answer.producer_epoch
+            instance.sequences.clear()
+
+    async def _haunt(self, instance: Instance, transaction: Transaction, partitions: list[Partition]) -> None:
+        """A zombie writes and commits, perhaps after its successor has begun; only then it has to fail."""
+        await asyncio.sleep(self.random.random() * 2)
+        with contextlib.suppress(OverError):
+            await self._write(instance, transaction, self.random.choice(partitions))
+            await self._end(instance, transaction, commit=True)
+
+    # ---- what its group has come to
+
+    @property
+    def group_is_there(self) -> bool:
+        """Whether an offset was ever to be committed."""
+        return bool(self._transactions.groups[self.group])
+
+    async def fetch_offset(self, done: Callable[[int], None]) -> None:
+        """Tell the group's offset, -1 if it has none, once it is stable."""
+        topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+        group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
+        request = m.OffsetFetchRequest(groups=[group], require_stable=True)
+        self.stopped = False
+        answer = None
+        while answer is None:
+            answer = await self._insist(GROUP_KEY, self.group, request, 8, _fetched_codes)
+        done(answer.groups[0].topics[0].partitions[0].committed_offset)
+
+    # ---- requests
+
+    async def _insist(
+        self, kind: int, key: str, request: Any, version: int, codes: Callable[[Any], Iterable[int]]
+    ) -> Any:
+        """Ask the coordinator until it gives a definite answer; None if it never does. Raises OverError."""
+        for _ in range(MOST_TRIES):
+            address = await self._coordinator(kind, key)
+            answer = None
+            if address is not None:
+                try:
+                    answer = await self.connection.ask(address, request, version)
+                except LostError:
+                    self._coordinators.pop(key, None)
+            if answer is not None:
+                found = [ErrorCode(code) for code in codes(answer)]
+                if not any(found):
+                    return answer
+                if any(code in OVER for code in found):
+                    raise OverError(found)
+                assert all(code in AGAIN or not code for code in found), f"{type(request).__name__}: {found}"
+                if ErrorCode.CONCURRENT_TRANSACTIONS not in found:
+                    self._coordinators.pop(key, None)
+            if self.stopped:
+                return None
+            await asyncio.sleep(BACKOFF_S)
+        return None
+
+    async def _coordinator(self, kind: int, key: str) -> tuple[str, int] | None:
+        if key not in self._coordinators:
+            request = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            try:
+                found = (await self.connection.ask(self.anybody(), request, 4)).coordinators[0]
+            except LostError:
+                return None
+            if found.error_code:
+                return None
+            self._coordinators[key] = (found.host, found.port)
+        return self._coordinators[key]
+
+
+def _added_codes(answer: Any) -> list[int]:
+    return [
+        part.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for part in topic.results_by_partition
+    ]
+
+
+def _fetched_codes(answer: Any) -> list[int]:
+    group = answer.groups[0]
+    return [group.error_code, *(part.error_code for topic in group.topics for part in topic.partitions)]
+
+
+class IdempotentProducer(Client):
+    """Writes with sequences, and sends a batch whose fate is unknown again until it knows (P1)."""
+
+    async def run(self, partitions: list[Partition], pause_s: float) -> None:
+        producer_id = None
+        sequences: dict[Partition, int] = {}
+        count = 0
+        while not self.stopped:
+            await asyncio.sleep(self.random.random() * pause_s)
+            if producer_id is None:
+                sequences.clear()
+                producer_id = await self._producer_id()
+                continue
+            partition = self.random.choice(partitions)
+            count += 1
+            value = f"{self.owner.name}-{count}".encode()
+            sequence = sequences.get(partition, 0)
+            if await self._write(partition, producer_id, sequence, value):
+                sequences[partition] = sequence + 1
+            else:
+                producer_id = None  # nobody knows what became of it; its sequence may be taken
+
+    async def _producer_id(self) -> int | None:
+        try:
+            answer = await self.connection.ask(self.anybody(), m.InitProducerIdRequest(transactional_id=None), 4)
+        except LostError:
+            return None
+        return None if answer.error_code else answer.producer_id
+
+    async def _write(self, partition: Partition, producer_id: int, sequence: int, value: bytes) -> bool:
+        batch = build([Record(0, 0, None, value)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        data = m.ProduceRequest.PartitionProduceData(index=partition[1], records=batch)
+        topic = m.ProduceRequest.TopicProduceData(name=partition[0], partition_data=[data])
+        request = m.ProduceRequest(acks=-1, timeout_ms=500, topic_data=[topic])
+        for _ in range(MOST_TRIES):
+            try:
+                told = (await self.ask(partition, request)).responses[0].partition_responses[0]
+            except LostError:
+                code = ErrorCode.REQUEST_TIMED_OUT
+            else:
+                code = ErrorCode(told.error_code)
+            if code is ErrorCode.NONE:
+                acknowledged = self.history.acknowledged.setdefault(partition, {})
+                assert acknowledged.setdefault(told.base_offset, value) == value, "one offset, two values"
+                self.history.count += 1
+                return True
+            assert code in AGAIN, f"P1: a batch of {producer_id} with the sequence {sequence}: {code.name}"
+            self.forget(partition)
+            await asyncio.sleep(BACKOFF_S)
+            if self.stopped:
+                break
+        return False
+
+
+class CommittedReader(Client):
+    """Reads only what is committed, again and again from the start, and never finds it otherwise."""
+
+    async def run(self, partition: Partition, history: TransactionHistory) -> None:
+        seen = history.read.setdefault(partition, {})
+        position = 0
+        while not self.stopped:
+            wanted = m.FetchRequest.FetchPartition(
+                partition=partition[1], fetch_offset=position, partition_max_bytes=1 << 16
+            )
+            topic = m.FetchRequest.FetchTopic(topic=partition[0], partitions=[wanted])
+            request = m.FetchRequest(max_wait_ms=100, min_bytes=1, session_epoch=-1, isolation_level=1, topics=[topic])
+            try:
+                answer = (await self.ask(partition, request)).responses[0].partitions[0]
+            except LostError:
+                self.forget(partition)
+                continue
+            if answer.error_code:
+                self.forget(partition)
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            aborted = [(each.first_offset, each.producer_id) for each in answer.aborted_transactions or ()]
+            position = _take(bytes(answer.records or b""), aborted, position, seen)
+            if self.random.random() < 0.1:
+                position = 0
+
+
+def _take(data: bytes, aborted: list[tuple[int, int]], position: int, seen: dict[int, bytes]) -> int:
+    """Pass over what was aborted, as consumers do; returns the next position."""
+    coming, skipped = sorted(aborted), set()
+    for place in batches(data):
+        header = read_header(data, place)
+        while coming and coming[0][0] <= header.last_offset:
+            skipped.add(coming.pop(0)[1])
+        if header.is_control:
+            skipped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in skipped):
+            for record in records(memoryview(data), place):
+                if record.offset >= position:
+                    before = seen.setdefault(record.offset, record.value or b"")
+                    assert before == record.value, f"R6: {before!r} was read at {record.offset}, now {record.value!r}"
+        position = max(position, header.next_offset)
+    return position
+
+
+def batches(data: bytes) -> Iterable[int]:
+    """Where the whole batches in `data` begin."""
+    place = 0
+    while place + 12 <= len(data):
+        size = int.from_bytes(data[place + 8 : place + 12], "big") + 12
+        if place + size > len(data):
+            return
+        yield place
+        place += size
+
+
+class Verdict:
+    """What the logs say in the end, against what clients were told."""
+
+    def __init__(self, history: TransactionHistory) -> None:
+        self._history = history
+        self._fates: dict[str, dict[bool, Partition]] = {}
+        self._committed: dict[Partition, dict[bytes, int]] = {}
+
+    def read(self, partition: Partition, data: bytes) -> None:
+        """One partition's whole log. Raises AssertionError."""
+        batches_seen: set[tuple[int, int, int]] = set()
+        epochs: dict[int, int] = {}
+        running: dict[int, list[tuple[bytes, int]]] = {}
+        committed = self._committed.setdefault(partition, {})
+        for place in batches(data):
+            header = read_header(data, place)
+            if header.producer_id < 0:
+                continue
+            before = epochs.get(header.producer_id, -1)
+            assert header.producer_epoch >= before, (
+                f"T3: {partition} has epoch {header.producer_epoch} of producer {header.producer_id} after {before}"
+            )
+            epochs[header.producer_id] = header.producer_epoch
+            if header.is_control:
+                (marker,) = records(memoryview(data), place)
+                self._decide(partition, running.pop(header.producer_id, []), marker.key or b"", committed)
+                continue
+            batch = (header.producer_id, header.producer_epoch, header.base_sequence)
+            assert batch not in batches_seen, f"P1: {partition} has {batch} twice, again at {header.base_offset}"
+            batches_seen.add(batch)
+            if header.is_transactional:
+                values = running.setdefault(header.producer_id, [])
+                values += [(record.value or b"", record.offset) for record in records(memoryview(data), place)]
+        assert not running, f"L1: {partition} has transactions of {list(running)} that nobody has ended"
+
+    def _decide(
+        self, partition: Partition, values: list[tuple[bytes, int]], key: bytes, committed: dict[bytes, int]
+    ) -> None:
+        commits = int.from_bytes(key[2:4], "big") == COMMIT
+        names = {value.rpartition(b":")[0].rpartition(b":")[0].decode() for value, _ in values}
+        assert len(names) <= 1, f"T1: one marker of {partition} ends {sorted(names)}"
+        for name in names:
+            self._fates.setdefault(name, {})[commits] = partition
+        if commits:
+            committed.update(values)
+
+    def judge(self) -> None:
+        """Once every partition has been read. Raises AssertionError."""
+        for name, transaction in self._history.transactions.items():
+            fates = self._fates.get(name, {})
+            assert len(fates) <= 1, f"T1: {name} is committed in {fates.get(True)} and aborted in {fates.get(False)}"
+            if transaction.fate is Fate.ABORTED:
+                assert True not in fates, f"T1: {name} was never to be committed, in {fates.get(True)} it is"
+            for partition, values in transaction.values.items():
+                there = self._committed.get(partition, {})
+                for value, offset in values.items():
+                    if transaction.fate is Fate.COMMITTED and offset is not None:
+                        assert there.get(value) == offset, (
+                            f"T1: {name} is committed, its value at {offset} of {partition} is at {there.get(value)}"
+                        )
+        for partition, seen in self._history.read.items():
+            known = {offset: value for value, offset in self._committed.get(partition, {}).items()}
+            for offset, value in seen.items():
+                if value.count(b":") == COLONS:
+                    assert known.get(offset) == value, f"T2: {value!r} at {offset} of {partition} was read uncommitted"
+
+    def judge_group(self, group: str, offset: int) -> None:
+        """The offset that a group has in the end. Raises AssertionError."""
+        possible = [-1]
+        for transaction in self._history.groups[group]:
+            if transaction.fate is Fate.COMMITTED and transaction.offset is not None:
+                possible = [transaction.offset]
+            elif transaction.fate is Fate.UNKNOWN:
+                possible.append(int(transaction.name.rpartition(":")[2]))
+        assert offset in possible, f"G1: group {group} has the offset {offset}, it can only be one of {possible}"
