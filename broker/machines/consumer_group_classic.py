@@ -4,16 +4,17 @@ Their JoinGroup, SyncGroup, Heartbeat and LeaveGroup are translated: a join is a
 partitions in its subscription, a sync fetches what the join has led to, and the generation is the member's epoch.
 Nobody leads and nobody waits for others.
 
-| request   | the member                                                       | answer                            |
-|-----------|------------------------------------------------------------------|-----------------------------------|
-| JoinGroup | shares no assignor with the other classic members                | INCONSISTENT_GROUP_PROTOCOL       |
-| JoinGroup | otherwise                                                        | at once: its epoch as generation  |
-| SyncGroup | is behind the group's epoch, and not because it has to let go    | REBALANCE_IN_PROGRESS             |
-| SyncGroup | otherwise                                                        | what it may use now               |
-| Heartbeat | is behind the group's epoch, has to let go, or can be given more | REBALANCE_IN_PROGRESS: join again |
-| Heartbeat | otherwise                                                        | NONE                              |
-| any       | another generation                                               | ILLEGAL_GENERATION                |
-| any       | speaks the consumer protocol                                     | UNKNOWN_MEMBER_ID                 |
+| request         | the member                                                    | answer                           |
+|-----------------|---------------------------------------------------------------|----------------------------------|
+| JoinGroup       | shares no assignor with the other classic members             | INCONSISTENT_GROUP_PROTOCOL      |
+| JoinGroup       | otherwise                                                     | at once: its epoch as generation |
+| SyncGroup       | is behind the group's epoch, and not because it has to let go | REBALANCE_IN_PROGRESS            |
+| SyncGroup       | otherwise                                                     | what it may use now              |
+| Heartbeat       | is behind the group's epoch, has to let go, or may have more  | REBALANCE_IN_PROGRESS            |
+| Heartbeat       | otherwise                                                     | NONE                             |
+| Sync, Heartbeat | another generation                                            | ILLEGAL_GENERATION               |
+| Sync, Heartbeat | speaks the consumer protocol                                  | UNKNOWN_MEMBER_ID                |
+| LeaveGroup      | speaks either protocol                                        | out, and a new group epoch       |
 
 Who is told to join and does not within its rebalance timeout, or joins and does not sync, is put out. Facts of Kafka
 4.x's GroupMetadataManager.
@@ -175,7 +176,7 @@ class ClassicMembers:
         )
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
-        """A member goes, or an administrator removes a static one, by its instance id alone."""
+        """A member goes, or an administrator removes one of either protocol, a static one by its instance id alone."""
         group = self._group
         if member_id == UNKNOWN_MEMBER_ID:
             member = group.roster.of_instance(instance_id)
@@ -186,8 +187,6 @@ class ClassicMembers:
                     member = group.static_member(member_id, instance_id)
                 except KafkaError as refused:
                     return refused.code, []
-            if member is not None and member.classic is None:
-                member = None  # it leaves by a heartbeat
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID, []
         group.put_out([member])

@@ -244,7 +244,7 @@ class Transaction:
         }
 
     def _check_owner(self, owner: Owner) -> ErrorCode:
-        if owner.producer_id != self.standing.producer_id:
+        if owner.producer_id != self.standing.producer_id or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if owner.epoch == self.standing.epoch else ErrorCode.PRODUCER_FENCED
 
@@ -269,7 +269,7 @@ class Transaction:
             LAST_EPOCH,
             0,
         )
-        if owner.producer_id != standing.producer_id and not turned:
+        if (owner.producer_id != standing.producer_id and not turned) or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         again = turned or (bumps and owner.epoch == standing.epoch - 1 and not self._fencing)
         same = not turned and owner.epoch == standing.epoch

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from odradek.broker.machines.consumer_group import ConsumerMembership
 from odradek.broker.machines.consumer_group_roster import GroupState
 from odradek.protocol.errors import ErrorCode
-from tests.machines.consumer_world import SESSION_MS, Client, facts, reloaded
+from tests.machines.consumer_world import SESSION_MS, Client, facts, reloaded, subscription
 from tests.machines.group_world import GROUP, World
 
 TOPICS = ("t1", "t2", "x1")
@@ -98,6 +98,20 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client.names, client.expression = tuple(names), None
         client.epoch = 0
         client.beat()
+
+    @rule(data=st.data(), name=st.sampled_from(TOPICS), syncs=st.booleans())
+    @precondition(lambda self: not self.world.log.hold and not self.world.log.error and self._group() is not None)
+    def classic_member_joins(self, data: st.DataObject, name: str, syncs: bool) -> None:
+        """A member that speaks the classic protocol: it joins, perhaps syncs, and falls silent."""
+        group = self._group()
+        if group is None or not group.roster.members:
+            return
+        known = sorted(key for key, member in group.roster.members.items() if member.classic is not None)
+        member_id = data.draw(st.sampled_from([*known, f"c{len(known)}"]))
+        joined = self.world.join(member_id, protocols=(("range", subscription(name)),)).answer
+        if not joined.error and syncs:
+            self.world.sync(member_id, joined.generation)
+            self.world.beat(member_id, joined.generation)
 
     def _any(self, data: st.DataObject) -> Client:
         return self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
@@ -225,8 +239,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             for client in self.clients.values():
                 client.beat()
         group = self._group()
-        if group is None or not self.clients:
+        if not self.clients:
             return
+        assert group is not None
         assert group.state is GroupState.STABLE
         assert set(group.roster.members) == set(self.clients)
         subscribed = {name for member in group.roster.members.values() for name in group.roster.topics_of(member)}

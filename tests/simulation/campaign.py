@@ -21,18 +21,23 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.mutants.replication import MUTANTS
+from tests.mutants.replication import MUTANTS as REPLICATION_MUTANTS
+from tests.mutants.transactions import TRANSACTION_MUTANTS
 from tests.simulation.world import FAULTS, Result, Simulation
 
+MUTANTS = {**REPLICATION_MUTANTS, **TRANSACTION_MUTANTS}
 SEEDS_AT_A_TIME = 25
 LARGEST_MUTANT_SEARCH = 2000
 
 
-def run_seed(seed: int) -> Result:
-    """One run; what a broker or a client did not expect counts as a broken promise."""
+def run_seed(seed: int, *, transactions: bool | None = None) -> Result:
+    """One run; what a broker or a client did not expect counts as a broken promise.
+
+    `transactions` says whether there are any, in place of the seed.
+    """
     logging.disable(logging.CRITICAL)
     try:
-        return Simulation(seed).run()
+        return Simulation(seed, transactions=transactions).run()
     except Exception as error:
         return Result(seed, violation=f"unexpected: {error!r}")
 
@@ -73,9 +78,11 @@ def campaign(first: int, count: int, workers: int) -> int:
     total, started, done = Counter[str](), time.monotonic(), 0
     steps = acknowledged = checks = 0
     virtual_s = 0.0
+    transactions = Counter[str]()
     for result in _results(first, count, workers):
         done += 1
         total.update(result.faults)
+        transactions.update(result.transactions)
         steps += result.steps
         checks += result.checks
         acknowledged += result.acknowledged
@@ -92,6 +99,7 @@ def campaign(first: int, count: int, workers: int) -> int:
         f"\n{done} seeds clean: {virtual_s / 3600:.1f} hours of cluster time, {steps} events, {checks} times looked, "
         f"{acknowledged} records acknowledged, none lost"
     )
+    print("transactions:", ", ".join(f"{name} {number}" for name, number in sorted(transactions.items())))
     print("faults:", ", ".join(f"{name} {number}" for name, number in sorted(total.items())))
     never = [name for name in FAULTS if not total[name]]
     if never and count >= 1000:
@@ -104,7 +112,7 @@ def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) ->
     """How many seeds from `first` on it takes until the planted mistake breaks a promise; None for more than `most`."""
     for number in range(most):
         with MUTANTS[mutant]():
-            if run_seed(first + number).violation:
+            if run_seed(first + number, transactions=mutant in TRANSACTION_MUTANTS).violation:
                 return number + 1
     return None
 

@@ -425,11 +425,12 @@ class Simulation:
                 verdict.read(partition, read_whole(replica))
         verdict.judge()
         for client in clients:
-            if isinstance(client, TransactionalProducer) and client.group_is_there:
+            if isinstance(client, TransactionalProducer):
                 offsets: list[int] = []
-                self._spawn(client.fetch_offset(offsets.append))
-                self._wait(lambda offsets=offsets: offsets, REST_S, f"the offset of {client.group} can be read")
-                verdict.judge_group(client.group, offsets[0])
+                self._spawn(client.finish(offsets.append))
+                self._wait(lambda offsets=offsets: offsets, REST_S, f"{client.owner.name} can go on")
+                if client.group_is_there:
+                    verdict.judge_group(client.group, offsets[0])
 
     def _in_sync(self) -> bool:
         if not all(process.ready for process in self.processes):

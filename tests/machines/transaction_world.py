@@ -1,0 +1,163 @@
+"""A world for the machine of one transactional id: a log that may refuse, partitions that get markers, a clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.broker.machines.effects import Append, Now, Reply, SetTimer
+from odradek.broker.machines.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
+from odradek.broker.machines.transaction_records import Partition, Standing, Status, read_key, read_value
+from odradek.protocol.errors import ErrorCode
+
+ID = "payments"
+TIMEOUT_MS = 60_000
+A0: Partition = ("a", 0)
+A1: Partition = ("a", 1)
+B0: Partition = ("b", 0)
+START_MS = 1_700_000_000_000
+
+LEGAL = {
+    None: {Status.EMPTY, None},
+    Status.EMPTY: {Status.EMPTY, Status.ONGOING, Status.PREPARE_ABORT, None},
+    Status.ONGOING: {Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT},
+    Status.PREPARE_COMMIT: {Status.COMPLETE_COMMIT},
+    Status.PREPARE_ABORT: {Status.COMPLETE_ABORT},
+    Status.COMPLETE_COMMIT: {Status.EMPTY, Status.ONGOING, Status.PREPARE_ABORT, None},
+    Status.COMPLETE_ABORT: {Status.EMPTY, Status.ONGOING, Status.PREPARE_ABORT, None},
+}
+"""From what stands in the log to what may come next; None is a tombstone, or nothing."""
+
+
+@dataclass
+class Asked:
+    """One request; `outcome` is its answer."""
+
+    what: str
+    outcome: Outcome | None = None
+
+
+@dataclass
+class World:
+    """The machine, and all that it asked for."""
+
+    machine: Transaction | None = None
+    now_ms: int = START_MS
+    log: list[Standing | None] = field(default_factory=list)
+    appends: list[Append] = field(default_factory=list)
+    markers: list[WriteMarkers] = field(default_factory=list)
+    timer_set: bool = False
+    requests: list[Asked] = field(default_factory=list)
+    next_id: int = 1000
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms, self.now_ms - START_MS)
+
+    @property
+    def standing(self) -> Standing:
+        assert self.machine is not None
+        return self.machine.standing
+
+    @property
+    def last(self) -> Standing | None:
+        """What stands in the log."""
+        return self.log[-1] if self.log else None
+
+    def fresh_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def take(self, effects: Effects) -> None:
+        """Note what the machine wants."""
+        for effect in effects:
+            match effect:
+                case Append():
+                    assert len(effect.records) == 1
+                    self.appends.append(effect)
+                case Reply(token, answer):
+                    assert token.outcome is None, f"{token.what} was answered twice"
+                    token.outcome = answer
+                case WriteMarkers(owner, commits, partitions):
+                    decided = self.last
+                    assert decided is not None, "markers of nothing"
+                    wanted = Status.PREPARE_COMMIT if commits else Status.PREPARE_ABORT
+                    assert decided.status is wanted, f"a marker says {wanted}, the log says {decided.status}"
+                    assert (decided.producer_id, decided.epoch, decided.partitions) == (*owner, partitions)
+                    self.markers.append(effect)
+                case SetTimer():
+                    self.timer_set = True
+
+    # ---- requests
+
+    def init(self, expected: Owner | None = None) -> Asked:
+        asked = Asked("InitProducerId")
+        self.requests.append(asked)
+        if self.machine is None or self.machine.is_dead:
+            self.machine = Transaction.fresh(ID, self.fresh_id(), TIMEOUT_MS, self.now)
+        self.take(self.machine.init(asked, TIMEOUT_MS, expected, self.fresh_id(), self.now))
+        return asked
+
+    def add(self, owner: Owner, *partitions: Partition, version: int = 0) -> Asked:
+        return self._ask(
+            "AddPartitionsToTxn", lambda machine, asked: machine.add(asked, owner, partitions, version, self.now)
+        )
+
+    def end(self, owner: Owner, *, commit: bool, version: int = 0) -> Asked:
+        fresh = self.fresh_id()
+        return self._ask("EndTxn", lambda machine, asked: machine.end(asked, owner, commit, version, fresh, self.now))
+
+    def _ask(self, what: str, work: Any) -> Asked:
+        assert self.machine is not None
+        asked = Asked(what)
+        self.requests.append(asked)
+        self.take(work(self.machine, asked))
+        return asked
+
+    # ---- what becomes of it
+
+    def stored(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The outcome of the oldest append."""
+        append = self.appends.pop(0)
+        ((key, value),) = append.records
+        assert read_key(key) == ID
+        assert isinstance(append.token, Storing)
+        assert self.machine is not None
+        if not error:
+            now = read_value(value) if value is not None else None
+            before = self.last.status if self.last is not None else None
+            after = now.status if now is not None else None
+            assert after in LEGAL[before], f"{before} cannot become {after}"
+            self.log.append(now)
+        self.take(self.machine.appended(append.token, error, self.now))
+
+    def mark(self) -> None:
+        """Every partition of the oldest decision has its marker."""
+        decided = self.markers.pop(0)
+        assert self.machine is not None
+        for partition in sorted(decided.partitions):
+            self.take(self.machine.marker_written(decided.owner, partition, self.now))
+
+    def settle(self) -> None:
+        """Let everything that is under way succeed."""
+        while self.appends or self.markers:
+            if self.appends:
+                self.stored()
+            else:
+                self.mark()
+
+    def time_out(self) -> None:
+        assert self.machine is not None
+        self.take(self.machine.time_out(self.now))
+
+    def reload(self) -> None:
+        """The coordinator dies, and another reads the log."""
+        if self.machine is not None:
+            self.take(self.machine.unload())
+        self.appends.clear()
+        self.markers.clear()
+        self.timer_set = False
+        last = self.last
+        self.machine = Transaction(ID, last) if last is not None else None
+        if self.machine is not None:
+            self.take(self.machine.resume(self.now))

@@ -1,0 +1,132 @@
+"""Mistakes that Kafka once made with producers and transactions, planted one at a time for the simulation to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from odradek.broker.machines.effects import Now
+from odradek.broker.machines.transaction import Effects, Owner, Transaction, WriteMarkers
+from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Status
+from odradek.broker.replica import Replica
+from odradek.broker.transaction_verification import Support, TransactionVerification
+from odradek.protocol.batch import Header
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage import producers
+from odradek.storage.producers import Producer, ProducerState
+from tests.mutants.replication import Plant
+
+
+@contextmanager
+def lost_acknowledgement() -> Iterator[None]:
+    """The log does not know a batch again that it has, and writes the retry of it as well."""
+
+    def duplicate_of(producer: Producer, header: Header) -> None:
+        return None
+
+    def check_sequence(producer: Producer, header: Header, offset: int) -> None:
+        return None
+
+    with (
+        mock.patch.object(Producer, "duplicate_of", duplicate_of),
+        mock.patch.object(producers, "_check_sequence", check_sequence),
+    ):
+        yield
+
+
+@contextmanager
+def kip_360() -> Iterator[None]:
+    """A log that takes whoever begins with sequence 0 for a new producer lets a fenced zombie in."""
+    real = ProducerState.check
+
+    def check(state: ProducerState, header: Header, *arguments: Any) -> Any:
+        producer = state.get(header.producer_id)
+        if header.base_sequence == 0 and producer is not None and header.producer_epoch < producer.epoch:
+            return None
+        return real(state, header, *arguments)
+
+    with mock.patch.object(ProducerState, "check", check), kafka_14884():
+        yield
+
+
+@contextmanager
+def kip_890() -> Iterator[None]:
+    """An EndTxn that was delayed past its retry ends the next transaction."""
+    real = Transaction._judge_end
+
+    def judge(transaction: Transaction, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
+        late = version >= EPOCH_PER_TRANSACTION and owner.epoch == transaction.standing.epoch - 1
+        if late and transaction.standing.status is Status.ONGOING and not transaction.busy:
+            return None
+        return real(transaction, owner, commit, version)
+
+    with mock.patch.object(Transaction, "_judge_end", judge):
+        yield
+
+
+@contextmanager
+def kafka_14884() -> Iterator[None]:
+    """Nobody asks whether the partition is in the transaction; a batch that comes late begins one that hangs."""
+
+    def must_ask(verification: TransactionVerification, support: Support) -> bool:
+        return support is Support.ADDS
+
+    with mock.patch.object(TransactionVerification, "must_ask", must_ask):
+        yield
+
+
+@contextmanager
+def kafka_19999() -> Iterator[None]:
+    """A marker whose answer was lost is refused when it comes again."""
+    real = Replica.end_transaction
+
+    def end(replica: Replica, producer_id: int, epoch: int, *arguments: Any, **options: Any) -> int:
+        producer = replica.log.producers.get(producer_id)
+        if producer is not None and epoch == producer.epoch and producer.transaction_start < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "this epoch has its marker")
+        return real(replica, producer_id, epoch, *arguments, **options)
+
+    with mock.patch.object(Replica, "end_transaction", end):
+        yield
+
+
+@contextmanager
+def kafka_9807() -> Iterator[None]:
+    """The end of what is stable moves with the high watermark, whatever is open below it."""
+
+    def last_stable_offset(replica: Replica) -> int:
+        return replica.machine.high_watermark
+
+    with mock.patch.object(Replica, "last_stable_offset", property(last_stable_offset)):
+        yield
+
+
+@contextmanager
+def markers_first() -> Iterator[None]:
+    """The markers leave together with the decision, not after it (T4)."""
+    real = Transaction._decide
+
+    def decide(transaction: Transaction, token: Any, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
+        effects = real(transaction, token, commit, version, fresh_id, now)
+        standing = transaction.standing
+        epoch = standing.epoch + 1 if version >= EPOCH_PER_TRANSACTION else standing.epoch
+        return [*effects, WriteMarkers(Owner(standing.producer_id, epoch), commit, standing.partitions)]
+
+    with (
+        mock.patch.object(Transaction, "_decide", decide),
+        mock.patch("odradek.broker.transactions.TransactionCoordinator._awaits", return_value=True),
+    ):
+        yield
+
+
+TRANSACTION_MUTANTS: dict[str, Plant] = {
+    "lost ack": lost_acknowledgement,
+    "KIP-360": kip_360,
+    "KIP-890": kip_890,
+    "KAFKA-14884": kafka_14884,
+    "KAFKA-19999": kafka_19999,
+    "KAFKA-9807": kafka_9807,
+    "markers first": markers_first,
+}
