@@ -32,8 +32,6 @@ class Coordinators:
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
         """Error, node id, host and port of the coordinator as it is reached through a listener, and a text."""
-        if kind == TRANSACTION_KEY and not key:
-            return ErrorCode.INVALID_REQUEST, -1, "", -1, "a transactional id has at least one character"
         name = TRANSACTION_STATE if kind == TRANSACTION_KEY else GROUP_OFFSETS
         topic = self._view.topics.get(name)
         if topic is None:

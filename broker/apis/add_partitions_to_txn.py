@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 KNOWS_FENCED: Final = 2
 LAST_OF_CLIENTS: Final = 3
-KNOWS_ABORTABLE: Final = 5
 Response = m.AddPartitionsToTxnResponse
 Entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Codes = dict[Partition, ErrorCode]
@@ -140,6 +139,4 @@ class _Gathered:
     def _known(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.PRODUCER_FENCED and self._call.version < KNOWS_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        if code is ErrorCode.TRANSACTION_ABORTABLE and self._call.version < KNOWS_ABORTABLE:
-            return ErrorCode.INVALID_TXN_STATE
         return code

@@ -1,0 +1,327 @@
+"""The same raw requests to Apache Kafka 3.9.2 and to us: the coordinator of transactions gives the same codes.
+
+Right and wrong ones, in every version that Kafka 3.9 speaks: epochs that are over, producers that are others, ids that
+are empty or 32 KB long, partitions and groups that are not there, ends without a beginning. What Kafka answers with
+CONCURRENT_TRANSACTIONS while markers are on their way is asked again until it says something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.broker.test_transactional_writes import producer
+from tests.broker.wire import Client, batch, running_broker
+from tests.jvm.kafka import running_kafka
+
+pytestmark = pytest.mark.jvm
+
+ID = "payments"
+LONG = "x" * 32_000
+NOT_YET = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+}
+PROPERTIES = {
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+}
+
+
+class Script:
+    """One run against one broker; `said` is what it answered."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.said: list[tuple[object, ...]] = []
+        self._ids: dict[int, int] = {-1: -1}
+
+    def number(self, producer_id: int) -> int:
+        """Producer ids in the order in which they came up: brokers begin with different ones."""
+        return self._ids.setdefault(producer_id, len(self._ids))
+
+    async def ask(self, request: Any, version: int, codes: Callable[[Any], list[int]]) -> Any:
+        """Ask until the broker has made up its mind."""
+        answer = await self._client.ask(request, version)
+        while any(ErrorCode(code) in NOT_YET for code in codes(answer)):
+            answer = await self._client.ask(request, version)
+        name = type(request).__name__.removesuffix("Request")
+        self.said.append((name, version, *(ErrorCode(code).name for code in codes(answer))))
+        return answer
+
+    async def init(
+        self,
+        transactional_id: str | None,
+        version: int = 5,
+        *,
+        timeout_ms: int = 60_000,
+        who: tuple[int, int] = (-1, -1),
+    ) -> tuple[int, int]:
+        request = m.InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=who[0] if version >= 3 else -1,
+            producer_epoch=who[1] if version >= 3 else -1,
+        )
+        answer = await self.ask(request, version, lambda each: [each.error_code])
+        self.said.append((self.number(answer.producer_id), answer.producer_epoch))
+        return answer.producer_id, answer.producer_epoch
+
+    async def add(
+        self, who: tuple[int, int], *topics: tuple[str, int], version: int = 3, transactional_id: str = ID
+    ) -> None:
+        request = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=who[0],
+            v3_and_below_producer_epoch=who[1],
+            v3_and_below_topics=[
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=[index])
+                for name, index in topics
+            ],
+        )
+        await self.ask(request, version, _added)
+
+    async def verify(self, who: tuple[int, int], *topics: tuple[str, int], only: bool, version: int) -> None:
+        """As brokers ask each other."""
+        entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+            transactional_id=ID,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            verify_only=only,
+            topics=[
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=[index])
+                for name, index in topics
+            ],
+        )
+        await self.ask(m.AddPartitionsToTxnRequest(transactions=[entry]), version, _verified)
+
+    async def add_offsets(self, who: tuple[int, int], version: int = 4, *, transactional_id: str = ID) -> None:
+        request = m.AddOffsetsToTxnRequest(
+            transactional_id=transactional_id, producer_id=who[0], producer_epoch=who[1], group_id="g"
+        )
+        await self.ask(request, version, lambda each: [each.error_code])
+
+    async def end(
+        self, who: tuple[int, int], version: int = 4, *, commit: bool = True, transactional_id: str = ID
+    ) -> None:
+        request = m.EndTxnRequest(
+            transactional_id=transactional_id, producer_id=who[0], producer_epoch=who[1], committed=commit
+        )
+        await self.ask(request, version, lambda each: [each.error_code])
+
+    async def commit_offset(
+        self, who: tuple[int, int], version: int = 4, *, metadata: str = "", group: str = "g", partition: int = 0
+    ) -> None:
+        offset = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=7, committed_metadata=metadata
+        )
+        topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[offset])
+        request = m.TxnOffsetCommitRequest(
+            transactional_id=ID, group_id=group, producer_id=who[0], producer_epoch=who[1], topics=[topic]
+        )
+        await self.ask(request, version, lambda each: [p.error_code for t in each.topics for p in t.partitions])
+
+    async def await_markers(self, transactional_id: str) -> None:
+        """EndTxn is answered before the partitions know; a batch in between would still be of the old transaction."""
+        request = m.DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        while (await self._client.ask(request, 0)).transaction_states[0].transaction_state.startswith("Prepare"):
+            pass
+
+    async def describe(self, *ids: str) -> None:
+        answer = await self._client.ask(m.DescribeTransactionsRequest(transactional_ids=list(ids)), 0)
+        for each in answer.transaction_states:
+            self.said.append(
+                (
+                    ErrorCode(each.error_code).name,
+                    each.transaction_state,
+                    each.transaction_timeout_ms,
+                    self.number(each.producer_id),
+                    each.producer_epoch,
+                    sorted((topic.topic, tuple(topic.partitions)) for topic in each.topics),
+                )
+            )
+
+    async def listed(self, **filters: Any) -> None:
+        answer = await self._client.ask(m.ListTransactionsRequest(**filters), 1)
+        self.said.append((ErrorCode(answer.error_code).name, tuple(answer.unknown_state_filters)))
+        self.said.extend(
+            sorted(
+                (each.transactional_id[:20], self.number(each.producer_id), each.transaction_state)
+                for each in answer.transaction_states
+            )
+        )
+
+
+def _added(answer: Any) -> list[int]:
+    return [
+        part.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for part in sorted(topic.results_by_partition, key=lambda each: each.partition_index)
+    ]
+
+
+def _verified(answer: Any) -> list[int]:
+    if answer.error_code:
+        return [answer.error_code]
+    return [
+        part.partition_error_code
+        for entry in answer.results_by_transaction
+        for topic in sorted(entry.topic_results, key=lambda each: each.name)
+        for part in topic.results_by_partition
+    ]
+
+
+async def ids(script: Script) -> None:
+    """Who may have an id."""
+    for version in range(6):
+        await script.init("", version)
+        await script.init("of-version", version)
+        for timeout_ms in (0, -1, 900_001, 900_000):
+            await script.init("other", version, timeout_ms=timeout_ms)
+    await script.init(LONG)
+    for version in (3, 4, 5):
+        first = await script.init(f"mine-{version}", version)
+        second = await script.init(f"mine-{version}", version, who=first)
+        await script.init(f"mine-{version}", version, who=first)
+        await script.init(f"mine-{version}", version, who=second)
+        await script.init(f"mine-{version}", version, who=first)
+        await script.init(f"mine-{version}", version, who=(first[0] + 100_000, 0))
+        await script.init(f"mine-{version}", version, who=(first[0], -1))
+        await script.init(f"mine-{version}", version, who=(-1, 3))
+        await script.init(None, version, who=(first[0], -1))
+    for version in range(6):
+        await script.init(None, version)
+
+
+async def a_transaction(script: Script) -> None:
+    """Everything that can be asked about one."""
+    await script.init(ID)
+    who = await script.init(ID)
+    over, other = (who[0], who[1] - 1), (who[0] + 100_000, who[1])
+    for version in range(5):
+        await script.end(who, version)
+        await script.end(over, version, commit=False)
+        await script.end(other, version)
+        await script.end(who, version, transactional_id="unheard-of")
+        await script.end(who, version, transactional_id="")
+    for version in range(4):
+        await script.add(who, ("t", 0), ("absent", 0), ("t", 9), version=version)
+        await script.add(over, ("t", 0), version=version)
+        await script.add((who[0], who[1] + 1), ("t", 0), version=version)
+        await script.add(other, ("t", 0), version=version)
+        await script.add(who, ("t", 0), version=version, transactional_id="")
+        await script.add(who, ("t", 0), version=version, transactional_id="unheard-of")
+    for version in range(5):
+        await script.add_offsets(over, version)
+        await script.add_offsets(other, version)
+        await script.add_offsets(who, version, transactional_id="unheard-of")
+        await script.add_offsets(who, version, transactional_id="")
+    await script.verify(who, ("t", 0), only=True, version=4)
+    await script.verify(who, ("t", 0), only=True, version=5)
+    await script.describe(ID, "unheard-of", "")
+    await script.add(who, ("t", 0))
+    await script.add(who, ("t", 0))
+    await script.describe(ID)
+    for version in (4, 5):
+        await script.verify(who, ("t", 0), ("t", 1), only=True, version=version)
+        await script.verify(over, ("t", 0), only=True, version=version)
+        await script.verify(other, ("t", 0), only=True, version=version)
+    await script.verify(who, ("t", 1), ("absent", 0), only=False, version=5)
+    await script.add_offsets(who)
+    for version in range(5):
+        await script.commit_offset(who, version)
+        await script.commit_offset(over, version)
+        await script.commit_offset(who, version, metadata="m" * 5000)
+        await script.commit_offset(who, version, group="")
+        await script.commit_offset(who, version, partition=9)
+    await script.listed()
+    await script.listed(state_filters=["Ongoing", "Sleeping"])
+    await script.listed(producer_id_filters=[who[0]])
+    await script.listed(duration_filter=3_600_000)
+    await script.end(who, commit=True)
+    await script.end(who, commit=True)
+    await script.end(who, commit=False)
+    await script.describe(ID)
+    await script.add(who, ("t", 1))
+    successor = await script.init(ID)
+    await script.add(who, ("t", 0))
+    await script.end(who)
+    await script.end(who, 1)
+    await script.end(successor)
+    await script.describe(ID)
+    await script.listed(state_filters=["CompleteAbort", "Empty"])
+
+
+async def writes(script: Script) -> None:
+    """Batches that the leader of their partition has to ask about (KIP-890)."""
+    who = await script.init("writer")
+
+    async def send(sequence: int, version: int, *, epoch: int = who[1], producer_id: int = who[0]) -> None:
+        value = batch(b"value", **{**producer(producer_id, epoch, sequence), "transactional": True})
+        data = m.ProduceRequest.PartitionProduceData(index=0, records=value)
+        request = m.ProduceRequest(
+            transactional_id="writer",
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[m.ProduceRequest.TopicProduceData(name="t", partition_data=[data])],
+        )
+        await script.ask(request, version, lambda each: [each.responses[0].partition_responses[0].error_code])
+
+    for version in (3, 8, 10, 11):
+        await send(0, version)
+    await script.add(who, ("t", 0), transactional_id="writer")
+    await send(0, 11)
+    await send(0, 11)
+    await send(3, 11)
+    await send(1, 3)
+    await script.end(who, transactional_id="writer")
+    await script.await_markers("writer")
+    for version in (10, 11):
+        await send(2, version)
+        await send(0, version, producer_id=who[0] + 100_000)
+    await script.init("writer")
+    await send(2, 11)
+    await script.end(who, transactional_id="writer")
+
+
+async def run(port: int) -> list[tuple[object, ...]]:
+    client = await Client.connect(port)
+    while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
+        pass  # Kafka accepts connections before it knows itself
+    await client.create_topic("t", 2)
+    script = Script(client)
+    for kind, key in ((1, ID), (0, "g")):
+        find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        while (await client.ask(find, 4)).coordinators[0].error_code:
+            pass
+    for kind in (0, 1):
+        find = m.FindCoordinatorRequest(key_type=kind, key="")
+        script.said.append((ErrorCode((await client.ask(find, 3)).error_code).name,))
+    parts: list[Callable[[], Awaitable[None]]] = [
+        lambda: ids(script),
+        lambda: a_transaction(script),
+        lambda: writes(script),
+    ]
+    for part in parts:
+        await part()
+    client.close()
+    return script.said
+
+
+async def test_the_same_answers_as_kafka(tmp_path: Path) -> None:
+    with running_kafka(tmp_path / "kafka", PROPERTIES) as kafka:
+        theirs = await run(kafka.port)
+    async with running_broker(tmp_path / "ours", PROPERTIES) as broker:
+        ours = await run(broker.port)
+    assert ours == theirs
+    assert len(ours) > 200
