@@ -20,6 +20,7 @@ from tests.benchmarks.failover import ROUNDS_SPREAD, kill_after_s, longest_gap
 from tests.benchmarks.rounds import Failure
 
 REPLICATED, FAILOVER, CREATE = CLUSTER_CASES
+LATENCY = next(case for case in CASES if case.name == "latency")
 
 
 def sample(contestant: str, number: int, mib_per_s: float, cpu: float = 2.0) -> ClusterSample:
@@ -34,7 +35,7 @@ def results(*samples: ClusterSample) -> ClusterResults:
 class TestCases:
     def test_split_finds_each_and_gives_all_for_none(self) -> None:
         assert split([]) == (list(CASES), list(CLUSTER_CASES))
-        assert split(["failover", "latency", "replicated-1k"]) == ([CASES[-1]], [FAILOVER, REPLICATED])
+        assert split(["failover", "latency", "replicated-1k"]) == ([LATENCY], [FAILOVER, REPLICATED])
         assert split(["create-2000"]) == ([], [CREATE])
         with pytest.raises(ValueError, match=r"no case 'fail-over'; cases are produce-1k, .*, failover, create-2000"):
             split(["failover", "fail-over"])
