@@ -10,7 +10,13 @@ import pytest
 from tests.simulation.campaign import seeds_to_find
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
-QUICK = {"KIP-101 loss": 100, "KIP-101 divergence": 100, "KIP-320": 60, "AsyncIsr": 60, "KAFKA-6082": 5}
+QUICK = {"KIP-101 loss": 100, "KIP-101 divergence": 100, "KIP-320": 60, "AsyncIsr": 60, "KAFKA-6082": 5} | {
+    "lost ack": 20,
+    "KAFKA-19999": 20,
+    "KAFKA-9807": 20,
+    "KAFKA-17507": 40,
+    "two owners": 40,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.machines import consumer_group_reconciliation
 from odradek.broker.machines.effects import Now
 from odradek.broker.machines.transaction import Effects, Owner, Transaction, WriteMarkers
 from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Status
@@ -121,6 +123,29 @@ def markers_first() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def kafka_17507() -> Iterator[None]:
+    """A marker is answered although the group has not taken the offsets of the transaction over."""
+
+    def end(coordinator: GroupCoordinator, partition: int, producer_id: int, commit: bool) -> None:
+        return None
+
+    with mock.patch.object(GroupCoordinator, "end_transaction", end):
+        yield
+
+
+@contextmanager
+def two_owners() -> Iterator[None]:
+    """A member is given a partition that another has not given up yet (KIP-848)."""
+    real = consumer_group_reconciliation._sort_out
+
+    def sort_out(member: Any, target: Any, owner: Any) -> Any:
+        return real(member, target, lambda topic_id, partition: None)
+
+    with mock.patch.object(consumer_group_reconciliation, "_sort_out", sort_out):
+        yield
+
+
 TRANSACTION_MUTANTS: dict[str, Plant] = {
     "lost ack": lost_acknowledgement,
     "KIP-360": kip_360,
@@ -129,4 +154,6 @@ TRANSACTION_MUTANTS: dict[str, Plant] = {
     "KAFKA-19999": kafka_19999,
     "KAFKA-9807": kafka_9807,
     "markers first": markers_first,
+    "KAFKA-17507": kafka_17507,
+    "two owners": two_owners,
 }

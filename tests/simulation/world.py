@@ -23,6 +23,7 @@ from odradek.broker.replica import Replica
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import KafkaError
 from tests.simulation.clients import Consumer, History, Producer
+from tests.simulation.groups import GroupHistory, GroupMember
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.monitor import Monitor, ViolationError
 from tests.simulation.network import Network
@@ -86,6 +87,7 @@ class Simulation:
         whether there are any, in place of the seed.
         """
         self.script = script
+        self.groups = GroupHistory()
         self._more = Random(f"transactions {seed}")
         """What only seeds with transactions draw, so that the others mean what they always did."""
         drawn = self._more.random() < 0.5
@@ -149,6 +151,8 @@ class Simulation:
         if self.transactions is not None:
             result.transactions.update(each.fate.value for each in self.transactions.transactions.values())
             result.transactions["zombies"] = self.transactions.zombies
+            result.transactions["partitions given to members"] = self.groups.taken
+            result.transactions["commits of members"] = self.groups.commits
         result.faults["sessions expired"] = self.ensemble.expired
         result.faults["connections lost"] = self.network.lost
         return result
@@ -267,6 +271,11 @@ class Simulation:
             reader = CommittedReader(self.network, Random(random.getrandbits(64)), self.history, bootstrap, name)
             clients.append(reader)
             self._spawn(reader.run(partition, history))
+        for number in range(random.choice((0, 1, 2, 3))):
+            name = f"member-{number}"
+            member = GroupMember(self.network, Random(random.getrandbits(64)), self.history, bootstrap, name)
+            clients.append(member)
+            self._spawn(member.run(self.groups))
         return clients
 
     def _spawn_more(self, work: Any) -> None:
@@ -431,6 +440,13 @@ class Simulation:
                 self._wait(lambda offsets=offsets: offsets, REST_S, f"{client.owner.name} can go on")
                 if client.group_is_there:
                     verdict.judge_group(client.group, offsets[0])
+        member = next((client for client in clients if isinstance(client, GroupMember)), None)
+        if member is not None:
+            committed: dict[int, int] = {}
+            self._spawn(member.fetch_offsets([index for _, index in self.partitions], committed.update))
+            self._wait(lambda: committed, REST_S, "the offsets of the group can be read")
+            for partition, offset in committed.items():
+                self.groups.judge(partition, offset)
 
     def _in_sync(self) -> bool:
         if not all(process.ready for process in self.processes):

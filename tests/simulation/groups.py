@@ -1,0 +1,209 @@
+"""Members of a consumer group of KIP-848 in a simulated cluster, and what must hold of them (G1).
+
+Members join, heartbeat, give up what they are told to give up before they say so, commit offsets of what they own,
+leave and come back. At no time do two of them own one partition, and what the group has committed in the end is what
+its owners were told, or may have been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.simulation.clients import BACKOFF_S, Client, LostError
+
+GROUP: Final = "readers"
+TOPIC: Final = "t"
+AGAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+GONE: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
+
+
+@dataclass
+class GroupHistory:
+    """Who owns what, and what was committed."""
+
+    owners: dict[int, str] = field(default_factory=dict)
+    """By partition."""
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """The last offset that was acknowledged, by partition."""
+    unknown: dict[int, set[int]] = field(default_factory=dict)
+    """Offsets of which nobody knows whether they were committed."""
+    taken: int = 0
+    commits: int = 0
+
+    def take(self, member: str, partition: int) -> None:
+        """A member begins to own a partition."""
+        owner = self.owners.setdefault(partition, member)
+        assert owner == member, f"G1: {member} is given partition {partition}, which {owner} has not given up"
+        self.taken += 1
+
+    def give_up(self, member: str, partition: int) -> None:
+        """A member owns a partition no more."""
+        if self.owners.get(partition) == member:
+            del self.owners[partition]
+
+    def judge(self, partition: int, offset: int) -> None:
+        """What the group has in the end."""
+        possible = {self.acknowledged.get(partition, -1)} | self.unknown.get(partition, set())
+        assert offset in possible, (
+            f"G1: the group has offset {offset} of partition {partition}, it can only be one of {sorted(possible)}"
+        )
+
+
+class GroupMember(Client):
+    """A consumer."""
+
+    async def run(self, history: GroupHistory) -> None:
+        self._group = history
+        self._coordinator: tuple[str, int] | None = None
+        self._lives = 0
+        self._begin()
+        while not self.stopped:
+            if self.random.random() < 0.02 and self._epoch > 0:
+                await self._leave()
+            else:
+                await self._heartbeat()
+            if self._owned and self.random.random() < 0.5:
+                await self._commit(self.random.choice(sorted(self._owned)))
+            await asyncio.sleep(0.05 + self.random.random() * 0.1)
+
+    def _begin(self) -> None:
+        self._lives += 1
+        self._member = f"{self.owner.name}-{self._lives}"
+        self._topic_id = bytes(16)
+        self._drop()
+
+    def _drop(self) -> None:
+        for partition in sorted(getattr(self, "_owned", ())):
+            self._group.give_up(self._member, partition)
+        self._owned: set[int] = set()
+        self._epoch = 0
+        self._tells = True
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        """The coordinator's answer, None where there is none."""
+        if self._coordinator is None:
+            find = m.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+            try:
+                found = (await self.connection.ask(self.anybody(), find, 4)).coordinators[0]
+            except LostError:
+                return None
+            if found.error_code:
+                return None
+            self._coordinator = (found.host, found.port)
+        try:
+            return await self.connection.ask(self._coordinator, request, version)
+        except LostError:
+            self._coordinator = None
+            self._tells = True  # the coordinator may have heard, or not: say everything once more
+            return None
+
+    async def _heartbeat(self) -> None:
+        joins = self._epoch == 0
+        owned = [
+            m.ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=self._topic_id, partitions=sorted(self._owned))
+        ]
+        request = m.ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=self._member,
+            member_epoch=self._epoch,
+            rebalance_timeout_ms=20_000 if joins or self._tells else -1,
+            subscribed_topic_names=[TOPIC] if joins or self._tells else None,
+            topic_partitions=(owned if self._owned else []) if joins or self._tells else None,
+        )
+        self._tells = False
+        answer = await self._ask(request, 1)
+        if answer is None:
+            self._tells = True
+            return
+        code = ErrorCode(answer.error_code)
+        if code in AGAIN:
+            self._coordinator = None
+            self._tells = True
+        elif code in GONE:
+            self._drop()
+        else:
+            assert code is ErrorCode.NONE, f"a heartbeat of {self._member} in epoch {self._epoch}: {code.name}"
+            self._epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self._take(answer.assignment)
+
+    def _take(self, assignment: Any) -> None:
+        target: set[int] = set()
+        for topic in assignment.topic_partitions:
+            self._topic_id = topic.topic_id
+            target |= set(topic.partitions)
+        for partition in sorted(self._owned - target):
+            self._group.give_up(self._member, partition)
+        for partition in sorted(target - self._owned):
+            self._group.take(self._member, partition)
+        if target != self._owned:
+            self._owned = target
+            self._tells = True
+
+    async def _leave(self) -> None:
+        member, self._epoch = self._member, -1
+        for partition in sorted(self._owned):
+            self._group.give_up(member, partition)
+        self._owned = set()
+        while not self.stopped:
+            request = m.ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member, member_epoch=-1)
+            answer = await self._ask(request, 1)
+            code = ErrorCode(answer.error_code) if answer is not None else ErrorCode.REQUEST_TIMED_OUT
+            if code not in AGAIN:
+                break
+            self._coordinator = None
+            await asyncio.sleep(BACKOFF_S)
+        self._begin()
+
+    async def _commit(self, partition: int) -> None:
+        self._group.commits += 1
+        offset = self._group.commits
+        entry = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
+        request = m.OffsetCommitRequest(
+            group_id=GROUP,
+            member_id=self._member,
+            generation_id_or_member_epoch=self._epoch,
+            topics=[m.OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[entry])],
+        )
+        unknown = self._group.unknown.setdefault(partition, set())
+        unknown.add(offset)
+        answer = await self._ask(request, 9)
+        if answer is None:
+            return
+        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        if code is ErrorCode.NONE:
+            unknown.discard(offset)
+            self._group.acknowledged[partition] = max(offset, self._group.acknowledged.get(partition, -1))
+        elif code in GONE:
+            unknown.discard(offset)
+        else:
+            assert code in AGAIN, f"a commit of {self._member} in epoch {self._epoch}: {code.name}"
+            self._coordinator = None
+
+    async def fetch_offsets(self, partitions: list[int], done: Callable[[dict[int, int]], None]) -> None:
+        """Tell what the group has committed."""
+        topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=partitions)
+        group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])
+        request = m.OffsetFetchRequest(groups=[group], require_stable=True)
+        while True:
+            answer = await self._ask(request, 8)
+            found = answer.groups[0] if answer is not None else None
+            if found is not None and not found.error_code:
+                break
+            self._coordinator = None
+            await asyncio.sleep(BACKOFF_S)
+        done({each.partition_index: each.committed_offset for each in found.topics[0].partitions})
