@@ -205,7 +205,7 @@ class Transaction:
     def _fence(self, now: Now) -> Effects:
         """Take the id away from whoever has it, and abort."""
         standing = self.standing
-        if not self._fence_failed:
+        if not self._fence_failed and standing.epoch <= LAST_EPOCH:
             # At once, not when it is durable: nothing of the old owner may come in between.
             standing = self.standing = standing._replace(epoch=standing.epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
         target = standing._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms)
@@ -246,7 +246,11 @@ class Transaction:
     def _check_owner(self, owner: Owner) -> ErrorCode:
         if owner.producer_id != self.standing.producer_id or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return ErrorCode.NONE if owner.epoch == self.standing.epoch else ErrorCode.PRODUCER_FENCED
+        return ErrorCode.NONE if self._is_current(owner.epoch) else ErrorCode.PRODUCER_FENCED
+
+    def _is_current(self, epoch: int) -> bool:
+        # The epoch that fences after the last one is nobody's, and neither is the one before the first.
+        return epoch == self.standing.epoch and 0 <= epoch <= LAST_EPOCH
 
     # --- EndTxn ---
 
@@ -272,7 +276,7 @@ class Transaction:
         if (owner.producer_id != standing.producer_id and not turned) or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         again = turned or (bumps and owner.epoch == standing.epoch - 1 and not self._fencing)
-        same = not turned and owner.epoch == standing.epoch
+        same = not turned and self._is_current(owner.epoch)
         if bumps:
             valid = {True: again, False: same}[status in ENDING] or (status in ENDED and again)
         else:
@@ -332,10 +336,10 @@ class Transaction:
     # --- the log ---
 
     def _store(self, storing: Storing) -> Effects:
+        dies = storing.target.status is Status.DEAD
+        entry = tombstone(self.transactional_id) if dies else record(self.transactional_id, storing.target)
         self._storing = storing
-        if storing.target.status is Status.DEAD:
-            return [Append([tombstone(self.transactional_id)], storing)]
-        return [Append([record(self.transactional_id, storing.target)], storing)]
+        return [Append([entry], storing)]
 
     def appended(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
         """The outcome of an append."""

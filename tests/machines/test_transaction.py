@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.broker.machines import transaction as module
 from odradek.broker.machines.transaction import ENDING, LAST_EPOCH, Owner
@@ -137,6 +137,24 @@ def test_epochs_of_version_2_run_out_at_the_end_of_a_transaction() -> None:
     assert (again.outcome.error, again.outcome.owner) == (NONE, new)
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_epoch_that_fences_is_nobodys(version: int) -> None:
+    """It is the largest there is: were it anybody's, the next bump would not fit into a record."""
+    world = World()
+    owned(world)
+    assert world.machine is not None
+    world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
+    world.add(world.machine.owner, A0, version=version)
+    world.settle()
+    world.init()
+    world.settle()
+    fenced = world.machine.owner
+    assert (world.standing.status, fenced.epoch) == (Status.COMPLETE_ABORT, LAST_EPOCH + 1)
+    assert error(world.add(fenced, A0, version=version)) is ErrorCode.PRODUCER_FENCED
+    assert error(world.end(fenced, commit=False, version=version)) is ErrorCode.PRODUCER_FENCED
+    assert owned(world).producer_id != fenced.producer_id
+
+
 def test_every_transaction_of_version_2_has_an_epoch_of_its_own(world: World) -> None:
     """KIP-890: an EndTxn that comes late does not end the next transaction."""
     first = owned(world)
@@ -262,6 +280,18 @@ class Transactions(RuleBasedStateMachine):
         self.waiting: list[tuple[Asked, Owner | None]] = []
         self.versions: dict[int, int] = {}
 
+    @initialize(epochs_left=st.sampled_from((None, None, 0, 1, 2)))
+    def begin(self, epochs_left: int | None) -> None:
+        """Some ids have been in use for long."""
+        if epochs_left is not None:
+            world = self.world
+            world.init()
+            world.settle()
+            world.log[-1] = world.standing._replace(epoch=LAST_EPOCH - epochs_left)
+            world.reload()
+            assert world.machine is not None
+            self.owners.append(world.machine.owner)
+
     def _speak(self, owner: Owner) -> int:
         return self.versions.setdefault(owner.producer_id, owner.producer_id % 2 * 2)
 
@@ -306,6 +336,16 @@ class Transactions(RuleBasedStateMachine):
                 assert asked.outcome.error is not NONE
             self.waiting.append((asked, owner))
             self._note()
+
+    @precondition(lambda self: self.world.machine is not None and not self.world.machine.is_dead)
+    @rule(commit=st.booleans(), version=st.sampled_from((0, 2)), adds=st.booleans())
+    def forge(self, commit: bool, version: int, adds: bool) -> None:
+        """Somebody who guesses the epoch that fences after the last one."""
+        forger = Owner(self.world.standing.producer_id, LAST_EPOCH + 1)
+        world = self.world
+        asked = world.add(forger, A0, version=version) if adds else world.end(forger, commit=commit, version=version)
+        assert asked.outcome is not None
+        assert asked.outcome.error is ErrorCode.PRODUCER_FENCED
 
     def _judge(self, asked: Asked, owner: Owner) -> None:
         assert self.world.machine is not None

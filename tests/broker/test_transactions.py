@@ -1,0 +1,300 @@
+"""The coordinator of transactions: a real client over the wire, and the shell with its markers in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from odradek.broker.cluster_view import BrokerView, ClusterView, PartitionView, TopicView
+from odradek.broker.machines.transaction import Outcome, Owner
+from odradek.broker.machines.transaction_records import Partition
+from odradek.broker.peers import PeerLostError
+from odradek.broker.transaction_markers import Markers
+from odradek.broker.transaction_settings import TransactionSettings
+from odradek.broker.transactions import TransactionCoordinator
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.broker.wire import Client, running_broker
+from tests.machines.group_world import MemoryLog, VirtualTime
+
+NONE = ErrorCode.NONE
+ALONE = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+ID = "payments"
+TIMEOUT_MS = 60_000
+A0: Partition = ("a", 0)
+B0: Partition = ("b", 0)
+
+
+class StateLog(MemoryLog):
+    """`__transaction_state` in memory; what stands there is replicated when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replicated = True
+        self.until_replicated: list[Callable[[], None]] = []
+
+    def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
+        if self.replicated:
+            done()
+        else:
+            self.until_replicated.append(done)
+
+
+class Links:
+    """Brokers that answer WriteTxnMarkers when the test says so."""
+
+    def __init__(self) -> None:
+        self.owed: list[tuple[int, m.WriteTxnMarkersRequest, Any, Any]] = []
+
+    def ask(self, broker_id: int, request: Any, on_answer: Any, on_lost: Any, timeout_ms: int) -> None:
+        self.owed.append((broker_id, request, on_answer, on_lost))
+
+    def answer(self, code: ErrorCode = NONE) -> None:
+        """The broker that was asked first says the same of every partition."""
+        _, request, on_answer, _ = self.owed.pop(0)
+        made = m.WriteTxnMarkersResponse
+        on_answer(
+            made(
+                markers=[
+                    made.WritableTxnMarkerResult(
+                        producer_id=marker.producer_id,
+                        topics=[
+                            made.WritableTxnMarkerTopicResult(
+                                name=topic.name,
+                                partitions=[
+                                    made.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                                    for index in topic.partition_indexes
+                                ],
+                            )
+                            for topic in marker.topics
+                        ],
+                    )
+                    for marker in request.markers
+                ]
+            )
+        )
+
+    def vanish(self) -> None:
+        self.owed.pop(0)[3](PeerLostError("gone"))
+
+
+class Ids:
+    """Producer ids, one after the other."""
+
+    def __init__(self) -> None:
+        self._next = 1000
+
+    def take(self, done: Callable[[int, ErrorCode], None]) -> None:
+        self._next += 1
+        done(self._next, NONE)
+
+
+class Shell:
+    """A coordinator that has loaded its one partition, in epoch 7."""
+
+    def __init__(self) -> None:
+        self.time = VirtualTime()
+        self.log = StateLog()
+        self.view = ClusterView("cluster")
+        self.view.brokers = {1: BrokerView(1, ())}
+        self.settings = TransactionSettings(transaction_state_log_num_partitions=1)
+        self.ids = Ids()
+        for topic in ("a", "b"):
+            self.lead(topic, 1)
+        self.start()
+
+    def lead(self, topic: str, leader: int) -> None:
+        partition = PartitionView(0, leader, 0, (1, 2), (1, 2))
+        self.view.put_topics([TopicView(topic, topic.encode() * 16, False, (partition,))])
+
+    def start(self, epoch: int = 7) -> None:
+        """A coordinator begins with what the log says."""
+        self.links = Links()
+        self.markers = Markers(self.links, self.view, self.time, self.time, 30_000)
+        self.coordinator = TransactionCoordinator(self.settings, self.time, self.time, self.ids, self.log, self.markers)
+        self.coordinator.load(0, epoch)
+
+    def stop(self) -> None:
+        self.coordinator.close()
+        self.markers.close()
+
+    def init(self, expected: Owner | None = None) -> Outcome:
+        heard: list[Outcome] = []
+        self.coordinator.init(ID, TIMEOUT_MS, expected, heard.append)
+        (outcome,) = heard
+        return outcome
+
+    def begin(self, *partitions: Partition) -> Owner:
+        owner = self.init().owner
+        heard: list[Outcome] = []
+        self.coordinator.add(ID, owner, partitions, 0, heard.append)
+        assert [outcome.error for outcome in heard] == [NONE]
+        return owner
+
+    def end(self, owner: Owner, *, commit: bool = True) -> ErrorCode:
+        heard: list[Outcome] = []
+        self.coordinator.end(ID, owner, commit, 0, heard.append)
+        (outcome,) = heard
+        return outcome.error
+
+    @property
+    def state(self) -> str:
+        standing = self.coordinator.describe(ID)[1]
+        return standing.status.label if standing is not None else "unknown"
+
+
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
+def test_a_decision_goes_to_every_leader_and_is_then_complete(shell: Shell) -> None:
+    shell.lead("b", 2)
+    owner = shell.begin(A0, B0)
+    assert shell.end(owner) is NONE
+    shell.time.advance(1)
+    assert sorted(each[0] for each in shell.links.owed) == [1, 2]
+    for _, request, _, _ in shell.links.owed:
+        (marker,) = request.markers
+        assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (*owner, True)
+        assert marker.coordinator_epoch == 7
+    shell.links.answer()
+    assert shell.state == "PrepareCommit"
+    shell.links.answer()
+    assert shell.state == "CompleteCommit"
+
+
+def test_no_marker_leaves_before_the_decision_is_durable(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    shell.log.hold = True
+    heard: list[Outcome] = []
+    shell.coordinator.end(ID, owner, True, 0, heard.append)
+    shell.time.advance(1000)
+    assert (heard, shell.links.owed) == ([], [])
+    shell.log.release(ErrorCode.NOT_ENOUGH_REPLICAS)
+    shell.time.advance(1000)
+    assert [outcome.error for outcome in heard] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert (shell.state, shell.links.owed) == ("Ongoing", [])
+
+
+def test_a_marker_follows_its_leader_until_it_is_written(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    shell.end(owner, commit=False)
+    shell.time.advance(1)
+    shell.links.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    shell.lead("a", -1)
+    shell.time.advance(1000)
+    assert shell.links.owed == [], "nobody leads it"
+    shell.lead("a", 2)
+    shell.time.advance(1000)
+    assert [each[0] for each in shell.links.owed] == [2]
+    shell.links.vanish()
+    shell.time.advance(1000)
+    shell.links.answer()
+    assert shell.state == "CompleteAbort"
+
+
+def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
+    owner = shell.begin(A0, B0)
+    shell.end(owner)
+    shell.time.advance(1)
+    shell.view.remove_topic("b")
+    shell.links.answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    shell.view.remove_topic("a")
+    shell.time.advance(1000)
+    assert (shell.links.owed, shell.state) == ([], "CompleteCommit")
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_a_coordinator_that_is_fenced_leaves_it_to_the_next(shell: Shell, code: ErrorCode) -> None:
+    owner = shell.begin(A0)
+    shell.end(owner)
+    shell.time.advance(1)
+    shell.links.answer(code)
+    shell.time.advance(60_000)
+    assert (shell.links.owed, shell.state) == ([], "PrepareCommit")
+
+
+def test_the_next_coordinator_goes_on_once_the_decision_cannot_be_lost(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    shell.end(owner)
+    shell.stop()
+    shell.time.advance(1)
+    assert shell.end(owner) is ErrorCode.NOT_COORDINATOR
+    shell.log.replicated = False
+    shell.start(epoch=8)
+    shell.time.advance(1000)
+    assert (shell.links.owed, shell.state) == ([], "PrepareCommit")
+    assert shell.end(owner) is ErrorCode.CONCURRENT_TRANSACTIONS
+    shell.log.until_replicated.pop()()
+    shell.time.advance(1)
+    assert shell.links.owed[0][1].markers[0].coordinator_epoch == 8
+    shell.links.answer()
+    assert shell.state == "CompleteCommit"
+
+
+def test_an_open_transaction_keeps_its_timeout_over_a_failover(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    shell.time.advance(TIMEOUT_MS - 10)
+    shell.stop()
+    shell.start(epoch=8)
+    shell.coordinator.abort_timed_out()
+    assert shell.state == "Ongoing"
+    shell.time.advance(11)
+    shell.coordinator.abort_timed_out()
+    shell.time.advance(1)
+    assert shell.state == "PrepareAbort"
+    assert shell.end(owner) is ErrorCode.PRODUCER_FENCED
+    shell.links.answer()
+    assert shell.state == "CompleteAbort"
+
+
+def test_an_id_that_is_not_used_is_forgotten_and_stays_so(shell: Shell) -> None:
+    shell.init()
+    shell.time.advance(shell.settings.transactional_id_expiration_ms - 1)
+    shell.coordinator.forget_expired()
+    assert shell.state == "Empty"
+    shell.time.advance(1)
+    shell.coordinator.forget_expired()
+    assert shell.state == "unknown"
+    shell.stop()
+    shell.start(epoch=8)
+    assert shell.state == "unknown"
+
+
+async def test_a_client_commits_and_aborts_and_a_reader_sees_what_was_committed(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "data", ALONE) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t")
+        client.close()
+        seen = await asyncio.to_thread(_write_and_read, f"127.0.0.1:{broker.port}")
+    assert seen == [b"1", b"3"]
+
+
+def _write_and_read(bootstrap: str) -> list[bytes]:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": ID})
+    producer.init_transactions(20)
+    for value, commits in ((b"1", True), (b"2", False), (b"3", True)):
+        producer.begin_transaction()
+        producer.produce("t", value)
+        producer.flush(20)
+        if commits:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+    options = {"group.id": "g", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **options})
+    consumer.subscribe(["t"])
+    seen: list[bytes] = []
+    while len(seen) < 2:
+        message = consumer.poll(20)
+        assert message is not None, f"nothing more came after {seen}"
+        assert message.error() is None, message.error()
+        seen.append(message.value())
+    consumer.close()
+    return seen
