@@ -1,8 +1,8 @@
 """The leader epochs of a log: at which offset each leader began to write (KIP-101, KIP-279; LeaderEpochFileCache).
 
 A follower asks a leader where an epoch ended and cuts its own log there, so these few pairs decide what survives a
-change of leaders. Every new epoch is on stable storage before its first batch is written; entries that fall away with
-the log's head or tail are written with the next change, because loading a log removes them anyhow.
+change of leaders. Every new epoch is on stable storage before its first batch is written; that entries have fallen away
+with the log's head or tail is made durable by the next flush, because loading a log removes what it cannot vouch for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNDEFINED_OFFSET: Final = -1
 class LeaderEpochs:
     """Epochs and their start offsets, both growing strictly; `latest` is the last epoch, -1 where there is none."""
 
-    __slots__ = ("_epochs", "_folder", "_starts", "latest")
+    __slots__ = ("_epochs", "_folder", "_starts", "latest", "unsynced")
 
     def __init__(self, folder: Folder) -> None:
         """Raises CorruptFile where the checkpoint in the folder cannot be read."""
@@ -28,6 +28,8 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
+        self.unsynced = False
+        """Whether the checkpoint stands on disk, but is not sure to survive a loss of power."""
         data = folder.read(LEADER_EPOCHS)
         for epoch, start in decode_epochs(data) if data else ():
             self._add(epoch, start)
@@ -114,3 +116,4 @@ class LeaderEpochs:
     def save(self, *, sync: bool = True) -> None:
         """Write the checkpoint. Raises OSError."""
         self._folder.replace(LEADER_EPOCHS, encode_epochs(zip(self._epochs, self._starts, strict=True)), sync=sync)
+        self.unsynced = not sync

@@ -31,6 +31,10 @@ class Flush:
         self._files.append(segment.file)
         self._names.extend(names)
 
+    def add_file(self, name: str) -> None:
+        """Include another file of the folder."""
+        self._names.append(name)
+
     def add_snapshots(self, offsets: Iterable[int]) -> None:
         """Include snapshots of the producers."""
         self._names.extend(map(snapshot_name, offsets))

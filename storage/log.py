@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, NoReturn
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.admission import Received, admit, marker_in, split_batches
-from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
@@ -496,6 +496,10 @@ class Log:
                     flush.add(segment, *segment.file_names()[1:])
                 elif not rolled_only:
                     flush.add(segment)
+        if self.epochs.unsynced:
+            # Recovery believes it about all that lies below the recovery point: an epoch that was cut must not be back.
+            flush.add_file(LEADER_EPOCHS)
+            self.epochs.unsynced = False
         flush.add_snapshots(
             offset for offset in self.producers.snapshots if self.recovery_point <= offset <= end_offset
         )

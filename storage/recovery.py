@@ -218,9 +218,14 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
         producers.end_offset = segment.base_offset
         producers.snapshot()
         size = segment.size
-        damaged = _recover_segment(segment, producers, loaded.epochs)
-        state_is_here = True
         behind = segments[number + 1 :]
+        below = behind[0].base_offset if behind else None
+        damaged = _recover_segment(segment, producers, loaded.epochs, below)
+        state_is_here = True
+        if segment.size < size and producers.end_offset == below:
+            # The log was cut there and has gone on in the next segment; only the cut did not survive.
+            _log.info("%s: %d bytes that had been cut are cut again", folder / segment.name, size - segment.size)
+            continue
         if segment.size < size or _breaks_off(behind, producers.end_offset, request):
             loaded.truncated_bytes += size - segment.size + sum(later.size for later in behind)
             where = f"{folder / segment.name} at byte {segment.size}"
@@ -245,8 +250,9 @@ def _breaks_off(behind: list[Segment], end_offset: int, request: LoadRequest) ->
     return bool(behind) and behind[0].base_offset > end_offset and "compact" not in request.config.cleanup_policy
 
 
-def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs) -> bool:
-    """Read every batch, rebuild the indexes, and cut the file at the first batch that does not hold.
+def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs, below: int | None) -> bool:
+    """Read every batch below the offset where the next segment begins, rebuild the indexes, and cut the file at the
+    first batch that does not hold.
 
     Returns whether a whole batch stood behind the one that does not.
     """
@@ -255,6 +261,8 @@ def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderE
     valid_bytes = 0
     for buffer, place, position, header in segment.checked_batches():
         last_offset = header.base_offset + header.last_offset_delta
+        if below is not None and header.base_offset >= below:
+            break  # the next segment has these offsets
         if header.base_offset < next_offset or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             break
         try:

@@ -18,5 +18,6 @@ SEEDS: dict[int, str] = {
     34924: "a term that ended within its first event left a starting broker waiting for ever",
     35000: "the same, with another broker",
     44390: "the same, after six restarts",
+    700094: "a loss of power brought back what a follower had cut, beside the next segment, which had the same offsets",
     11822: "a follower in a new epoch was not told a high watermark that it had been told in the old one",
 }

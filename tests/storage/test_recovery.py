@@ -16,6 +16,7 @@ from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
+from tests.storage.disks import MemoryDisk
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)
 
@@ -129,6 +130,45 @@ def test_a_torn_tail_is_cut_wherever_it_tears(path: Path, tmp_path: Path) -> Non
         assert producer.last_sequence == 5
         assert recovered.append(bytes(last), leader_epoch=9, now_ms=NOW_MS).first_offset == 6
         abandon(recovered)
+
+
+def test_a_cut_that_did_not_survive_is_made_again(path: Path) -> None:
+    """A follower cut its log and went on in a new segment; a loss of power then brought back what it had cut."""
+    log = open_log(path, LogConfig(segment_bytes=700))
+    for _ in range(5):
+        log.append(batch(2, size=10), leader_epoch=0, now_ms=NOW_MS)
+    first = path / f"{0:020d}.log"
+    log.truncate_to(8, now_ms=NOW_MS)
+    log.begin_epoch(1)
+    while log.active_base_offset == 0:
+        log.append(batch(2, size=60), leader_epoch=1, now_ms=NOW_MS)
+    kept, end, base = all_bytes(log), log.end_offset, log.active_base_offset
+    abandon(log)
+    with first.open("ab") as file:
+        file.write(bytes(batch(2, size=10, base_offset=base, leader_epoch=0)))
+    recovered = open_log(path, clean=False)
+    assert (all_bytes(recovered), recovered.end_offset) == (kept, end)
+    assert recovered.epochs.entries() == [(0, 0), (1, 8)]
+    assert recovered.damaged_at is None
+    abandon(recovered)
+
+
+def test_an_epoch_that_was_cut_is_gone_for_good_with_the_next_flush() -> None:
+    """Else it would claim, after a loss of power, what another leader wrote at its offsets."""
+    disk = MemoryDisk()
+    config = LogConfig(segment_bytes=250)
+    log = open_log("/topic-0", config, disk=disk)
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    log.begin_epoch(5)
+    log.truncate_to(log.end_offset, now_ms=NOW_MS)
+    for offset in range(2, 20, 2):
+        log.append_replicated(bytes(batch(2, base_offset=offset, leader_epoch=0)), now_ms=NOW_MS, leader_epoch=6)
+    log.flush(now_ms=NOW_MS)
+    assert log.active_base_offset > 2
+    disk.lose_power(lambda most: most)  # what was not synced is as it was before
+    recovered = open_log("/topic-0", config, disk=disk, clean=False, recovery_point=20)
+    assert recovered.end_offset == 20
+    assert recovered.epochs.entries() == [(0, 0)]
 
 
 def test_a_tail_of_zeros_is_cut(path: Path) -> None:
