@@ -113,6 +113,14 @@ class Verification:
         """Whether each transaction of the producer has an epoch of its own (transactions version 2)."""
         self.asked_ms = asked_ms
 
+    def is_of_next(self, marker_epoch: int) -> bool:
+        """Whether it is about the transaction after the one that a marker of this epoch ends.
+
+        A producer that has an epoch for each transaction begins the next one when it has been told of the decision,
+        with the epoch that the markers have; they may come after its first batch.
+        """
+        return self.epoch_per_transaction and self.epoch >= marker_epoch
+
     def also(self, epoch: int, sequence: int) -> None:
         """One more batch waits for the answer."""
         if epoch > self.epoch:
@@ -374,7 +382,9 @@ class ProducerState:
         if producer is None:
             producer = self._producers[producer_id] = Producer(producer_id)
         first_offset = producer.transaction_start
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        if verification is not None and not verification.is_of_next(header.producer_epoch):
+            del self._verifications[producer_id]
         producer.advance(header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = marker.timestamp
