@@ -96,12 +96,17 @@ class Member:
             while (await self._ask(request, FIND_VERSION)).error_code != ErrorCode.NONE:
                 continue
 
-    async def take_part(self) -> None:
-        """Join, give everybody an assignment if it leads, and get its own. Again if the group has gone on without."""
+    async def take_part(self, rebalance: int) -> None:
+        """Join, give everybody an assignment if it leads, and get its own; again until all MEMBERS are in the group.
+
+        An assignment says how many they were. What a member subscribes to changes with each `rebalance`, so that
+        whoever joins first begins it, and the others cannot be told that nothing has happened.
+        """
         while True:
-            joined = await self._join()
+            joined = await self._join(b"rebalance %-40d" % rebalance)
+            count = b"%50d" % len(joined.members)
             assignments = [
-                m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=each.member_id, assignment=b"a" * 50)
+                m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=each.member_id, assignment=count)
                 for each in joined.members
             ]
             request = m.SyncGroupRequest(
@@ -113,17 +118,17 @@ class Member:
                 assignments=assignments,
             )
             answer = await self._ask(request, SYNC_VERSION)
-            if answer.error_code == ErrorCode.NONE:
+            if answer.error_code == ErrorCode.NONE and int(bytes(answer.assignment)) == MEMBERS:
                 return
-            if answer.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+            if answer.error_code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 raise RuntimeError(f"SyncGroup: {ErrorCode(answer.error_code).name}")
 
     def close(self) -> None:
         self._writer.close()
 
-    async def _join(self) -> m.JoinGroupResponse:
+    async def _join(self, subscription: bytes) -> m.JoinGroupResponse:
         while True:
-            protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m" * 50)
+            protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription)
             request = m.JoinGroupRequest(
                 group_id=self._group,
                 session_timeout_ms=60_000,
@@ -157,9 +162,9 @@ async def _rebalance(bootstrap: str, group: str, times: int) -> list[float]:
         await members[0].await_coordinator()
         seconds = []
         async with asyncio.timeout(TIMEOUT_S):
-            for _ in range(times + 1):
+            for number in range(times + 1):
                 began = time.perf_counter()
-                await asyncio.gather(*(member.take_part() for member in members))
+                await asyncio.gather(*(member.take_part(number) for member in members))
                 seconds.append(time.perf_counter() - began)
         return seconds[1:]
     finally:

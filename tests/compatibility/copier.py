@@ -32,8 +32,9 @@ def copy_with_confluent(protocol: str, bootstrap: str, group: str, source: str, 
         "bootstrap.servers": bootstrap,
         "reconnect.backoff.max.ms": 200,
         "log_level": 2,
-        # librdkafka 2.16 that finds every broker gone begins again from its bootstrap servers and forgets them; the
-        # group's coordinator, once known for a transaction, is then waited for in vain (on Apache Kafka, too).
+        # librdkafka 2.16 waits for a group's coordinator that died, past every timeout, if nothing else connects to it
+        # or if it has forgotten its brokers; so it does with Apache Kafka.
+        "enable.sparse.connections": False,
         "metadata.recovery.strategy": "none",
     }
     producer = Producer(
