@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from odradek.pytest_plugin import BrokerFactory
 from tests.compatibility.brokers import Broker, create_topic
 from tests.compatibility.copier import COPY
 from tests.compatibility.exactly_once import (
@@ -44,6 +45,12 @@ KINDS: Final = [
     pytest.param("3.9.2/classic", marks=pytest.mark.jvm),
     pytest.param("4.3.0/classic", marks=pytest.mark.jvm),
 ]
+SHORT_SESSIONS: Final = {
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
 NEW_KINDS: Final = ["confluent-consumer", pytest.param("4.3.0/consumer", marks=pytest.mark.jvm)]
 
 
@@ -71,11 +78,12 @@ def test_each_record_is_copied_once_over_kills(broker: Broker, topic: str, group
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
 def test_each_record_is_copied_once_over_kills_by_the_consumer_protocol(
-    request: pytest.FixtureRequest, broker: Broker, topic: str, group: str, kind: str
+    request: pytest.FixtureRequest, odradek_broker_factory: BrokerFactory, topic: str, group: str, kind: str
 ) -> None:
     if request.config.getoption("--broker") == "kafka":
         pytest.skip("Apache Kafka 3.9.2 with ZooKeeper has no consumer protocol (KIP-848)")
-    copy_over_kills(broker, topic, group, kind)
+    # The broker says how long a copier that was killed keeps its partitions.
+    copy_over_kills(odradek_broker_factory(SHORT_SESSIONS), topic, group, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
