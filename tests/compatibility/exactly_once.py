@@ -41,11 +41,19 @@ def copier_command(kind: str, bootstrap: str, group: str, source: str, target: s
 
 
 class Copying:
-    """A copier and those that come after it, as a supervisor keeps them running."""
+    """A copier and those that come after it, as a supervisor keeps them running.
 
-    def __init__(self, command: Sequence[str]) -> None:
+    One that says nothing for `silence_s` is ended: librdkafka 2.16 waits for ever for a group's coordinator that died
+    (with Apache Kafka, too), and kafka-python 3.0 does not repeat an AddPartitionsToTxn that was lost with its
+    connection. Clients without such a fault get no such help.
+    """
+
+    def __init__(self, command: Sequence[str], silence_s: float = STEP_TIMEOUT_S) -> None:
         self._command = command
+        self._silence_s = silence_s
         self._process = BackgroundProcess(command)
+        self._heard = -1, time.monotonic()
+        """How many lines it had printed when one was last seen, and when."""
         self.endings: list[str] = []
         """The last word of each copier that ended by itself."""
 
@@ -55,18 +63,34 @@ class Copying:
         while True:
             goal = len(self._process.stdout.lines()) + count
             try:
-                self._process.stdout.wait_until(
-                    lambda lines, goal=goal: len(lines) >= goal, deadline - time.monotonic()
-                )
+                patience_s = min(self._silence_s, deadline - time.monotonic())
+                self._process.stdout.wait_until(lambda lines, goal=goal: len(lines) >= goal, patience_s)
             except EOFError:
                 self._replace()
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+                self._end_the_silent(goal - count)
             else:
                 return
 
     def keep_up(self) -> None:
-        """Start the next one if this one has ended."""
+        """Start the next one if this one has ended, or has been silent for too long."""
         if not self._process.running:
             self._replace()
+            return
+        said = len(self._process.stdout.lines())
+        if said != self._heard[0]:
+            self._heard = said, time.monotonic()
+        elif time.monotonic() - self._heard[1] > self._silence_s:
+            self._end_the_silent(said)
+
+    def _end_the_silent(self, heard: int) -> None:
+        """It has said nothing since it had said `heard` lines."""
+        if len(self._process.stdout.lines()) == heard:
+            self._process.kill()
+            self._replace()
+        self._heard = -1, time.monotonic()
 
     def kill(self) -> None:
         """The end of one, and the beginning of the next."""

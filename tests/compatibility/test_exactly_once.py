@@ -45,6 +45,7 @@ KINDS: Final = [
     pytest.param("3.9.2/classic", marks=pytest.mark.jvm),
     pytest.param("4.3.0/classic", marks=pytest.mark.jvm),
 ]
+SILENCE_S: Final = {"confluent": 8, "confluent-consumer": 8, "kafka-python": 8}
 SHORT_SESSIONS: Final = {
     "group.consumer.min.session.timeout.ms": "3000",
     "group.consumer.session.timeout.ms": "3000",
@@ -61,7 +62,7 @@ def copy_over_kills(broker: Broker, topic: str, group: str, kind: str) -> None:
     written = write_lines(broker, source, PARTITIONS, RECORDS)
     chance = random.Random(f"{SEED} {kind}")
     victims = chance.sample(VICTIMS, len(VICTIMS))
-    copying = Copying(copier_command(kind, broker.bootstrap, group, source, target))
+    copying = Copying(copier_command(kind, broker.bootstrap, group, source, target), SILENCE_S.get(kind, 40))
     try:
         torment(broker, copying, victims, chance, LONGEST)
         found = read_committed(broker, target, PARTITIONS, RECORDS, copying)
