@@ -12,11 +12,11 @@ from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.controller_link import Local
 from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.coordinators import CODECS
 from odradek.broker.housekeeping import Periodic
 from odradek.broker.internal_topic import InternalTopic
 from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.topics import GROUP_OFFSETS, TRANSACTION_STATE
-from odradek.broker.offsets_topic import CODECS
 from odradek.broker.partition_events import CoordinatorEvents
 from odradek.broker.peers import Network
 from odradek.broker.producer_ids import ProducerIds

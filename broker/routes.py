@@ -57,11 +57,11 @@ from odradek.broker.config_writer import ConfigWriter
 from odradek.broker.controller import Controller
 from odradek.broker.controller_link import ControllerLink
 from odradek.broker.coordination import Coordination
+from odradek.broker.coordinators import Coordinators, InternalTopics
 from odradek.broker.dispatch import Dispatcher, Handler
 from odradek.broker.feature_levels import FeatureLevels
 from odradek.broker.log_dirs import LogDirs
 from odradek.broker.machines.fetch_session import FetchSessions
-from odradek.broker.offsets_topic import Coordinators, InternalTopics
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replica import Replicas
 from odradek.broker.roles import Roles

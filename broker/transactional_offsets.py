@@ -11,10 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from odradek.broker.append_wait import AppendWait
+from odradek.broker.coordinators import CODECS
 from odradek.broker.machines.effects import KeyValue
 from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.topics import GROUP_OFFSETS
-from odradek.broker.offsets_topic import CODECS
 from odradek.broker.replica import Replicas
 from odradek.broker.transaction_verification import Support, Transaction, TransactionVerification, Verdicts
 from odradek.broker.waiting import Clock, Timers
