@@ -2,7 +2,8 @@
 
 Bytes of a connection arrive in order, once, or not at all. A cut link holds what is sent into it; when it heals, each
 connection over it either goes on (the bytes were retransmitted) or is found to be lost. A process that dies takes its
-connections with it, and who is at the other end hears of it, unless the link is cut.
+connections with it, and who is at the other end hears of it, unless the link is cut. Who closes a connection hears no
+more of it, but what it has sent may still arrive: a request that its sender has given up, seconds late.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from odradek.protocol.dial import Channel, OnFrame, OnLost
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 
 CONNECT_TIMEOUT_S = 0.5
+LINGER_S = 0.2
 SIZE_BYTES = 4
 
 
@@ -149,7 +151,11 @@ class End:
         self.closed = False
 
     def transmit(self, data: bytes) -> None:
-        if self.closed or self.connection.over:
+        if not self.closed:
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        if self.connection.over:
             return
         if self.connection.network.is_cut(self.owner.name, self.peer.owner.name) or self._held:
             self._held.append(data)
@@ -162,7 +168,12 @@ class End:
         """The link works again: what was held is retransmitted."""
         held, self._held = self._held, deque()
         for data in held:
-            self.transmit(data)
+            self._send(data)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing that was sent is still on its way."""
+        return not self._held and self._arrives_s <= self.connection.network.loop.time()
 
     def arrive(self, data: bytes) -> None:
         if self.closed or self.connection.over:
@@ -193,6 +204,11 @@ class Client(End):
 
     def write(self, data: bytes) -> None:
         self.transmit(bytes(data))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.connection.drain(self)
 
     def take(self, data: bytes) -> None:
         view = memoryview(bytearray(data))
@@ -278,6 +294,13 @@ class Connection:
     @property
     def ends(self) -> tuple[Client, Server]:
         return self.client, self.server
+
+    def drain(self, gone: End) -> None:
+        """One end has closed; the other hears of it when it has heard what was sent before."""
+        if gone.is_drained or not gone.owner.alive:
+            self.end(gone)
+        else:
+            self.network.loop.call_later(LINGER_S, self.drain, gone)
 
     def end(self, gone: End | None) -> None:
         """One end is gone, or with None the connection itself; the others hear of it a little later."""
