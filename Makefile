@@ -13,7 +13,8 @@ run: .venv/.installed
 test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
+	$(BIN)/python -m pytest -m "slow or jvm"
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
