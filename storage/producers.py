@@ -13,6 +13,7 @@ meanwhile has taken it away (KAFKA-14884).
 
 The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the way: one is
 written whenever a segment is rolled and on closing, and a log is loaded from the newest one and the batches behind it.
+Kafka's format has room for the last batch of a producer only; the others are read from the log again.
 """
 
 from __future__ import annotations
@@ -411,6 +412,26 @@ class ProducerState:
                     aborted = self.apply_marker(header, header.base_offset, marker)
         self.end_offset = header.base_offset + header.last_offset_delta + 1
         return aborted
+
+    def recall(self, headers: Iterable[Header]) -> None:
+        """Remember what a snapshot leaves out: of each producer all batches but the last (`headers` end before it).
+
+        Without them a leader that was restarted takes a retry of several batches for a gap, and the producer, which
+        begins another epoch then, writes them twice.
+        """
+        recalled: dict[int, deque[WrittenBatch]] = {}
+        for header in headers:
+            producer = self._producers.get(header.producer_id)
+            if producer is not None and header.producer_epoch == producer.epoch and not header.attributes & CONTROL:
+                batches = recalled.setdefault(header.producer_id, deque(maxlen=BATCHES_REMEMBERED))
+                delta = header.last_offset_delta
+                batches.append(
+                    WrittenBatch(header.last_sequence, header.base_offset + delta, delta, header.max_timestamp)
+                )
+        for producer_id, batches in recalled.items():
+            producer = self._producers[producer_id]
+            if batches[-1].last_sequence == producer.last_sequence:
+                producer.batches = batches
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 

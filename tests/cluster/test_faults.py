@@ -15,6 +15,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.cluster_process import ClusterProcess
+from odradek.protocol.batch import headers
 from odradek.pytest_plugin import ClusterFactory
 from tests.cluster.checker import report
 from tests.cluster.nemesis import (
@@ -75,12 +77,21 @@ def await_same_copies(cluster: ClusterProcess) -> None:
         assert copies[0], f"nothing was stored of {TOPIC}-{partition}"
 
 
+def epochs_in(cluster: ClusterProcess, partition: int) -> str:
+    """Where each epoch of a leader and of an idempotent producer begins, on the first broker: what a verdict needs."""
+    begun: dict[tuple[int, ...], str] = {}
+    for _, header in headers(stored(cluster, partition)[0]):
+        written = (header.leader_epoch, header.producer_id, header.producer_epoch)
+        begun.setdefault(written, f"  {header.base_offset}: {written} from sequence {header.base_sequence}")
+    return "\n".join([f"partition {partition}, (leader epoch, producer id, its epoch):", *begun.values()])
+
+
 def conclude(cluster: ClusterProcess, workload: Workload) -> None:
     """The verdict, once all is healed."""
     final = workload.finish()
     print(f"{workload.history.acknowledged()} acknowledged; other answers: {dict(workload.errors)}", flush=True)
     anomalies = workload.history.anomalies(final)
-    assert not anomalies, report(anomalies)
+    assert not anomalies, "\n".join([report(anomalies), *map(partial(epochs_in, cluster), range(PARTITIONS))])
     await_same_copies(cluster)
 
 

@@ -159,6 +159,34 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open(log: Log) -
     assert [producer.producer_id for producer in log.producers.active()] == [A]
 
 
+@pytest.mark.parametrize("stop", ["clean", "killed", "truncated"])
+def test_a_retry_of_all_that_was_on_the_way_is_known_after_a_restart(tmp_path: Path, stop: str) -> None:
+    """A snapshot has each producer's last batch only, and a client may have five without an answer."""
+    config = LogConfig(segment_bytes=700, index_interval_bytes=200)  # so small that the five stand in several segments
+    log = open_log(tmp_path, config)
+    sent = [(producer, 0, sequence) for sequence in range(0, 24, 2) for producer in (A, B)]
+    written = [log.append(batch(2, size=40, producer=each), leader_epoch=0, now_ms=NOW_MS) for each in sent]
+    if stop == "truncated":
+        log.append(batch(1, size=40), leader_epoch=0, now_ms=NOW_MS)
+        log.truncate_to(written[-1].last_offset + 1, now_ms=NOW_MS)
+    else:
+        if stop == "clean":
+            log.close(now_ms=NOW_MS)
+        else:
+            log.close_files()
+        log = open_log(tmp_path, config, clean=stop == "clean")
+    end = log.end_offset
+    for again, before in zip(sent[-10:], written[-10:], strict=True):
+        answer = log.append(batch(2, size=40, producer=again), leader_epoch=0, now_ms=NOW_MS)
+        assert answer.duplicate
+        assert (answer.first_offset, answer.last_offset) == (before.first_offset, before.last_offset)
+    assert log.end_offset == end
+    assert (
+        code_of(lambda: log.append(batch(2, size=40, producer=sent[-11]), leader_epoch=0, now_ms=NOW_MS))
+        == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
 def test_a_follower_takes_over_what_its_leader_knows(log: Log, tmp_path: Path) -> None:
     a, b = Client(log, A), Client(log, B)
     for commit in (True, False, True):
