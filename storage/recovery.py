@@ -37,8 +37,8 @@ _ENTRY_SIZES: Final = {".index": OFFSET_ENTRY_SIZE, ".timeindex": TIME_ENTRY_SIZ
 _CLEANED_SUFFIX: Final = ".cleaned"
 _SWAP_SUFFIX: Final = ".swap"
 _RECALLED_BYTES: Final = 1 << 20
-"""How far back the batches are looked for that a snapshot of the producers leaves out: enough for a dozen producers that
-have five of 16 KiB on the way, and no more headers than are read in a millisecond or two."""
+"""How far back the batches are looked for that a snapshot of the producers leaves out: enough for a dozen producers
+that have five of 16 KiB on the way, and no more headers than are read in a millisecond or two."""
 
 
 @dataclass(slots=True)

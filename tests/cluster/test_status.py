@@ -41,7 +41,7 @@ def produce(bootstrap: str, topic: str, count: int, acks: str = "all") -> None:
 
 
 def orders_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The only partition of `orders` as it is shown once it is as wanted; a slow machine drops followers for a while."""
+    """The one partition of `orders` as it is shown once it is as wanted; a slow machine drops followers for a while."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         shown = json.loads(odradek("cluster", "status", "--json", "--bootstrap-server", bootstrap).stdout)
