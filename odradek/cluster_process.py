@@ -12,7 +12,6 @@ relays (`cluster_links`), so that `cut` can part them; clients reach every broke
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from kazoo.retry import KazooRetry
 from odradek.broker.registry import znodes
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_links import REGISTRY, Links, Node
+from odradek.ports import free_port
 from odradek.protocol.errors import ProtocolError
 from odradek.ready_process import HOST, OWN_COMMAND, BrokerError, ReadyProcess
 from odradek.wire import Wire
@@ -248,7 +248,7 @@ class ClusterProcess:
 
     def _make_broker(self, broker_id: int) -> BrokerProcess:
         """A broker whose peers are told the address of a relay."""
-        port, for_peers = free_port(), free_port()
+        port, for_peers = free_port(HOST), free_port(HOST)
         relay = self._links.to_broker(broker_id, for_peers)
         _, slash, chroot = (self._zookeeper or "").partition("/")
         overrides = {
@@ -369,10 +369,3 @@ def _copies(brokers: int) -> dict[str, str]:
 
 def _controller(data: bytes | None) -> int:
     return znodes.Controller.decode(data).broker_id
-
-
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

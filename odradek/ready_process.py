@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek.ports import free_port
+
 OWN_COMMAND: Final = (sys.executable, "-m", "odradek")
 HOST: Final = "127.0.0.1"
 SHOWN_LOG_BYTES: Final = 16_384
@@ -53,7 +55,7 @@ class ReadyProcess:
 
     @property
     def port(self) -> int:
-        """The port, chosen at the first start and kept over restarts. Raises BrokerError before the first start."""
+        """The port, chosen before the first start and kept over restarts. Raises BrokerError before the first start."""
         if not self._port:
             raise BrokerError(f"the {self.KIND} has not been started")
         return self._port
@@ -84,6 +86,7 @@ class ReadyProcess:
         """Start a process and do not wait for it; `await_ready` is to follow. Raises BrokerError if one runs."""
         if self.running:
             raise BrokerError(f"the {self.KIND} is running already")
+        self._port = self._port or free_port(HOST)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(

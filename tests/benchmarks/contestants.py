@@ -20,8 +20,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.broker_process import BrokerProcess
+from odradek.ports import free_port
 from tests.benchmarks import usage
-from tests.jvm.kafka import STOCK_JVM, Kafka, free_port
+from tests.jvm.kafka import STOCK_JVM, Kafka
 from tests.jvm.process import BackgroundProcess
 from tests.jvm.watchdog import watchdog
 

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.jvm.kafka import START_TIMEOUT_S, free_port
+from odradek.ports import free_port
+from tests.jvm.kafka import START_TIMEOUT_S
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command, run_java
 
 VERSION = "4.3.0"

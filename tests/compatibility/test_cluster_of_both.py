@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from odradek.cluster_process import ClusterProcess
+from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_cluster_admin_configs import set_config, until
 from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, describe
 from tests.broker.wire import Client, batch
-from tests.jvm.kafka import Kafka, free_port
+from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

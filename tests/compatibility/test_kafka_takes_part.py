@@ -17,10 +17,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_process import ClusterProcess
+from odradek.ports import free_port
 from odradek.protocol import messages as m
 from tests.broker.test_cluster_admin_configs import until
 from tests.broker.wire import Client
-from tests.jvm.kafka import Kafka, free_port
+from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

@@ -22,10 +22,11 @@ from kazoo.client import KazooClient
 
 from odradek.broker.registry import znodes
 from odradek.broker_process import BrokerProcess
+from odradek.ports import free_port
 from tests.cluster.checker import report
 from tests.cluster.workload import PRODUCERS, Workload
 from tests.compatibility.test_cluster_tools import PATIENCE_S, await_node
-from tests.jvm.kafka import Kafka, free_port
+from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 from tests.registry.zookeeper_server import ZooKeeperServer
 

@@ -8,7 +8,6 @@ stays.
 from __future__ import annotations
 
 import shutil
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
+from odradek.ports import free_port
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 
 VERSION = "3.9.2"
@@ -199,14 +199,6 @@ def running_kafka(
     finally:
         kafka.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _properties(values: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ from odradek.broker.registry.interface import (
     SessionState,
     Set,
 )
-from tests.jvm.kafka import free_port
+from odradek.ports import free_port
 from tests.jvm.process import BackgroundProcess
 from tests.registry.kazoo_registry import KazooEnsemble
 from tests.registry.zookeeper_server import ZooKeeperServer

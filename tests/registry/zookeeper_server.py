@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.jvm.kafka import free_port
+from odradek.ports import free_port
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 
 VERSION = "3.9.2"
