@@ -227,7 +227,7 @@ class Broker:
             replicas=self.replicas,
             roles=self.roles,
             controller=self.controller,
-            creator=TopicCreator(link.ask, known),
+            creator=TopicCreator(link.ask, known, clock, timers),
             known=known,
             configs=configs,
             config_writer=ConfigWriter(config, view, lambda: self._session.registry),

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 5_000
+PATIENCE_MS = 3_000
+"""How long who wants a topic is kept. Kafka sends every such client away and lets it come back; we only where the
+controller does not answer soon."""
 Creatable = m.CreateTopicsRequest.CreatableTopic
 CreatableConfig = m.CreateTopicsRequest.CreatableTopicConfig
 
@@ -79,14 +82,16 @@ class TopicsKnown:
 class TopicCreator:
     """Asks the controller for topics."""
 
-    def __init__(self, ask: Ask, known: TopicsKnown) -> None:
+    def __init__(self, ask: Ask, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
         """`ask` sends a request to the controller."""
         self._ask = ask
         self._known = known
+        self._clock = clock
+        self._timers = timers
         self._under_way: dict[str, list[Callable[[str, ErrorCode], None]]] = {}
 
     def create(self, wanted: list[WantedTopic], done: Callable[[Outcomes], None]) -> None:
-        """Make topics that are not there, and call `done` when this broker knows them, or why not.
+        """Make topics that are not there; `done` hears once this broker knows them, why not, or after PATIENCE_MS.
 
         A topic that is asked for already is not asked for again.
         """
@@ -94,11 +99,18 @@ class TopicCreator:
         left = {topic.name for topic in wanted}
 
         def settle(name: str, code: ErrorCode) -> None:
-            left.discard(name)
-            outcomes[name] = code
-            if not left:
-                done(outcomes)
+            if name in left:
+                left.discard(name)
+                outcomes[name] = code
+                if not left:
+                    timer.cancel()
+                    done(outcomes)
 
+        def give_up() -> None:
+            for name in list(left):
+                settle(name, ErrorCode.REQUEST_TIMED_OUT)
+
+        timer = self._timers.at(self._clock.monotonic_ms() + PATIENCE_MS, give_up)
         new = []
         for topic in {topic.name: topic for topic in wanted}.values():
             waiting = self._under_way.setdefault(topic.name, [])

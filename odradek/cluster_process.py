@@ -28,7 +28,8 @@ from odradek.broker.registry import znodes
 from odradek.broker_process import BrokerProcess
 from odradek.cluster_links import REGISTRY, Links, Node
 from odradek.ports import free_port
-from odradek.protocol.errors import ProtocolError
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.ready_process import HOST, OWN_COMMAND, BrokerError, ReadyProcess
 from odradek.wire import Wire
 
@@ -240,9 +241,29 @@ class ClusterProcess:
     def await_brokers(self, ids: Iterable[int]) -> None:
         """Wait until each of these brokers tells its clients of exactly these brokers and of a controller."""
         wanted = set(ids)
+
+        def knows_them(told: m.MetadataResponse) -> bool:
+            seen = {each.node_id for each in told.brokers}
+            return seen == wanted and told.controller_id in seen
+
         deadline = time.monotonic() + self.timeout_s
         for broker_id in sorted(wanted):
-            self._await_view(self.brokers[broker_id], wanted, deadline)
+            self._await_told(self.brokers[broker_id], [], knows_them, f"brokers {sorted(wanted)}", deadline)
+
+    def await_topic(self, topic: str) -> None:
+        """Wait until each broker that runs tells its clients of this topic and of a leader for every partition.
+
+        Whoever made the topic heard from the controller; the other brokers learn of it a moment later.
+        """
+
+        def knows_it(told: m.MetadataResponse) -> bool:
+            partitions = told.topics[0].partitions
+            return bool(partitions) and all(each.error_code == ErrorCode.NONE for each in partitions)
+
+        deadline = time.monotonic() + self.timeout_s
+        for broker in self.brokers.values():
+            if broker.running:
+                self._await_told(broker, [topic], knows_it, f"topic {topic}", deadline)
 
     # ---- how
 
@@ -275,22 +296,30 @@ class ClusterProcess:
             broker.await_ready()
         self.await_brokers(self.brokers)
 
-    def _await_view(self, broker: BrokerProcess, wanted: set[int], deadline: float) -> None:
-        seen: set[int] = set()
+    def _await_told(
+        self,
+        broker: BrokerProcess,
+        topics: list[str],
+        holds: Callable[[m.MetadataResponse], bool],
+        what: str,
+        deadline: float,
+    ) -> None:
+        """Wait until the broker's metadata is as wanted. Raises BrokerError."""
+        told: m.MetadataResponse | None = None
         while time.monotonic() < deadline:
             try:
                 with Wire(broker.host, broker.port) as wire:
                     while time.monotonic() < deadline:
-                        metadata = wire.metadata([])
-                        seen = {each.node_id for each in metadata.brokers}
-                        if seen == wanted and metadata.controller_id in seen:
+                        told = wire.metadata(topics)
+                        if holds(told):
                             return
                         time.sleep(POLL_S)
             except (OSError, ProtocolError):
                 time.sleep(POLL_S)
+        brokers = sorted(each.node_id for each in told.brokers) if told is not None else []
         raise BrokerError(
-            f"broker at {broker.bootstrap} knows brokers {sorted(seen)} after {self.timeout_s:g} s, "
-            f"not {sorted(wanted)}; its log ends:\n{broker.output[-4096:]}"
+            f"broker at {broker.bootstrap} does not know {what} after {self.timeout_s:g} s, but brokers {brokers}; "
+            f"its log ends:\n{broker.output[-4096:]}"
         )
 
     def _await_state(

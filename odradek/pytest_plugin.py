@@ -22,7 +22,8 @@ restart(), pause(), resume().
         cluster.kill(cluster.leader_of("orders", 0))
 
 It gives `odradek.cluster_process.ClusterProcess`: bootstrap_servers, brokers, kill(), stop(), restart(), pause(),
-resume(), cut(), isolate(), heal(), controller(), leader_of(), await_leader(), isr_of(), await_isr(), await_brokers().
+resume(), cut(), isolate(), heal(), controller(), leader_of(), await_leader(), isr_of(), await_isr(), await_brokers(),
+await_topic().
 """
 
 from __future__ import annotations

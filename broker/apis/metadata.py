@@ -83,7 +83,9 @@ class Metadata:
                 continue
             invalid = name_problem(name) is not None
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            code = outcomes.get(name) or code
+            if outcomes.get(name) is not ErrorCode.REQUEST_TIMED_OUT:
+                # Otherwise the controller has not answered yet, and this is what lets a client come back and ask.
+                code = outcomes.get(name) or code
             answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
         return self._response(call, answers)
 

@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.cluster_process import REGISTRY, BrokerError, ClusterProcess
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
 from odradek.pytest_plugin import ClusterFactory
 from odradek.wire import Wire
 from tests.registry.zookeeper_server import ZooKeeperServer
@@ -24,6 +26,7 @@ ALL = {1, 2, 3}
 def make_topic(cluster: ClusterProcess, topic: str, partitions: int = 1, replicas: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE_S)
+    cluster.await_topic(topic)
 
 
 def make_topic_at_last(cluster: ClusterProcess, topic: str) -> None:
@@ -151,6 +154,27 @@ def test_a_follower_cut_from_its_leader_leaves_the_isr_until_it_heals(odradek_cl
     cluster.heal()
     cluster.await_isr("orders", partition, ALL)
     load.send("orders", partition)
+
+
+def test_who_asks_for_a_topic_that_the_controller_cannot_be_asked_for_is_not_kept(
+    odradek_cluster: ClusterFactory,
+) -> None:
+    cluster = odradek_cluster(2)
+    controller = cluster.controller()
+    other = 3 - controller
+    cluster.cut(controller, other)
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
+    )
+    broker = cluster.brokers[other]
+    with Wire(broker.host, broker.port, timeout_s=PATIENCE_S / 2) as wire:  # half of what a lost request takes
+        (topic,) = wire.ask(request).topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.heal()
+        deadline = time.monotonic() + PATIENCE_S
+        while topic.error_code != ErrorCode.NONE:
+            assert time.monotonic() < deadline
+            (topic,) = wire.ask(request).topics
 
 
 @pytest.mark.slow

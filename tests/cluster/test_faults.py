@@ -56,6 +56,7 @@ REPLICAS: Final = 3
 def make_topic(cluster: ClusterProcess) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)])[TOPIC].result(PATIENCE_S)
+    cluster.await_topic(TOPIC)
 
 
 def stored(cluster: ClusterProcess, partition: int) -> list[bytes]:
