@@ -30,6 +30,7 @@ MEMBERS: Final = 200
 JOIN_VERSION: Final = 7
 SYNC_VERSION: Final = 5
 FIND_VERSION: Final = 3
+SUBSCRIPTION_VERSION: Final = 1
 _MIB: Final = 1024 * 1024
 
 
@@ -103,7 +104,7 @@ class Member:
         whoever joins first begins it, and the others cannot be told that nothing has happened.
         """
         while True:
-            joined = await self._join(b"rebalance %-40d" % rebalance)
+            joined = await self._join(_subscription(b"%50d" % rebalance))
             count = b"%50d" % len(joined.members)
             assignments = [
                 m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=each.member_id, assignment=count)
@@ -153,6 +154,12 @@ class Member:
         data = await self._reader.readexactly(size)
         response = m.response_class(key)
         return response.decode(data, version, 5 if version >= response.FIRST_FLEXIBLE else 4)
+
+
+def _subscription(user_data: bytes) -> bytes:
+    """What a consumer says with its join. A broker reads it; one of Kafka never answers where it cannot be read."""
+    subscription = m.ConsumerProtocolSubscription(topics=["subscribed"], user_data=user_data)
+    return struct.pack(">h", SUBSCRIPTION_VERSION) + subscription.encode(SUBSCRIPTION_VERSION)
 
 
 async def _rebalance(bootstrap: str, group: str, times: int) -> list[float]:
