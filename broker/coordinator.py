@@ -376,7 +376,7 @@ class GroupCoordinator:
         error = COMMIT_ERRORS.get(error, error) or self._check(group_id)
         group = self._find(group_id) if not error else None
         if group is None and not error:
-            if request.generation < 0 and not request.member_id and request.instance_id is None:
+            if request.generation < 0:
                 group = self._create(group_id)
             else:
                 error = ErrorCode.UNKNOWN_MEMBER_ID

@@ -253,7 +253,7 @@ class Replica:
     ) -> Verification:
         """What a transactional batch has to bring along: OPEN, or the mark that its coordinator is being asked.
 
-        Raises KafkaError NOT_LEADER_OR_FOLLOWER.
+        Raises KafkaError NOT_LEADER_OR_FOLLOWER or INVALID_PRODUCER_EPOCH.
         """
         if self.machine.role is not Role.LEADER:
             self.machine.check_may_append(ACKS_ALL)

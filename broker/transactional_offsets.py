@@ -87,6 +87,7 @@ class TransactionalOffsets:
             codec=CODECS[self._settings.offsets_topic_compression_codec],
             producer_id=permit.producer_id,
             producer_epoch=permit.producer_epoch,
+            base_sequence=0,  # as Kafka writes them; nobody counts
             transactional=True,
         )
         try:

@@ -57,10 +57,6 @@ class AddPartitionsToTxn:
     def _ask(self, gathered: _Gathered, number: int, entry: Entry) -> None:
         partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
         owner = Owner(entry.producer_id, entry.producer_epoch)
-        if entry.verify_only:
-            error, codes = self._transactions.verify(entry.transactional_id, owner, partitions)
-            gathered.put(number, codes if not error else dict.fromkeys(partitions, error))
-            return
         unknown = {each for each in partitions if self._view.leader(*each) is None}
         if unknown:
             refused = {
@@ -68,6 +64,10 @@ class AddPartitionsToTxn:
                 for each in partitions
             }
             gathered.put(number, refused)
+            return
+        if entry.verify_only:
+            error, codes = self._transactions.verify(entry.transactional_id, owner, partitions)
+            gathered.put(number, codes if not error else dict.fromkeys(partitions, error))
             return
         # The leader asks on behalf of a producer of the newer kind; those before ask for themselves.
         version = 0 if gathered.is_of_a_client else EPOCH_PER_TRANSACTION

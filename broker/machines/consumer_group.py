@@ -274,7 +274,9 @@ class ConsumerMembership:
 
     def tombstones(self) -> list[KeyValue]:
         """What takes the group out of the log."""
-        return [record.encode() for record in records.no_group(self.group_id, self.roster)]
+        known = [record.encode() for record in records.no_group(self.group_id, self.roster)]
+        keys = {key for key, _ in known}
+        return [*((key, None) for key in dict.fromkeys(self.ledger.doubtful) if key not in keys), *known]
 
     # --- offsets: what a commit or a fetch asks of the membership ---
 

@@ -60,6 +60,12 @@ class Ledger:
         """Whether the log has refused something that was not written again yet, so that it may lack it."""
         return bool(self._lost)
 
+    @property
+    def doubtful(self) -> list[bytes]:
+        """The keys of this kind of group under which nobody knows yet what the log has."""
+        unsettled = [*(each.keys for each in self._in_flight), self._lost]
+        return [key for keys in unsettled for key, record in keys.items() if record is not None]
+
     def write(self, *written: GroupRecord) -> None:
         """Decide on records: they hold from now on, and are appended when the event ends."""
         for record in written:

@@ -46,10 +46,16 @@ class OffsetsStored(NamedTuple):
     verdicts: list[ErrorCode]
 
 
+class Buried(NamedTuple):
+    """Token of an append: tombstones of what the group was in the other protocol."""
+
+    tombstones: list[KeyValue]
+
+
 class Group:
     """The machine. Methods that take `now` are events; what they return is to be carried out in order."""
 
-    __slots__ = ("_settings", "_topics", "group_id", "membership", "offsets")
+    __slots__ = ("_settings", "_topics", "_unburied", "group_id", "membership", "offsets")
 
     def __init__(self, group_id: str, settings: GroupSettings, now: Now, topics: Topics) -> None:
         self.group_id = group_id
@@ -58,6 +64,8 @@ class Group:
         self.offsets = Offsets()
         self._settings = settings
         self._topics = topics
+        self._unburied: list[KeyValue] = []
+        """Tombstones that are still to be written, or a reload would find a group of the consumer protocol."""
 
     @property
     def is_dead(self) -> bool:
@@ -90,7 +98,7 @@ class Group:
         """JoinGroup. Answered with a JoinResult; `unique` ends a new member id."""
         effects: list[Effect] = []
         if isinstance(self.membership, ConsumerMembership) and self.is_empty:
-            effects = [Append(self.membership.tombstones(), None), *self.membership.die(now)]
+            effects = [*self._bury_kind(self.membership.tombstones()), *self.membership.die(now)]
             self.membership = Membership(self.group_id, self._settings, now)
         effects += self._classic.join(token, request, unique, now)
         return effects + self._downgrade_if_due(now)
@@ -131,10 +139,19 @@ class Group:
 
     def _downgrade_if_due(self, now: Now) -> list[Effect]:
         group = self.membership
-        if not isinstance(group, ConsumerMembership) or not may_downgrade(group, self._settings):
+        if not isinstance(group, ConsumerMembership):
+            unburied, self._unburied = self._unburied, []
+            return self._bury_kind(unburied) if unburied else []
+        if not may_downgrade(group, self._settings):
             return []
-        self.membership, records = downgraded(group, self._settings, self._topics, now)
-        return [*group.die(now), Append(records, None), *self.membership.loaded(now, changed=True)]
+        self.membership, state = downgraded(group, self._settings, self._topics, now)
+        buried = self._bury_kind(group.tombstones(), state)
+        return [*group.die(now), *buried, *self.membership.loaded(now, changed=True)]
+
+    @staticmethod
+    def _bury_kind(tombstones: list[KeyValue], *state: KeyValue) -> list[Effect]:
+        """Write what the group was no more, with its `state` in the other protocol if it has one already."""
+        return [Append([*tombstones, *state], Buried(tombstones))]
 
     # --- offsets ---
 
@@ -157,6 +174,8 @@ class Group:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         elif request.generation >= 0 or request.member_id or request.instance_id is not None:
             error = self._check_commit(request)
+        if error is ErrorCode.STALE_MEMBER_EPOCH:
+            error = ErrorCode.ILLEGAL_GENERATION  # the other is fatal to a producer, which does not know it here
         if error and error is not ErrorCode.REBALANCE_IN_PROGRESS:
             return [Reply(token, [error] * len(request.entries))]
         return self._store(token, request, producer_id, permit)
@@ -200,6 +219,10 @@ class Group:
             if isinstance(self.membership, ConsumerMembership):
                 return self.membership.stored(token, error)
             return list(settle(token, error))  # the group has become a classic one meanwhile
+        if isinstance(token, Buried):
+            if error and isinstance(self.membership, Membership):
+                self._unburied = token.tombstones  # with the next event; the state comes with the next generation
+            return []
         if not isinstance(token, OffsetsStored):
             # What a classic membership appended; it answered everyone when the group became one of the other kind.
             return self.membership.stored(token, error, now) if isinstance(self.membership, Membership) else []

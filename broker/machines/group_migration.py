@@ -130,8 +130,8 @@ def may_downgrade(group: ConsumerMembership, settings: GroupSettings) -> bool:
 
 def downgraded(
     group: ConsumerMembership, settings: GroupSettings, topics: Topics, now: Now
-) -> tuple[Membership, list[KeyValue]]:
-    """The group as a classic one, Stable in the newest epoch of its members, and the records that make it so."""
+) -> tuple[Membership, KeyValue]:
+    """The group as a classic one, Stable in the newest epoch of its members, and the record that says so."""
     classic = Membership(group.group_id, settings, now)
     for member in group.roster.members.values():
         terms = member.classic
@@ -157,4 +157,4 @@ def downgraded(
     value = classic.generation_value({member.member_id: member.assignment for member in classic.roster})
     value.current_state_timestamp = now.wall_ms
     classic.replay(value)
-    return classic, [*group.tombstones(), group_record(group.group_id, value)]
+    return classic, group_record(group.group_id, value)

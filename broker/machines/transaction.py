@@ -161,7 +161,7 @@ class Transaction:
             return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         if standing.status is Status.ONGOING:
             # The producer asks again until the abort is through.
-            return [*self._fence(now), Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
+            return [*self._fence(now, fresh_id), Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         target = self._next_owner(timeout_ms, expected, fresh_id, now)
         if target is None:
             return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
@@ -202,13 +202,15 @@ class Transaction:
             return empty  # it asks again for what it was given before
         return None
 
-    def _fence(self, now: Now) -> Effects:
-        """Take the id away from whoever has it, and abort."""
+    def _fence(self, now: Now, fresh_id: int = NO_PRODUCER_ID) -> Effects:
+        """Take the id away from whoever has it, and abort; who it was may go on from there (KAFKA-19367)."""
         standing = self.standing
+        turns_to = fresh_id if self.is_exhausted and standing.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
+        last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else standing.epoch
         if not self._fence_failed and standing.epoch <= LAST_EPOCH:
             # At once, not when it is durable: nothing of the old owner may come in between.
-            standing = self.standing = standing._replace(epoch=standing.epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
-        target = standing._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms)
+            standing = self.standing = standing._replace(epoch=standing.epoch + 1, last_epoch=last_epoch)
+        target = standing._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms, next_producer_id=turns_to)
         return self._store(Storing(target, fences=True))
 
     # --- partitions ---
@@ -275,7 +277,8 @@ class Transaction:
         )
         if (owner.producer_id != standing.producer_id and not turned) or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        again = turned or (bumps and owner.epoch == standing.epoch - 1 and not self._fencing)
+        bumped = standing.epoch <= LAST_EPOCH and owner.epoch == standing.epoch - 1
+        again = turned or (bumps and bumped and not self._fencing)
         same = not turned and self._is_current(owner.epoch)
         if bumps:
             valid = {True: again, False: same}[status in ENDING] or (status in ENDED and again)

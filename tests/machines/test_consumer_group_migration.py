@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.broker.machines.consumer_group import ConsumerMembership
+from odradek.broker.machines.group_loading import Loader
+from odradek.broker.machines.group_membership import Membership
 from odradek.broker.machines.group_requests import JoinResult, SyncResult
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import (
@@ -207,6 +210,33 @@ def test_when_the_last_of_the_new_kind_leaves_the_old_ones_go_on_among_themselve
     assert described is not None
     assert described.generation >= epoch
     assert sorted(member.member_id for member in described.roster) == sorted(each.member_id for each in classic)
+
+
+def kind_in(world: World) -> type | None:
+    """What a load would find."""
+    loader = Loader()
+    for header, record in world.log.read_all(0):
+        loader.feed(header, record)
+    groups = loader.groups(world.settings, world.groups._now(), world.topics)
+    return next((type(group.membership) for group in groups if group.group_id == GROUP), None)
+
+
+def test_a_way_back_that_could_not_be_written_is_written_with_what_comes_next() -> None:
+    world = world_with(t=4)
+    classic = classic_group(world, "t")
+    a = Client(world, "a", "t")
+    settle_all(world, classic, a)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    a.leave()
+    world.log.error = ErrorCode.NONE
+    assert kind_in(world) is ConsumerMembership
+    protocols = (("cooperative-sticky", subscription("t")),)
+    rejoined = [world.join(each.member_id, protocols=protocols, session_ms=SESSION_MS) for each in classic]
+    assert {slot.answer.generation for slot in rejoined} == {world.groups.describe(GROUP)[1].generation}
+    assert kind_in(world) is None
+    leader = rejoined[0].answer
+    world.sync(leader.leader, leader.generation)
+    assert kind_in(world) is Membership
 
 
 def test_the_group_stays_what_it_is_where_it_may_not_go_back() -> None:

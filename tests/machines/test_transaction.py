@@ -146,13 +146,55 @@ def test_the_epoch_that_fences_is_nobodys(version: int) -> None:
     world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
     world.add(world.machine.owner, A0, version=version)
     world.settle()
-    world.init()
+    world.now_ms += TIMEOUT_MS + 1
+    world.time_out()
     world.settle()
     fenced = world.machine.owner
     assert (world.standing.status, fenced.epoch) == (Status.COMPLETE_ABORT, LAST_EPOCH + 1)
     assert error(world.add(fenced, A0, version=version)) is ErrorCode.PRODUCER_FENCED
     assert error(world.end(fenced, commit=False, version=version)) is ErrorCode.PRODUCER_FENCED
+    last = Owner(fenced.producer_id, LAST_EPOCH)
+    assert error(world.end(last, commit=False, version=version)) is ErrorCode.PRODUCER_FENCED
+    assert error(world.init(last)) is ErrorCode.PRODUCER_FENCED
     assert owned(world).producer_id != fenced.producer_id
+
+
+def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_id() -> None:
+    world = World()
+    owned(world)
+    assert world.machine is not None
+    world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
+    last = world.machine.owner
+    world.add(last, A0, version=2)
+    world.settle()
+    world.init()
+    world.stored()
+    assert world.markers[0].owner == (last.producer_id, LAST_EPOCH + 1)
+    world.settle()
+    turned = world.machine.owner
+    assert (world.standing.status, turned.epoch) == (Status.COMPLETE_ABORT, 0)
+    assert turned.producer_id != last.producer_id
+    again = world.end(last, commit=False, version=2)
+    assert again.outcome is not None
+    assert (again.outcome.error, again.outcome.owner) == (NONE, turned)
+    assert owned(world, last) == turned
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_who_was_fenced_goes_on_if_nobody_came_between(version: int) -> None:
+    """A producer whose transaction took too long (KIP-588)."""
+    world = World()
+    owner = owned(world)
+    world.add(owner, A0, version=version)
+    world.settle()
+    world.now_ms += TIMEOUT_MS + 1
+    world.time_out()
+    world.settle()
+    raised = Owner(owner.producer_id, owner.epoch + 1)
+    assert owned(world, owner) == raised
+    successor = owned(world)
+    assert successor.epoch == raised.epoch + 1
+    assert error(world.init(owner)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_every_transaction_of_version_2_has_an_epoch_of_its_own(world: World) -> None:
