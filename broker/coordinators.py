@@ -6,13 +6,13 @@ rules of acks=all, whatever `offsets.commit.required.acks` says (Kafka deprecate
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.coordinator import partition_for
 from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.machines.topics import GROUP_OFFSETS, TRANSACTION_STATE
-from odradek.broker.topic_creation import TopicCreator, WantedTopic
+from odradek.broker.topic_creation import TopicCreator, TopicsKnown, WantedTopic
 from odradek.broker.transaction_settings import TransactionSettings
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
@@ -25,17 +25,40 @@ CODECS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY, 3: Codec.LZ4, 4: Codec.
 class Coordinators:
     """Which broker coordinates a group or a transactional id."""
 
-    def __init__(self, topics: InternalTopics, view: ClusterView, creator: TopicCreator) -> None:
+    def __init__(self, topics: InternalTopics, view: ClusterView, creator: TopicCreator, known: TopicsKnown) -> None:
+        """`known` waits for what is to be known of `view`."""
         self._topics = topics
         self._view = view
         self._creator = creator
+        self._known = known
+
+    def await_coordinators(
+        self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
+    ) -> None:
+        """Call `done` once, when each key has a coordinator or the time is over; perhaps before this returns.
+
+        The topic is made where it is missing, and the time counts from then.
+        """
+
+        def all_have_one() -> bool:
+            return not any(self.coordinator(kind, key, listener)[0] for key in keys)
+
+        def wait() -> None:
+            if name in self._view.topics:
+                self._known.wait_until(all_have_one, timeout_ms, done)
+            else:
+                done()  # it could not be made
+
+        name = _topic_of(kind)
+        if name in self._view.topics:
+            wait()
+        else:
+            self._creator.create([self._topics.wanted(name)], lambda outcomes: wait())
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
         """Error, node id, host and port of the coordinator as it is reached through a listener, and a text."""
-        name = TRANSACTION_STATE if kind == TRANSACTION_KEY else GROUP_OFFSETS
-        topic = self._view.topics.get(name)
+        topic = self._view.topics.get(_topic_of(kind))
         if topic is None:
-            self._creator.create([self._topics.wanted(name)], lambda outcomes: None)
             return _unavailable(None)
         partition = topic.partitions[partition_for(key, len(topic.partitions))]
         broker = self._view.brokers.get(partition.leader)
@@ -84,6 +107,10 @@ class InternalTopics:
                 },
             )
         return WantedTopic(name)
+
+
+def _topic_of(kind: int) -> str:
+    return TRANSACTION_STATE if kind == TRANSACTION_KEY else GROUP_OFFSETS
 
 
 def _unavailable(message: str | None) -> tuple[ErrorCode, int, str, int, str | None]:

@@ -146,7 +146,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
     topics = InternalTopics(coordination.group_settings, coordination.transaction_settings, replicas)
     return [
         Metadata(view, services.creator, lambda: bool(config["auto.create.topics.enable"]), topics.wanted),
-        FindCoordinator(Coordinators(topics, view, services.creator)),
+        FindCoordinator(Coordinators(topics, view, services.creator, services.known)),
         CreateTopics(controller, services.known, services.background),
         DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"]), services.background),
         DescribeConfigs(config, view, services.configs, services.background),

@@ -57,15 +57,25 @@ class TopicsKnown:
         number, or the time is over; perhaps before this returns.
         """
         missing = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
-        timer: Timer | None = None
 
-        def look() -> None:
+        def all_are_known() -> bool:
             for name, least in list(missing.items()):
                 topic = self._view.topics.get(name)
                 known = topic.partitions if topic is not None else ()
                 if len(known) >= least and all(each.leader != NO_LEADER for each in known):
                     del missing[name]
-            if not missing:
+            return not missing
+
+        self.wait_until(all_are_known, timeout_ms, done)
+
+    def wait_until(self, holds: Callable[[], bool], timeout_ms: int, done: Callable[[], None]) -> None:
+        """Call `done` once, when this is so of what this broker knows, or the time is over; perhaps before this
+        returns.
+        """
+        timer: Timer | None = None
+
+        def look() -> None:
+            if holds():
                 finish()
 
         def finish() -> None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from odradek.broker.replica import Replica
 from odradek.broker.transaction_verification import Support, Transaction, TransactionVerification, Verdicts
 from odradek.broker.waiting import Clock
-from odradek.protocol.batch import HEADER_SIZE, MAGIC, MAX_SEQUENCE, TRANSACTIONAL, Header, read_header
+from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log import Appended
 from odradek.storage.producers import OPEN, WAIVED, Verification
@@ -34,8 +34,6 @@ UNCONFIRMED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-OUTSIDE: Final = frozenset({ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE})
-"""The transaction does not have the partition."""
 
 Written = Appended
 """Where a batch stands."""
@@ -147,9 +145,6 @@ class TransactionalWrites:
     def _finish(self, write: HeldWrite, verdict: ErrorCode) -> Appended | KafkaError:
         sender = write.sender
         if verdict:
-            if verdict in OUTSIDE:
-                # It was late; what it would have begun with says nothing of the next transaction.
-                write.verification.lowest_sequence = MAX_SEQUENCE
             return _refusal(verdict, sender.support)
         try:
             return write.replica.produce_verified(

@@ -277,7 +277,8 @@ class ProducerState:
             _check_coordinator(producer, marker, offset)
             return None
         if origin is Origin.CLIENT:
-            self._check_first_sequence(header, offset)
+            if not producer.batches:  # what is written says better what comes next: a late batch may have asked
+                self._check_first_sequence(header, offset)
             _check_sequence(producer, header, offset)
         if producer.transaction_start >= 0 and not header.attributes & TRANSACTIONAL:
             raise KafkaError(
@@ -297,8 +298,14 @@ class ProducerState:
     ) -> Verification:
         """What a transactional batch needs to be written: OPEN, or else the mark that its coordinator is being asked.
 
-        All batches of a producer that wait at once share one.
+        All batches of a producer that wait at once share one. Raises KafkaError INVALID_PRODUCER_EPOCH.
         """
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} writes with epoch {epoch}, where epoch {producer.epoch} has been seen",
+            )
         if self.in_transaction(producer_id, epoch):
             return OPEN
         verification = self._verifications.get(producer_id)

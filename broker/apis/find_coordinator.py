@@ -6,6 +6,7 @@ an error code for transactions (KIP-890) and version 6 share groups (KIP-932), w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.protocol import messages as m
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
+KINDS: Final = (GROUP, TRANSACTION)
+PATIENCE_MS: Final = 2_000
+"""How long a client is kept that asks too early, while the topic is being made or its partition gets another leader.
+Kafka sends it away at once; librdkafka asks for the group of a transaction twice more within 200 ms, then never."""
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 Found = tuple[ErrorCode, int, str, int, str | None]
 """Error code, node id, host, port, and a text that explains an error."""
@@ -28,6 +33,12 @@ class CoordinatorLookup(Protocol):
         """The coordinator of a group (kind 0) or of a transactional id (kind 1), as reached through a listener."""
         ...
 
+    def await_coordinators(
+        self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
+    ) -> None:
+        """Call `done` once, when each key has a coordinator or the time is over; perhaps before this returns."""
+        ...
+
 
 class FindCoordinator:
     """The way to a coordinator."""
@@ -38,7 +49,17 @@ class FindCoordinator:
     def __init__(self, lookup: CoordinatorLookup) -> None:
         self._lookup = lookup
 
-    def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    def handle(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse | None:
+        kind = request.key_type
+        keys = [request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys
+        if kind in KINDS and any(self._lookup.coordinator(kind, key, call.listener)[0] for key in keys):
+            self._lookup.await_coordinators(
+                kind, keys, call.listener, PATIENCE_MS, lambda: call.reply(self._answer(call, request))
+            )
+            return None
+        return self._answer(call, request)
+
+    def _answer(self, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
         if call.version < FIRST_VERSION_WITH_MANY_KEYS:
             error, node_id, host, port, message = self._find(call, request.key_type, request.key)
             return m.FindCoordinatorResponse(
@@ -60,6 +81,6 @@ class FindCoordinator:
         )
 
     def _find(self, call: Call, kind: int, key: str) -> Found:
-        if kind not in (GROUP, TRANSACTION):
+        if kind not in KINDS:
             return ErrorCode.INVALID_REQUEST, -1, "", -1, f"coordinators of type {kind} are not served; 0 or 1 are"
         return self._lookup.coordinator(kind, key, call.listener)

@@ -19,6 +19,8 @@ from odradek.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
 
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False  # what a client may write wrong is nothing for our standard error
 LABELS: Final = frozenset(status.label for status in Status)
 
 
@@ -39,7 +41,7 @@ class ListTransactions:
         pattern = None
         if request.transactional_id_pattern:
             try:
-                pattern = re2.compile(request.transactional_id_pattern)
+                pattern = re2.compile(request.transactional_id_pattern, options=_OPTIONS)
             except re2.error:
                 return m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         return m.ListTransactionsResponse(

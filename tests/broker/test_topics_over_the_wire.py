@@ -125,6 +125,31 @@ async def test_the_topic_of_the_groups_is_made_as_the_groups_need_it(client: Cli
     assert policy.value == "compact"
 
 
+@pytest.mark.parametrize("version", [0, 3, 4, 6])
+@pytest.mark.parametrize("kind", [0, 1])
+async def test_the_first_who_asks_for_a_coordinator_is_told_once_there_is_one(
+    tmp_path: Path, version: int, kind: int
+) -> None:
+    if kind and not version:
+        kind = 0  # version 0 knows groups only
+    async with running_broker(tmp_path / "data") as broker:
+        client = await Client.connect(broker.port)
+        asked = {"coordinator_keys": ["k", "l"]} if version >= 4 else {"key": "k"}
+        answer = await client.ask(m.FindCoordinatorRequest(key_type=kind, **asked), version)
+        for found in answer.coordinators or [answer]:
+            assert (found.error_code, found.node_id, found.port) == (ErrorCode.NONE, 0, broker.port)
+        client.close()
+
+
+async def test_where_the_topic_of_coordinators_cannot_be_made_nobody_is_kept(tmp_path: Path) -> None:
+    settings = {"offsets.topic.num.partitions": "2000000"}
+    async with running_broker(tmp_path / "data", settings) as broker:
+        client = await Client.connect(broker.port)
+        answer = await client.ask(m.FindCoordinatorRequest(key="k"), 3)
+        assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+        client.close()
+
+
 async def test_a_topic_by_its_id(client: Client) -> None:
     made = await client.create_topic("t", partitions=2)
     wanted = m.MetadataRequest.MetadataRequestTopic
