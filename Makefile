@@ -14,7 +14,7 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-	$(BIN)/python -m pytest -m "slow or jvm"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or jvm"
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
