@@ -331,7 +331,18 @@ class TransactionCoordinator:
         """Now and then: end what has run for too long."""
         now = self._now()
         for transaction in self._all():
-            self._perform(transaction, transaction.time_out(now))
+            if not transaction.is_overdue(now):
+                continue
+            if transaction.is_exhausted:
+                self._producer_ids.take(partial(self._time_out, transaction))
+            else:
+                self._time_out(transaction, NO_PRODUCER_ID, ErrorCode.NONE)
+
+    def _time_out(self, transaction: Transaction, fresh_id: int, error: ErrorCode) -> None:
+        held = self._held.get(self.partition_of(transaction.transactional_id))
+        # Without an id it is for the next time; meanwhile another broker may have become its coordinator.
+        if not error and held is not None and held.transactions.get(transaction.transactional_id) is transaction:
+            self._perform(transaction, transaction.time_out(fresh_id, self._now()))
 
     def forget_expired(self) -> None:
         """Now and then: forget the ids that nobody has used for long."""

@@ -323,11 +323,15 @@ class Transaction:
 
     # --- time ---
 
-    def time_out(self, now: Now) -> Effects:
-        """Abort a transaction that has run for too long; its producer is fenced."""
+    def is_overdue(self, now: Now) -> bool:
+        """Whether a transaction has run for too long, so that it is to be timed out."""
         standing = self.standing
         overdue = standing.started_ms + standing.timeout_ms < now.wall_ms
-        return self._fence(now) if standing.status is Status.ONGOING and not self.busy and overdue else []
+        return standing.status is Status.ONGOING and not self.busy and overdue
+
+    def time_out(self, fresh_id: int, now: Now) -> Effects:
+        """Abort a transaction that is overdue; its producer is fenced. `fresh_id` is needed where `is_exhausted`."""
+        return self._fence(now, fresh_id) if self.is_overdue(now) else []
 
     def expire(self, now: Now, expiration_ms: int) -> Effects:
         """Forget an id that has not been used for so long."""

@@ -137,29 +137,29 @@ def test_epochs_of_version_2_run_out_at_the_end_of_a_transaction() -> None:
     assert (again.outcome.error, again.outcome.owner) == (NONE, new)
 
 
-@pytest.mark.parametrize("version", [0, 2])
-def test_the_epoch_that_fences_is_nobodys(version: int) -> None:
+def test_the_epoch_that_fences_is_nobodys() -> None:
     """It is the largest there is: were it anybody's, the next bump would not fit into a record."""
     world = World()
     owned(world)
     assert world.machine is not None
     world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
-    world.add(world.machine.owner, A0, version=version)
+    world.add(world.machine.owner, A0)
     world.settle()
     world.now_ms += TIMEOUT_MS + 1
     world.time_out()
     world.settle()
     fenced = world.machine.owner
     assert (world.standing.status, fenced.epoch) == (Status.COMPLETE_ABORT, LAST_EPOCH + 1)
-    assert error(world.add(fenced, A0, version=version)) is ErrorCode.PRODUCER_FENCED
-    assert error(world.end(fenced, commit=False, version=version)) is ErrorCode.PRODUCER_FENCED
+    assert error(world.add(fenced, A0)) is ErrorCode.PRODUCER_FENCED
+    assert error(world.end(fenced, commit=False)) is ErrorCode.PRODUCER_FENCED
     last = Owner(fenced.producer_id, LAST_EPOCH)
-    assert error(world.end(last, commit=False, version=version)) is ErrorCode.PRODUCER_FENCED
+    assert error(world.end(last, commit=False)) is ErrorCode.PRODUCER_FENCED
     assert error(world.init(last)) is ErrorCode.PRODUCER_FENCED
     assert owned(world).producer_id != fenced.producer_id
 
 
-def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_id() -> None:
+@pytest.mark.parametrize("by", ["a successor", "time"])
+def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_id(by: str) -> None:
     world = World()
     owned(world)
     assert world.machine is not None
@@ -167,7 +167,11 @@ def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_i
     last = world.machine.owner
     world.add(last, A0, version=2)
     world.settle()
-    world.init()
+    if by == "time":
+        world.now_ms += TIMEOUT_MS + 1
+        world.time_out()
+    else:
+        world.init()
     world.stored()
     assert world.markers[0].owner == (last.producer_id, LAST_EPOCH + 1)
     world.settle()

@@ -148,7 +148,7 @@ class World:
 
     def time_out(self) -> None:
         assert self.machine is not None
-        self.take(self.machine.time_out(self.now))
+        self.take(self.machine.time_out(self.fresh_id(), self.now))
 
     def reload(self) -> None:
         """The coordinator dies, and another reads the log."""
