@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 from tests.cluster.transactions_checker import Operation, Outcome, Poll, Send, anomalies, circles, report
 from tests.cluster.transactions_model import FAULTS, good_history
+from tests.cluster.transactions_offsets import NONE, Commit, Fetched, offset_anomalies
+from tests.cluster.transactions_offsets_model import OFFSET_FAULTS, OffsetHistory, good_offsets, planted
 
 histories = st.builds(good_history, st.integers(0, 2**32), st.integers(0, 60))
+offset_histories = st.builds(good_offsets, st.integers(0, 2**32), st.integers(0, 40))
 
 
 def kinds(*history: Operation) -> list[str]:
@@ -111,6 +115,93 @@ class TestEachAnomaly:
         one = wrote(Send(0, 1, 0), reads=((1, 0, 2),), client="one")
         two = wrote(Send(1, 2, 0), reads=((0, 0, 1),), client="two")
         assert kinds(one, two, read((0, 0, 1), (1, 0, 2))) == ["write-read-cycle"]
+
+    def test_a_name_has_an_older_value_than_it_was_given(self) -> None:
+        history = [wrote(Send(0, 1, 0, name=7)), wrote(Send(0, 2, 2, name=7), began=20, commit_began=25)]
+        before = replace_client(read((0, 0, 1), (0, 2, 2), began=50))
+        assert kinds(*history, before, read((0, 0, 1))) == ["stale-map"]
+        assert kinds(*history, before, read((0, 0, 1), (0, 2, 2))) == []
+
+    def test_a_name_that_was_deleted_has_a_value(self) -> None:
+        history = [wrote(Send(0, 1, 0, name=7)), wrote(Send(0, 2, 2, name=7, deletes=True), began=20, commit_began=25)]
+        assert kinds(*history, read((0, 0, 1))) == ["stale-map"]
+        assert kinds(*history, read((0, 0, 1), (0, 2, 2))) == []
+
+    def test_the_last_value_of_a_name_is_gone(self) -> None:
+        assert kinds(wrote(Send(0, 1, 0, name=7)), read()) == ["unseen", "stale-map"]
+
+
+class TestCompacted:
+    def test_what_was_replaced_or_deleted_may_be_gone(self) -> None:
+        history = [
+            wrote(Send(0, 1, 0, name=7), Send(0, 2, 1, name=8), Send(1, 1, 0)),
+            wrote(Send(0, 3, 3, name=7), Send(0, 4, 4, name=8, deletes=True), began=20, commit_began=25),
+        ]
+        assert kinds(*history, read((0, 3, 3), (1, 0, 1))) == []
+
+    def test_what_an_aborted_value_would_have_replaced_must_be_there(self) -> None:
+        aborted = wrote(Send(0, 2, 2, name=7), outcome=Outcome.FAIL, began=20, commit_began=None)
+        assert "stale-map" in kinds(wrote(Send(0, 1, 0, name=7)), aborted, read())
+
+
+class TestOffsets:
+    """Of groups."""
+
+    def test_a_commit_is_there_and_then_the_next(self) -> None:
+        commits = [commit(5, 0), commit(7, 20), commit(9, 40, Outcome.FAIL)]
+        fetches = [fetched(NONE, -10), fetched(5, 15), fetched(7, 35), fetched(7, 55)]
+        assert offset_kinds(commits, fetches) == []
+
+    def test_a_commit_that_is_not_known_may_be_there_or_not(self) -> None:
+        commits = [commit(5, 0), commit(7, 20, Outcome.INFO), commit(9, 40, Outcome.INFO)]
+        for offset in (5, 7, 9):
+            assert offset_kinds(commits, [fetched(offset, 55)]) == []
+
+    def test_a_plain_commit_may_be_late_and_one_of_a_transaction_not(self) -> None:
+        late = [commit(5, 0, Outcome.INFO, transaction=False), commit(7, 20)]
+        assert offset_kinds(late, [fetched(7, 35), fetched(5, 55)]) == []
+        decided = [commit(5, 0, Outcome.INFO), commit(7, 20)]
+        assert offset_kinds(decided, [fetched(7, 35), fetched(5, 55)]) == ["lost-commit"]
+
+    @pytest.mark.parametrize("offset", [NONE, 5])
+    def test_an_acknowledged_commit_is_lost(self, offset: int) -> None:
+        assert offset_kinds([commit(5, 0), commit(7, 20)], [fetched(offset, 35)]) == ["lost-commit"]
+
+    def test_a_commit_that_was_seen_is_lost(self) -> None:
+        commits = [commit(5, 0), commit(7, 20, Outcome.INFO)]
+        assert offset_kinds(commits, [fetched(7, 35), fetched(5, 55)]) == ["lost-commit"]
+
+    def test_the_offset_of_an_aborted_transaction(self) -> None:
+        assert offset_kinds([commit(5, 0, Outcome.FAIL)], [fetched(5, 15)]) == ["aborted-commit"]
+
+    def test_an_offset_that_nobody_committed_yet(self) -> None:
+        assert offset_kinds([commit(5, 20)], [fetched(5, 5)]) == ["garbage-commit"]
+
+    @given(offset_histories)
+    @settings(max_examples=300)
+    def test_a_register_that_keeps_its_promises_is_not_blamed(self, history: OffsetHistory) -> None:
+        assert report(offset_anomalies(history.commits, history.fetches)) == ""
+
+    @pytest.mark.parametrize("kind", OFFSET_FAULTS)
+    @given(history=offset_histories, choice=st.integers(0, 1000))
+    @settings(max_examples=60)
+    def test_a_planted_fault_is_found(self, kind: str, history: OffsetHistory, choice: int) -> None:
+        ways = list(planted(kind, history))
+        assume(ways)
+        assert kind in offset_kinds(ways[choice % len(ways)].commits, ways[choice % len(ways)].fetches)
+
+
+def commit(offset: int, began: int, outcome: Outcome = Outcome.OK, *, transaction: bool = True) -> Commit:
+    """Of one group and partition, ten ticks long."""
+    return Commit("group", 0, offset, outcome, began, began + 10, transaction)
+
+
+def fetched(offset: int, began: int) -> Fetched:
+    return Fetched("group", 0, offset, began, began + 4)
+
+
+def offset_kinds(commits: Sequence[Commit], fetches: Sequence[Fetched]) -> list[str]:
+    return [each.kind for each in offset_anomalies(commits, fetches)]
 
 
 def replace_client(operation: Operation) -> Operation:

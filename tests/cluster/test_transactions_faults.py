@@ -1,11 +1,12 @@
 """Transactions under faults, black box: real processes, real clients, and the verdict of `transactions_checker`.
 
-One broker is killed and paused; then leaders and coordinators of three are killed, paused and cut off, one fault after
-the other, in an order that a seed gives. Apache Kafka 3.9.2 goes through the same as the one broker does: it is the
-proof that clients and checker ask for no more than Kafka keeps.
+One broker is killed and paused, with a slow disk and a clock that jumps; then leaders and coordinators of three are
+killed, paused, cut off and moved, one fault after the other, in an order that a seed gives. Apache Kafka 3.9.2 is
+killed and paused as the one broker is: the proof that clients and checker ask for no more than Kafka keeps. Kafka
+compacts the table in the meantime.
 
     ODRADEK_SEED=7            another order, other operations
-    ODRADEK_SOAK_ROUNDS=10    that many times the faults
+    ODRADEK_SOAK_ROUNDS=10    that many times every fault on every role, some while a disk is slow or a clock wrong
 """
 
 from __future__ import annotations
@@ -15,41 +16,60 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.pytest_plugin import BrokerFactory, ClusterFactory
 from tests.cluster.transactions_checker import report
-from tests.cluster.transactions_nemesis import FAULTS, ROLES, TransactionsNemesis
+from tests.cluster.transactions_chronicle import TABLE, TOPICS
+from tests.cluster.transactions_disturbance import CLOCK_STEP, SLOW_DISK, disturbable, disturbed
+from tests.cluster.transactions_nemesis import (
+    DISTURBANCES,
+    DISTURBED_S,
+    FAULTS,
+    MOVE_LEADER,
+    REASSIGN,
+    ROLES,
+    SESSION_FAULTS,
+    SHORT_FAULTS,
+    TransactionsNemesis,
+)
 from tests.cluster.transactions_workload import PATIENCE_S, TransactionsWorkload
 from tests.jvm.kafka import running_kafka
 
 SEED: Final = os.environ.get("ODRADEK_SEED", "1")
 ROUNDS: Final = int(os.environ.get("ODRADEK_SOAK_ROUNDS", "0"))
-TOPICS: Final = ("orders", "bills")
 CLIENTS: Final = 3
+PROGRESS: Final = 5 if ROUNDS else 3
+"""Transactions of each client between two faults."""
 PAUSED_S: Final = 2.0
-QUICK_FAULTS: Final = 4
-"""Of three brokers, without ODRADEK_SOAK_ROUNDS."""
+SLOW_MS: Final = 100
+STEP_MS: Final = 900_000
+TOGETHER_CHANCE: Final = 0.25
+TABLE_CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
 
 
 def make_topics(bootstrap_servers: str, copies: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for made in admin.create_topics([NewTopic(topic, 2, copies) for topic in TOPICS]).values():
+    topics = [NewTopic(topic, 2, copies, config=TABLE_CONFIG if topic == TABLE else {}) for topic in TOPICS]
+    for made in admin.create_topics(topics).values():
         made.result(PATIENCE_S)
 
 
 def torment(bootstrap_servers: str, faults: Sequence[Callable[[], None]]) -> None:
     """One fault after the other, and clients that go on after each; then the verdict."""
-    with TransactionsWorkload(bootstrap_servers, TOPICS, CLIENTS, SEED) as workload:
-        workload.await_progress()
+    with TransactionsWorkload(bootstrap_servers, CLIENTS, SEED) as workload:
+        workload.await_progress(PROGRESS)
         for fault in faults:
             fault()
-            workload.await_progress()
+            workload.await_progress(PROGRESS)
         found = workload.finish()
     print(workload.summary(), flush=True)
     assert not found, report(found)
@@ -61,7 +81,10 @@ def in_order(faults: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
     return chosen
 
 
-def test_one_broker_that_is_killed_and_paused(odradek_broker_factory: BrokerFactory) -> None:
+def test_one_broker_that_is_killed_and_paused(
+    odradek_broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbable(monkeypatch)
     broker = odradek_broker_factory({"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"})
     make_topics(broker.bootstrap, 1)
 
@@ -74,12 +97,20 @@ def test_one_broker_that_is_killed_and_paused(odradek_broker_factory: BrokerFact
         time.sleep(PAUSED_S)  # this long is the fault; nothing is waited for
         broker.resume()
 
-    torment(broker.bootstrap, in_order([kill, pause, kill, pause, kill]))
+    def slow_down() -> None:
+        with disturbed(broker, SLOW_DISK, SLOW_MS):
+            time.sleep(DISTURBED_S)  # this long is the fault; nothing is waited for
+
+    def step_clock() -> None:
+        with disturbed(broker, CLOCK_STEP, STEP_MS):
+            time.sleep(DISTURBED_S)
+
+    torment(broker.bootstrap, in_order([kill, pause, kill, slow_down, step_clock]))
 
 
 @pytest.mark.jvm
 def test_apache_kafka_that_is_killed_and_paused(tmp_path: Path) -> None:
-    with running_kafka(tmp_path / "kafka") as broker:
+    with running_kafka(tmp_path / "kafka", {"log.cleaner.backoff.ms": "200"}) as broker:
         make_topics(broker.bootstrap, 1)
 
         def kill() -> None:
@@ -94,15 +125,59 @@ def test_apache_kafka_that_is_killed_and_paused(tmp_path: Path) -> None:
         torment(broker.bootstrap, in_order([kill, pause]))
 
 
-def test_three_brokers_with_faults_on_leaders_and_coordinators(odradek_cluster: ClusterFactory) -> None:
+def test_three_brokers_with_faults_on_leaders_and_coordinators(
+    odradek_cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbable(monkeypatch)
     cluster = odradek_cluster(
         3,
         {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"},
         min_insync_replicas=2,
     )
     make_topics(cluster.bootstrap_servers, 3)
-    nemesis = TransactionsNemesis(cluster, TOPICS, random.Random(SEED))
-    faults = in_order(
-        [lambda fault=fault, role=role: nemesis.strike(fault, role) for fault in FAULTS for role in ROLES]
-    )
-    torment(cluster.bootstrap_servers, faults if ROUNDS else faults[:QUICK_FAULTS])
+    nemesis = TransactionsNemesis(cluster, random.Random(SEED))
+    torment(cluster.bootstrap_servers, campaign(nemesis) if ROUNDS else one_of_each(nemesis))
+
+
+def one_of_each(nemesis: TransactionsNemesis) -> list[Callable[[], None]]:
+    """A fault of every kind, on a role each."""
+    chance = random.Random(SEED)
+    kinds = (SESSION_FAULTS, (*SHORT_FAULTS, MOVE_LEADER), (REASSIGN,), DISTURBANCES)
+    return in_order([partial(nemesis.strike, chance.choice(kind), chance.choice(ROLES)) for kind in kinds])
+
+
+def campaign(nemesis: TransactionsNemesis) -> list[Callable[[], None]]:
+    chance = random.Random(SEED)
+    faults: list[Callable[[], None]] = []
+    for fault, role in product(FAULTS, ROLES):
+        together = fault not in DISTURBANCES and chance.random() < TOGETHER_CHANCE
+        faults.append(partial(nemesis.strike_two if together else nemesis.strike, fault, role))
+    return in_order(faults)
+
+
+def test_a_broker_feels_a_slow_disk_and_a_wrong_clock(
+    odradek_broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a client: how long a write takes, and the time that the broker stamps on it."""
+    disturbable(monkeypatch)
+    broker = odradek_broker_factory()
+    stamped = NewTopic("stamped", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([stamped])["stamped"].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "all"})
+    told: list[int] = []
+
+    def send() -> float:
+        began = time.monotonic()
+        producer.produce("stamped", b"1", on_delivery=lambda _, message: told.append(message.timestamp()[1]))
+        assert producer.flush(PATIENCE_S) == 0
+        return time.monotonic() - began
+
+    send()
+    with disturbed(broker, CLOCK_STEP, STEP_MS):
+        send()
+    assert STEP_MS <= told[1] - told[0] < STEP_MS + PATIENCE_S * 1000
+    slowed_ms = 5 * SLOW_MS
+    with disturbed(broker, SLOW_DISK, slowed_ms):
+        assert send() >= slowed_ms / 1000
+    assert told[2] < told[0] + PATIENCE_S * 1000

@@ -17,6 +17,11 @@ From what was acknowledged and what was read the checker knows which value stand
   readable, or an offset that is not above the one before
 - nonmonotonic-send: acknowledged offsets of one client in one partition do not grow
 - write-read-cycle: a circle of operations each of which read what the one before wrote
+- stale-map: the last reader, folding a compacted partition to a map of name to value, gets another map than the fold of
+  all that was committed there by offset
+
+A partition is compacted where its values have names (keys, in Kafka's words). There a value that a later one of its
+name has replaced may be gone, and so may a deletion (a tombstone): nobody is blamed for not having read them.
 
 The offsets that control records take are gaps like those of aborted records: nobody reads them. Allowed is what Kafka
 allows: sends of several transactions interleaved, and write-write cycles. Names are those of Jepsen's Kafka workload.
@@ -46,11 +51,16 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A value that was sent; `offset` is None where no acknowledgement told it."""
+    """A value that was sent; `offset` is None where no acknowledgement told it.
+
+    `name` is what the value is of in a compacted partition, None elsewhere; one that `deletes` is a tombstone.
+    """
 
     partition: int
     value: Value
     offset: int | None = None
+    name: int | None = None
+    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +127,27 @@ class Versions:
     readers: dict[Place, list[Operation]] = field(default_factory=lambda: defaultdict(list))
     read_below: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """One more than the highest offset that anybody read, by partition."""
+    named: dict[Place, Send] = field(default_factory=dict)
+    """What was sent to compacted partitions."""
+    latest: dict[tuple[int, int], tuple[int, Send]] = field(default_factory=dict)
+    """The committed value of the highest offset, with it, by compacted partition and name."""
 
     def note(self, partition: int, offset: int, value: Value) -> None:
         self.at[partition, offset].add(value)
         self.offsets[partition, value].add(offset)
+
+    def is_committed(self, place: Place) -> bool:
+        """Whether it was read or acknowledged."""
+        writer = self.writer.get(place)
+        return place in self.readers or (writer is not None and writer.outcome is Outcome.OK)
+
+    def may_be_gone(self, place: Place) -> bool:
+        """Whether compaction may have removed it."""
+        send = self.named.get(place)
+        if send is None or send.name is None:
+            return False
+        newest = self.latest.get((send.partition, send.name))
+        return send.deletes or (newest is not None and newest[0] > max(self.offsets.get(place, ()), default=-1))
 
 
 def versions_of(history: Iterable[Operation]) -> Versions:
@@ -132,12 +159,20 @@ def versions_of(history: Iterable[Operation]) -> Versions:
     for operation in history:
         for send in operation.sends:
             found.writer[send.partition, send.value] = operation
+            if send.name is not None:
+                found.named[send.partition, send.value] = send
             if send.offset is not None:
                 found.note(send.partition, send.offset, send.value)
         for partition, offset, value in operation.reads:
             found.note(partition, offset, value)
             found.readers[partition, value].append(operation)
             found.read_below[partition] = max(found.read_below[partition], offset + 1)
+    for place, send in found.named.items():
+        if send.name is not None and place in found.offsets and found.is_committed(place):
+            entry = max(found.offsets[place]), send
+            newest = found.latest.setdefault((send.partition, send.name), entry)
+            if entry[0] > newest[0]:
+                found.latest[send.partition, send.name] = entry
     return found
 
 
@@ -145,7 +180,7 @@ def anomalies(history: Sequence[Operation]) -> list[Anomaly]:
     """Every contradiction in a history that ended with a last reader's polls of everything."""
     versions = versions_of(history)
     found: list[Anomaly] = []
-    for judge in (_places, _reads, _writes, _torn, _sends, _cycles):
+    for judge in (_places, _reads, _writes, _torn, _sends, _cycles, _maps):
         found += [Anomaly(kind, what) for kind, what in judge(history, versions)]
     found += [Anomaly(kind, what) for kind, what in _assignments(history, versions)]
     return found
@@ -189,6 +224,8 @@ def _writes(history: Sequence[Operation], versions: Versions) -> Findings:
     for (partition, value), writer in versions.writer.items():
         if writer.outcome is not Outcome.OK or (partition, value) in versions.readers:
             continue
+        if versions.may_be_gone((partition, value)):
+            continue
         offset = next(iter(versions.offsets.get((partition, value), ())), None)
         bound = versions.read_below[partition]
         if offset is None:  # acknowledged without an offset: nothing says that it is below what was read
@@ -204,10 +241,10 @@ def _torn(history: Sequence[Operation], versions: Versions) -> Findings:
     for operation in history:
         if not operation.transaction or operation.outcome is Outcome.FAIL:  # what was read of that is an aborted read
             continue
-        sends = list(operation.sends)
-        seen = [send for send in sends if (send.partition, send.value) in versions.readers]
-        if seen and len(seen) < len(sends):
-            missing = [(send.partition, send.value) for send in sends if send not in seen]
+        places = {(send.partition, send.value): send for send in operation.sends}
+        seen = [send for place, send in places.items() if place in versions.readers]
+        missing = [place for place in places if place not in versions.readers and not versions.may_be_gone(place)]
+        if seen and missing:
             yield "torn-transaction", f"of {operation.client}: {seen[0]} was read, {missing} never"
 
 
@@ -230,12 +267,12 @@ def _sends(history: Sequence[Operation], versions: Versions) -> Findings:
 def _assignments(history: Sequence[Operation], versions: Versions) -> Findings:
     """Within an assignment nothing readable is passed over and nothing comes again.
 
-    Readable is what anybody read, and what an ok operation wrote; what was aborted stands in the log, too.
+    Readable is what anybody read, and what an ok operation wrote, and what no compaction can have removed; what was
+    aborted stands in the log, too.
     """
     readable: dict[int, dict[int, Value]] = defaultdict(dict)
     for (partition, value), offsets in versions.offsets.items():
-        writer = versions.writer.get((partition, value))
-        if (partition, value) not in versions.readers and (writer is None or writer.outcome is not Outcome.OK):
+        if not versions.is_committed((partition, value)) or versions.may_be_gone((partition, value)):
             continue
         for offset in offsets:
             readable[partition][offset] = value
@@ -256,6 +293,25 @@ def _assignments(history: Sequence[Operation], versions: Versions) -> Findings:
                     skipped = next((each for each in between if each in readable[partition]), None)
                     if skipped is not None:
                         yield "poll-skip", f"{where}, and {skipped} holds {readable[partition][skipped]}"
+
+
+def _maps(history: Sequence[Operation], versions: Versions) -> Findings:
+    """Both folds take the last value of each name: the reader's by the order of reading, the other by offset.
+
+    So it matters not whether the partition has been compacted, nor how far.
+    """
+    folded: dict[tuple[int, int], Send] = {}
+    for partition, _, value in history[-1].reads if history else ():
+        send = versions.named.get((partition, value))
+        if send is not None and send.name is not None:
+            folded[partition, send.name] = send
+    for (partition, name), (offset, newest) in versions.latest.items():
+        got = folded.get((partition, name))
+        wanted = None if newest.deletes else newest.value
+        if wanted != (None if got is None or got.deletes else got.value):
+            shown = "nothing" if got is None else got.value
+            what = f"{shown} for {name} of partition {partition}"
+            yield "stale-map", f"{what}, which has {wanted or 'nothing'} since {newest.value} at {offset}"
 
 
 def _cycles(history: Sequence[Operation], versions: Versions) -> Findings:

@@ -2,30 +2,44 @@
 
 An `Attempt` is an operation under way. It becomes an `Operation` with its outcome in the `Chronicle` of all clients.
 Key k is partition k mod 2 of topic k div 2; the checker calls the key a partition. Values count up for each key.
+
+The last topic is a table: it is compacted, its records have names (their keys, in Kafka's words), and one in five is a
+tombstone. Each says in a header which value it is, for a tombstone has none.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.cluster.transactions_checker import Anomaly, Operation, Outcome, Poll, Send
+from tests.cluster.transactions_offsets import Commit, Fetched, offset_anomalies
+
+TABLE: Final = "balances"
+TOPICS: Final = ("orders", "bills", TABLE)
+KEYS: Final = 2 * len(TOPICS)
+NAMES: Final = 7
+DELETED: Final = 5
+"""Every so many values of a table are tombstones. Names and tombstones go round side by side, as 5 and 7 have no common
+divisor."""
+VALUE_HEADER: Final = "value"
 
 
 class Chronicle:
     """What all clients did: operations with their outcomes, and what they committed; any thread may add to it."""
 
-    def __init__(self, topics: Sequence[str]) -> None:
-        self.topics = topics
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._ticks = 0
         self._values: Counter[int] = Counter()
         self._operations: list[Operation] = []
-        self._commits: dict[tuple[str, int], list[tuple[Outcome, int]]] = defaultdict(list)
+        self._commits: list[Commit] = []
+        self._fetches: list[Fetched] = []
 
     def tick(self) -> int:
         """The next moment of the clock that all operations share."""
@@ -39,13 +53,31 @@ class Chronicle:
             return self._values[key]
 
     def add(self, operation: Operation, commits: Mapping[int, int]) -> None:
-        """An operation has ended; `commits` are the offsets by key that were part of it."""
+        """An operation has ended; `commits` are the offsets by key that were part of it, if it was a transaction.
+
+        A transaction that was never asked to commit will not, whatever else is known of it.
+        """
+        began = operation.commit_began
+        outcome = Outcome.FAIL if began is None else operation.outcome
         with self._changed:
             self._operations.append(operation)
-            if operation.outcome is not Outcome.FAIL and operation.commit_began is not None:
-                for key, offset in commits.items():
-                    self._commits[operation.client, key].append((operation.outcome, offset))
+            for key, offset in commits.items():
+                begin = operation.began if began is None else began
+                commit = Commit(operation.client, key, offset, outcome, begin, operation.ended, transaction=True)
+                self._commits.append(commit)
             self._changed.notify_all()
+
+    def add_commit(self, group: str, commits: Mapping[int, int], outcome: Outcome, began: int) -> None:
+        """A commit of these offsets by key, outside of transactions, has ended."""
+        ended = self.tick()
+        with self._changed:
+            self._commits += [Commit(group, key, offset, outcome, began, ended) for key, offset in commits.items()]
+
+    def add_fetched(self, group: str, offsets: Mapping[int, int], began: int) -> None:
+        """A group was said to have these offsets by key."""
+        ended = self.tick()
+        with self._changed:
+            self._fetches += [Fetched(group, key, offset, began, ended) for key, offset in offsets.items()]
 
     @property
     def operations(self) -> list[Operation]:
@@ -71,20 +103,52 @@ class Chronicle:
             if not self._changed.wait_for(lambda: not missing(), timeout_s):
                 raise TimeoutError(f"not {count} transactions of {missing()} were committed within {timeout_s:g} s")
 
-    def lost_commits(self, client: str, committed: Mapping[int, int]) -> Iterator[Anomaly]:
-        """What a group's offsets contradict; a commit whose outcome is not known may stand, until one is known to."""
-        for key, offset in committed.items():
-            history = self._commits[client, key]
-            known = max((at for at, (outcome, _) in enumerate(history) if outcome is Outcome.OK), default=-1)
-            allowed = {each for _, each in history[max(known, 0) :]} | (set() if known >= 0 else {-1})
-            if offset not in allowed:
-                yield Anomaly("lost-commit", f"{client} has {offset} for {key}, and not one of {sorted(allowed)}")
+    def offset_anomalies(self) -> list[Anomaly]:
+        """What the groups' offsets contradict."""
+        with self._changed:
+            return offset_anomalies(self._commits, self._fetches)
 
-    def place(self, key: int) -> tuple[str, int]:
-        return self.topics[key // 2], key % 2
+    def shown_offsets(self) -> str:
+        """How many commits had which outcome, and how many offsets were fetched."""
+        with self._changed:
+            kinds = Counter(("" if each.transaction else "plain ") + each.outcome.value for each in self._commits)
+            return f"commits {dict(kinds)}, {len(self._fetches)} fetched"
 
-    def key(self, topic: str, partition: int) -> int:
-        return self.topics.index(topic) * 2 + partition
+
+def place_of(key: int) -> tuple[str, int]:
+    """Topic and partition."""
+    return TOPICS[key // 2], key % 2
+
+
+def key_of(topic: str | None, partition: int | None) -> int:
+    assert topic is not None
+    assert partition is not None
+    return TOPICS.index(topic) * 2 + partition
+
+
+def sent(key: int, value: int, offset: int | None = None) -> Send:
+    """The value as the checker knows it: in a table with its name, and what it does to it."""
+    if place_of(key)[0] != TABLE:
+        return Send(key, value, offset)
+    return Send(key, value, offset, name=value % NAMES, deletes=value % DELETED == 0)
+
+
+def record_of(message: Message) -> tuple[int, int, int]:
+    """Key, offset and value of a record. Raises AssertionError if it is not as it was sent."""
+    key, offset = key_of(message.topic(), message.partition()), message.offset()
+    assert offset is not None
+    headers = message.headers()
+    assert headers is not None, f"the record of {key} at {offset} does not say which value it is"
+    send = sent(key, int(dict(headers)[VALUE_HEADER] or b""))
+    expected = _bytes_of(send)
+    assert (message.key(), message.value()) == expected, f"{message.key()!r}, {message.value()!r}, not {expected}"
+    return key, offset, send.value
+
+
+def _bytes_of(send: Send) -> tuple[bytes | None, bytes | None]:
+    """Key and value of the record."""
+    name = None if send.name is None else str(send.name).encode()
+    return name, None if send.deletes else str(send.value).encode()
 
 
 class Attempt:
@@ -107,20 +171,20 @@ class Attempt:
     def send(self, producer: Producer, key: int) -> None:
         value = self._chronicle.next_value(key)
         self._steps.append((key, value))
-        topic, partition = self._chronicle.place(key)
-        told = partial(self._delivered, key, value)
-        producer.produce(topic, str(value).encode(), partition=partition, on_delivery=told)
+        topic, partition = place_of(key)
+        name, content = _bytes_of(sent(key, value))
+        producer.produce(
+            topic,
+            content,
+            name,
+            partition=partition,
+            headers=[(VALUE_HEADER, str(value).encode())],
+            on_delivery=partial(self._delivered, key, value),
+        )
 
     def poll(self, messages: Sequence[Message], assignment: int) -> None:
-        records = []
-        for message in messages:
-            topic, partition, offset, value = message.topic(), message.partition(), message.offset(), message.value()
-            assert topic is not None
-            assert partition is not None
-            assert offset is not None
-            assert isinstance(value, bytes)
-            key = self._chronicle.key(topic, partition)
-            records.append((key, offset, int(value)))
+        records = [record_of(message) for message in messages]
+        for key, offset, _ in records:
             self.first.setdefault(key, offset)
             self.after[key] = offset + 1
         self._steps.append(Poll(tuple(records), assignment))
@@ -128,7 +192,7 @@ class Attempt:
     def end(self, outcome: Outcome) -> None:
         """It is over, and known to the checker."""
         steps = tuple(
-            step if isinstance(step, Poll) else Send(*step, offset=self._offsets.get(step)) for step in self._steps
+            step if isinstance(step, Poll) else sent(*step, offset=self._offsets.get(step)) for step in self._steps
         )
         ended = self._chronicle.tick()
         operation = Operation(

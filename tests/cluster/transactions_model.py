@@ -1,7 +1,8 @@
 """Good histories of transactions, made by a log that keeps all of Kafka's promises, and faults planted in them.
 
 The log is a list for each partition; clients take turns by a draw, so that transactions interleave. A reader gets what
-is committed, up to the first offset of a transaction that is open, as read_committed does.
+is committed, up to the first offset of a transaction that is open, as read_committed does. The last partition has names
+and is compacted now and then, as far as what is committed goes on without a gap.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
+from operator import ne
 from typing import Final
 
 from tests.cluster.transactions_checker import Operation, Outcome, Poll, Send, versions_of
 
-PARTITIONS: Final = 2
+PARTITIONS: Final = 3
+COMPACTED: Final = 2
+NAMES: Final = 3
+DELETE_CHANCE: Final = 0.2
+COMPACT_CHANCE: Final = 0.1
 CLIENTS: Final = 3
 MOST_STEPS: Final = 4
 MARKER: Final = None
@@ -39,14 +46,17 @@ class ModelLog:
         self._chance = chance
         self._now = 0
         self._values = 0
-        self._logs: list[list[tuple[int, Open] | None]] = [[] for _ in range(PARTITIONS)]
+        self._logs: list[list[tuple[Send, Open] | None]] = [[] for _ in range(PARTITIONS)]
         self._open: dict[str, Open] = {}
         self._position: dict[str, list[int]] = {}
         self._assignment: dict[str, int] = {}
         self.history: list[Operation] = []
 
     def step(self) -> None:
-        """A client begins, goes on with or ends an operation."""
+        """A client begins, goes on with or ends an operation; or the log is compacted."""
+        if self._chance.random() < COMPACT_CHANCE:
+            self._compact()
+            return
         client = f"client {self._chance.randrange(CLIENTS)}"
         operation = self._open.get(client)
         if operation is None:
@@ -76,8 +86,12 @@ class ModelLog:
         if self._chance.random() < 0.6:
             partition = self._chance.randrange(PARTITIONS)
             self._values += 1
-            self._logs[partition].append((self._values, operation))
-            operation.steps.append(Send(partition, self._values, len(self._logs[partition]) - 1))
+            send = Send(partition, self._values, len(self._logs[partition]))
+            if partition == COMPACTED:
+                deletes = self._chance.random() < DELETE_CHANCE
+                send = replace(send, name=self._chance.randrange(NAMES), deletes=deletes)
+            self._logs[partition].append((send, operation))
+            operation.steps.append(send)
         else:
             records = self._read(operation.client)
             operation.steps.append(Poll(tuple(records), self._assignment.get(operation.client, 0)))
@@ -97,6 +111,23 @@ class ModelLog:
             self._position.pop(operation.client, None)
             self._assignment[operation.client] = self._assignment.get(operation.client, 0) + 1
         self._conclude(operation, outcome, commit_began)
+
+    def _compact(self) -> None:
+        """What a later committed value of its name replaces goes; its offset stays empty, as a control record's is."""
+        log = self._logs[COMPACTED]
+        names: set[int | None] = set()
+        for offset in reversed(range(self._stable(log))):
+            entry = log[offset]
+            if entry is None or not entry[1].committed:
+                continue
+            send, _ = entry
+            if send.name in names:
+                log[offset] = MARKER
+            names.add(send.name)
+
+    def _stable(self, log: Sequence[tuple[Send, Open] | None]) -> int:
+        """The first offset of a transaction that is open, or the end."""
+        return next((at for at, entry in enumerate(log) if entry and not entry[1].decided), len(log))
 
     def _forget(self, step: Send | Poll) -> Send | Poll:
         return replace(step, offset=None) if isinstance(step, Send) and self._chance.random() < 0.5 else step
@@ -119,12 +150,12 @@ class ModelLog:
         position = self._position.setdefault(client, [0] * PARTITIONS)
         records: list[tuple[int, int, int]] = []
         for partition, log in enumerate(self._logs):
-            stable = next((at for at, entry in enumerate(log) if entry and not entry[1].decided), len(log))
+            stable = self._stable(log)
             most = position[partition] + self._chance.randint(1, 5)
             for offset in range(position[partition], min(stable, most)):
                 entry = log[offset]
                 if entry is not MARKER and entry[1].committed:
-                    records.append((partition, offset, entry[0]))
+                    records.append((partition, offset, entry[0].value))
                 position[partition] = offset + 1
         if not records and client == "last" and any(map(int.__lt__, position, map(len, self._logs))):
             return self._read(client)
@@ -207,28 +238,31 @@ def _lost(history: History) -> Iterator[History]:
     versions = versions_of(history)
     for (partition, value), writer in versions.writer.items():
         (offset,) = versions.offsets[partition, value] or {-1}
+        if versions.may_be_gone((partition, value)):
+            continue
         if writer.outcome is Outcome.OK and offset < versions.read_below[partition] - 1:
             yield without(history, (partition, value))
 
 
 def _unseen(history: History) -> Iterator[History]:
-    for partition in range(PARTITIONS):
+    for partition in range(COMPACTED):
         reads = [record for record in history[-1].reads if record[0] == partition]
         if reads and versions_of(history).writer[partition, reads[-1][2]].outcome is Outcome.OK:
             yield without(history, (partition, reads[-1][2]))
 
 
 def _torn(history: History) -> Iterator[History]:
-    read = set(versions_of(history).readers)
+    versions = versions_of(history)
+    read = set(versions.readers)
     for each in history:
-        sends = [send for send in each.sends if (send.partition, send.value) in read]
+        sends = [send for send in each.sends if (send.partition, send.value) in read and send.name is None]
         if each.transaction and each.outcome is not Outcome.FAIL and len(sends) > 1:
             yield without(history, (sends[-1].partition, sends[-1].value))
 
 
 def _skipped(history: History) -> Iterator[History]:
     for each in history[:-1]:
-        for partition in range(PARTITIONS):
+        for partition in range(COMPACTED):
             reads = [record for record in each.reads if record[0] == partition]
             for left_out in reads[1:-1]:
                 yield _changed(history, each, _with_reads(each, lambda record, gone=left_out: record != gone))
@@ -261,6 +295,22 @@ def _circular(history: History) -> Iterator[History]:
                     yield _changed(history, writer, replace(writer, steps=(*writer.steps, read)))
 
 
+def _stale(history: History) -> Iterator[History]:
+    """The last reader misses the last word on a name, which is known, and so has an older value, or one deleted."""
+    versions = versions_of(history)
+    last = history[-1]
+    for offset, newest in versions.latest.values():
+        record = newest.partition, offset, newest.value
+        place = newest.partition, newest.value
+        is_known = versions.writer[place].outcome is Outcome.OK or set(map(id, versions.readers[place])) - {id(last)}
+        before = [
+            versions.named[each[0], each[2]] for each in last.reads if each[0] == newest.partition and each < record
+        ]
+        values = [each for each in before if each.name == newest.name]
+        if is_known and (not newest.deletes or (values and not values[-1].deletes)):
+            yield _changed(history, last, _with_reads(last, partial(ne, record)))
+
+
 FAULTS: Final[Mapping[str, Callable[[History], Iterator[History]]]] = {
     "inconsistent-offset": _inconsistent,
     "duplicate": _duplicate,
@@ -274,5 +324,6 @@ FAULTS: Final[Mapping[str, Callable[[History], Iterator[History]]]] = {
     "nonmonotonic-poll": _backwards,
     "nonmonotonic-send": _unordered,
     "write-read-cycle": _circular,
+    "stale-map": _stale,
 }
 """For each anomaly, all the ways to plant it in a good history."""

@@ -1,40 +1,81 @@
 """Faults on the brokers that matter to transactions: leaders of data, and of both coordinators' topics.
 
 A fault that ends a session holds until the others have gone on without the broker; each ends when every broker is known
-and in sync again.
+and in sync again. Replicas that move go out of the partition and come back in another order: the log of one is
+deleted and made anew while clients go on.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from odradek.cluster_process import REGISTRY, ClusterProcess
 from tests.cluster.nemesis import BOUNCE, CUT, CUT_ONE_WAY, CUT_REGISTRY, ISOLATE, KILL, PAUSE
+from tests.cluster.transactions_chronicle import KEYS, place_of
+from tests.cluster.transactions_disturbance import CLOCK_STEP, SLOW_DISK, disturbed
+from tests.cluster.transactions_moves import Place, elect_preferred, reassign
 
 COORDINATOR_PARTITIONS: Final = 4
 LEADER, TRANSACTIONS, GROUPS, CONTROLLER = "leader", "transaction coordinator", "group coordinator", "controller"
+REASSIGN, MOVE_LEADER, SLOW, STEP = "reassign", "move leader", "slow disk", "clock step"
 CUT_S: Final = 4.0
+DISTURBED_S: Final = 1.0
+DISK_DELAYS_MS: Final = (20, 100, 400)
+CLOCK_STEPS_MS: Final = (-900_000, -10_000, 10_000, 900_000)
+"""Past the timeout of a transaction, and short of the age at which records and offsets are deleted."""
 ROLES: Final = (LEADER, TRANSACTIONS, GROUPS, CONTROLLER)
-FAULTS: Final = (KILL, PAUSE, ISOLATE, CUT_REGISTRY, BOUNCE, CUT, CUT_ONE_WAY)
+SESSION_FAULTS: Final = (KILL, PAUSE, ISOLATE, CUT_REGISTRY)
+SHORT_FAULTS: Final = (BOUNCE, CUT, CUT_ONE_WAY)
+MOVES: Final = (REASSIGN, MOVE_LEADER)
+DISTURBANCES: Final = (SLOW, STEP)
+FAULTS: Final = (*SESSION_FAULTS, *SHORT_FAULTS, *MOVES, *DISTURBANCES)
+STATE: Final = "__transaction_state"
+OFFSETS: Final = "__consumer_offsets"
+DATA: Final = tuple(place_of(key) for key in range(KEYS))
+
+Strike: TypeAlias = Callable[[int], None]
 
 
 class TransactionsNemesis:
-    """What befalls a cluster of three on which `topics` have two partitions each, with copies everywhere."""
+    """What befalls a cluster of three with copies of everything everywhere; its brokers can be disturbed."""
 
-    def __init__(self, cluster: ClusterProcess, topics: Sequence[str], chance: random.Random) -> None:
+    def __init__(self, cluster: ClusterProcess, chance: random.Random) -> None:
         self._cluster = cluster
         self._chance = chance
         self._all = set(cluster.brokers)
-        self._data = [(topic, partition) for topic in topics for partition in range(2)]
 
     def strike(self, fault: str, role: str) -> None:
-        """One of FAULTS on a broker in one of ROLES."""
-        victim = self._find(role)
-        print(f"{fault} {role}: broker {victim}", flush=True)
-        strikes: dict[str, Callable[[int], None]] = {
+        """One of FAULTS on a broker in one of ROLES, or on partitions that such a broker leads."""
+        if fault in MOVES:
+            places = self._partitions_of(role)
+            print(f"{fault} {role}: {', '.join(f'{topic}-{number}' for topic, number in places)}", flush=True)
+            if fault == REASSIGN:
+                self._reassign(places)
+            else:
+                self._move_leaders(places)
+        else:
+            victim = self._find(role)
+            print(f"{fault} {role}: broker {victim}", flush=True)
+            self._strikes()[fault](victim)
+        self._await_health()
+
+    def strike_two(self, fault: str, role: str) -> None:
+        """One of FAULTS but DISTURBANCES, while a broker, maybe the same, has a slow disk or a wrong clock.
+
+        The disk is just fast enough for its broker to stay in sync, as the other fault's end demands.
+        """
+        disturbed_id = self._chance.choice(sorted(self._all))
+        disturbance, by_ms = self._draw(self._chance.choice(DISTURBANCES))
+        by_ms = DISK_DELAYS_MS[0] if disturbance == SLOW_DISK else by_ms
+        print(f"{disturbance} by {by_ms} ms at broker {disturbed_id}, and", flush=True)
+        with disturbed(self._cluster.brokers[disturbed_id], disturbance, by_ms):
+            self.strike(fault, role)
+
+    def _strikes(self) -> Mapping[str, Strike]:
+        return {
             KILL: self._kill,
             BOUNCE: self._bounce,
             PAUSE: self._pause,
@@ -42,11 +83,11 @@ class TransactionsNemesis:
             CUT_REGISTRY: lambda each: self._until_gone(each, lambda broker: self._cluster.cut(broker, REGISTRY)),
             CUT: lambda each: self._cut(each, one_way=False),
             CUT_ONE_WAY: lambda each: self._cut(each, one_way=True),
+            SLOW: lambda each: self._disturb(each, SLOW),
+            STEP: lambda each: self._disturb(each, STEP),
         }
-        strikes[fault](victim)
-        self._cluster.await_brokers(self._all)
-        for topic, partition in self._everything():
-            self._cluster.await_isr(topic, partition, self._all)
+
+    # ---- what befalls a broker
 
     def _kill(self, victim: int) -> None:
         self._cluster.kill(victim)
@@ -79,20 +120,69 @@ class TransactionsNemesis:
         time.sleep(CUT_S)  # this long is the fault; nothing is waited for
         self._cluster.heal()
 
+    def _disturb(self, victim: int, fault: str) -> None:
+        """A clock goes right again at the end, which is a step the other way."""
+        disturbance, by_ms = self._draw(fault)
+        print(f"by {by_ms} ms", flush=True)
+        with disturbed(self._cluster.brokers[victim], disturbance, by_ms):
+            time.sleep(DISTURBED_S)  # this long is the fault; nothing is waited for
+
+    def _draw(self, fault: str) -> tuple[str, int]:
+        if fault == SLOW:
+            return SLOW_DISK, self._chance.choice(DISK_DELAYS_MS)
+        return CLOCK_STEP, self._chance.choice(CLOCK_STEPS_MS)
+
+    # ---- what befalls partitions
+
+    def _reassign(self, places: Sequence[Place]) -> None:
+        """One replica goes, its log with it; then it comes back, and the order is another."""
+        two = {place: self._chance.sample(sorted(self._all), 2) for place in places}
+        reassign(self._cluster, two)
+        for place, replicas in two.items():
+            self._cluster.await_isr(*place, replicas)
+        three = {place: self._chance.sample(sorted(self._all), 3) for place in places}
+        reassign(self._cluster, three)
+        for place, replicas in three.items():
+            self._cluster.await_isr(*place, replicas)
+
+    def _move_leaders(self, places: Sequence[Place]) -> None:
+        """To a broker that does not lead now."""
+        wanted: dict[Place, list[int]] = {}
+        for place in places:
+            leader = self._cluster.leader_of(*place)
+            wanted[place] = [*self._chance.sample(sorted(self._all - {leader}), 2), leader]
+        reassign(self._cluster, wanted)
+        elect_preferred(self._cluster, wanted)
+
+    # ---- how
+
+    def _await_health(self) -> None:
+        self._cluster.await_brokers(self._all)
+        for topic, partition in self._everything():
+            self._cluster.await_isr(topic, partition, self._all)
+
     def _await_without(self, victim: int) -> None:
         for topic, partition in self._everything():
             self._cluster.await_isr(topic, partition, self._all - {victim})
 
-    def _everything(self) -> list[tuple[str, int]]:
-        coordinators = [(topic, each) for topic in (STATE, OFFSETS) for each in range(COORDINATOR_PARTITIONS)]
-        return [*self._data, *coordinators]
+    def _everything(self) -> list[Place]:
+        return [*DATA, *_coordinating(STATE), *_coordinating(OFFSETS)]
+
+    def _partitions_of(self, role: str) -> list[Place]:
+        """One partition of the kind that such a broker is for; all of them, for the controller."""
+        if role == CONTROLLER:
+            return self._everything()
+        return [self._chance.choice(_led_by(role))]
 
     def _find(self, role: str) -> int:
         if role == CONTROLLER:
             return self._cluster.controller()
-        coordinators = [(STATE if role == TRANSACTIONS else OFFSETS, each) for each in range(COORDINATOR_PARTITIONS)]
-        return self._cluster.leader_of(*self._chance.choice(self._data if role == LEADER else coordinators))
+        return self._cluster.leader_of(*self._chance.choice(_led_by(role)))
 
 
-STATE: Final = "__transaction_state"
-OFFSETS: Final = "__consumer_offsets"
+def _coordinating(topic: str) -> list[Place]:
+    return [(topic, each) for each in range(COORDINATOR_PARTITIONS)]
+
+
+def _led_by(role: str) -> Sequence[Place]:
+    return {LEADER: DATA, TRANSACTIONS: _coordinating(STATE), GROUPS: _coordinating(OFFSETS)}[role]

@@ -1,11 +1,12 @@
 """Clients that send, poll and do transactions as long as brokers are tormented, over a history for the checker.
 
-Each client is a thread with an idempotent producer for single sends, a transactional one, and a read_committed consumer
-in a group of its own that starts at the earliest offset. It draws what to do next: a send, a poll, or a transaction of
-up to four of them, with the offsets of what it polled sent with it; one in ten aborts at a step that is drawn. Now and
-then it assigns or subscribes anew, and now and then it crashes: its clients are dropped in the middle of whatever they
-are at, and new ones take over the transactional id. After an operation that failed, or whose outcome is not known, it
-reads again from the first offset that the operation was given.
+Each client is a thread with an idempotent producer for single sends, a transactional one, and a read_committed
+consumer in a group of its own that starts at the earliest offset. It draws what to do next: a send, a poll, perhaps
+with a commit of its offsets, a look at what its group has committed, or a transaction of up to four sends and polls,
+with the offsets of what it polled sent with it; one in ten aborts at a step that is drawn. Now and then it assigns or
+subscribes anew, and now and then it crashes: its clients are dropped in the middle of whatever they are at, and new
+ones take over the transactional id. After an operation that failed, or whose outcome is not known, it reads again from
+the first offset that the operation was given.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -26,21 +28,22 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.cluster.transactions_checker import Anomaly, Operation, Outcome, Poll, anomalies
-from tests.cluster.transactions_chronicle import Attempt, Chronicle
+from tests.cluster.transactions_checker import Anomaly, Operation, Outcome, Poll, anomalies, versions_of
+from tests.cluster.transactions_chronicle import KEYS, TOPICS, Attempt, Chronicle, key_of, place_of, record_of
 
-KEYS: Final = 4
 MOST_STEPS: Final = 4
 ABORT_CHANCE: Final = 0.1
 CRASH_CHANCE: Final = 0.02
 REASSIGN_CHANCE: Final = 0.04
 SUBSCRIBE_CHANCE: Final = 0.5
+COMMIT_CHANCE: Final = 0.5
 MOST_POLLED: Final = 20
-PROGRESS: Final = 5
-"""Transactions of each client between two faults."""
 PATIENCE_S: Final = 60.0
 CALL_S: Final = 5.0
 """How long a call of a transaction may take before its outcome counts as unknown."""
+ABORT_S: Final = 2.0
+LOOK_S: Final = 1.0
+"""How long a question may wait that is not answered while a coordinator is away."""
 
 CONNECTION: Final[Mapping[str, Any]] = {
     "socket.timeout.ms": 5000,
@@ -133,13 +136,13 @@ class Client:
         self._assignment += 1
         if self._chance.random() < SUBSCRIBE_CHANCE:
             self._consumer.unassign()
-            self._consumer.subscribe(list(self._chronicle.topics), on_assign=self._assigned)
+            self._consumer.subscribe(list(TOPICS), on_assign=self._assigned)
             return
         self._consumer.unsubscribe()
         # Not OFFSET_BEGINNING: librdkafka 2.16 that asked for the beginning while the broker was down takes the answer
         # for the assignment that followed.
         start = self._chance.choice((0, OFFSET_STORED))
-        places = [TopicPartition(*self._chronicle.place(key), start) for key in range(KEYS)]
+        places = [TopicPartition(*place_of(key), start) for key in range(KEYS)]
         self._consumer.assign(places)
 
     def _assigned(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
@@ -159,6 +162,10 @@ class Client:
             attempt = Attempt(self._chronicle, self.name, transaction=False)
             self._poll(attempt)
             attempt.end(Outcome.OK)
+            if attempt.after and self._chance.random() < COMMIT_CHANCE:
+                self._commit(attempt.after)
+        elif drawn < 0.4:
+            self._look_at_offsets()
         else:
             self._do_transaction()
 
@@ -167,6 +174,30 @@ class Client:
         attempt.send(self._plain, self._chance.randrange(KEYS))
         self._plain.flush()  # ends with message.timeout.ms
         attempt.end(Outcome.OK if attempt.delivered else Outcome.INFO)
+
+    def _commit(self, offsets: Mapping[int, int]) -> None:
+        """A refusal counts as unknown: it may be that of a second attempt."""
+        began = self._chronicle.tick()
+        outcome = Outcome.INFO
+        try:
+            answers = self._consumer.commit(offsets=_places(offsets), asynchronous=False)
+        except KafkaException as failure:
+            self._note(failure.args[0])
+        else:
+            failures = [each.error for each in answers or () if each.error is not None]
+            for error in failures:
+                self._note(error)
+            outcome = Outcome.INFO if failures else Outcome.OK
+        self._chronicle.add_commit(self.name, offsets, outcome, began)
+
+    def _look_at_offsets(self) -> None:
+        began = self._chronicle.tick()
+        try:
+            found = committed(self._consumer, LOOK_S)
+        except KafkaException as failure:
+            self._note(failure.args[0])
+        else:
+            self._chronicle.add_fetched(self.name, found, began)
 
     def _do_transaction(self) -> None:
         attempt = Attempt(self._chronicle, self.name, transaction=True)
@@ -195,12 +226,35 @@ class Client:
         elif left > 0:
             self._poll(attempt)
         elif left == 0 and attempt.after:
-            offsets = [TopicPartition(*self._chronicle.place(key), at) for key, at in attempt.after.items()]
             attempt.commits = dict(attempt.after)
-            self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), CALL_S)
+            self._send_offsets(attempt)
         elif left < 0:
             attempt.commit_began = self._chronicle.tick()
             self._producer.commit_transaction(2 * CALL_S)
+
+    def _send_offsets(self, attempt: Attempt) -> None:
+        """librdkafka 2.16 may wait for good for a coordinator that left (its issues 5456 and 5511).
+
+        A client that does not come back from there is left as a zombie, and a new one takes its place.
+        """
+        producer, group = self._producer, self._consumer.consumer_group_metadata()
+        told: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(_places(attempt.commits), group, CALL_S)
+            except KafkaException as failure:
+                told.set_exception(failure)
+            else:
+                told.set_result(None)
+
+        threading.Thread(target=send, name=f"{self.name} sends offsets", daemon=True).start()
+        try:
+            told.result(2 * CALL_S)
+        except TimeoutError:
+            self.errors["stuck"] += 1
+            attempt.end(Outcome.INFO)
+            raise CrashedError from None
 
     def _recover(self, attempt: Attempt, error: KafkaError) -> None:
         self._note(error)
@@ -210,7 +264,15 @@ class Client:
         self._abort(attempt)
 
     def _abort(self, attempt: Attempt) -> None:
-        """Once a commit was tried nobody knows better than that its outcome is unknown."""
+        """Once a commit was tried nobody knows better than that its outcome is unknown.
+
+        librdkafka 2.16 ends the process (txn_req_cnt > 0) when AddPartitionsToTxn fails after its transaction was
+        aborted; while one may be under way the transaction is left to the successor.
+        """
+        self._producer.flush(ABORT_S)
+        if not attempt.delivered:
+            attempt.end(Outcome.INFO)
+            raise CrashedError
         try:
             self._producer.abort_transaction(CALL_S)
         except KafkaException as failure:
@@ -224,7 +286,7 @@ class Client:
         self._assignment += 1
         for key, offset in first.items():
             try:
-                self._consumer.seek(TopicPartition(*self._chronicle.place(key), offset))
+                self._consumer.seek(TopicPartition(*place_of(key), offset))
             except KafkaException as failure:  # it was taken away; the next assignment begins at what is committed
                 self._note(failure.args[0])
 
@@ -250,17 +312,31 @@ class Client:
         self.errors[error.name()] += 1
 
 
-class TransactionsWorkload:
-    """Several clients of two topics, from the start of the `with` to the end of `finish`."""
+def committed(consumer: Consumer, timeout_s: float) -> dict[int, int]:
+    """The offsets of the consumer's group by key, -1 for none. Raises KafkaException."""
+    found = consumer.committed([TopicPartition(*place_of(key)) for key in range(KEYS)], timeout=timeout_s)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    # librdkafka's word for none is -1001.
+    return {key_of(each.topic, each.partition): max(each.offset, -1) for each in found}
 
-    def __init__(self, bootstrap_servers: str, topics: Sequence[str], clients: int, seed: str) -> None:
+
+def _places(offsets: Mapping[int, int]) -> list[TopicPartition]:
+    return [TopicPartition(*place_of(key), offset) for key, offset in offsets.items()]
+
+
+class TransactionsWorkload:
+    """Several clients of all topics, from the start of the `with` to the end of `finish`."""
+
+    def __init__(self, bootstrap_servers: str, clients: int, seed: str) -> None:
         self._address = bootstrap_servers
         self._stopping = threading.Event()
         self._failures: list[str] = []
-        self.chronicle: Chronicle = Chronicle(topics)
+        self.chronicle: Chronicle = Chronicle()
         self.clients: list[Client] = [
             Client(name, bootstrap_servers, self.chronicle, random.Random(f"{seed} {name}"))
-            for name in (f"{topics[0]}-client-{number}" for number in range(clients))
+            for name in (f"client-{number}" for number in range(clients))
         ]
         self._threads = [threading.Thread(target=self._run, args=(each,), name=each.name) for each in self.clients]
 
@@ -274,10 +350,10 @@ class TransactionsWorkload:
         for thread in self._threads:
             thread.join(PATIENCE_S)
 
-    def await_progress(self) -> None:
-        """Wait until every client has begun and committed some more transactions. Raises TimeoutError."""
+    def await_progress(self, count: int) -> None:
+        """Wait until every client has begun and committed `count` more transactions. Raises TimeoutError."""
         try:
-            self.chronicle.await_transactions([each.name for each in self.clients], PROGRESS, PATIENCE_S)
+            self.chronicle.await_transactions([each.name for each in self.clients], count, PATIENCE_S)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {self._failures}; {[dict(each.errors) for each in self.clients]}") from None
         assert not self._failures, self._failures
@@ -290,10 +366,9 @@ class TransactionsWorkload:
             assert not thread.is_alive(), f"{thread.name} does not end"
         assert not self._failures, self._failures
         self._read_everything()
-        found = anomalies(self.chronicle.operations)
         for client in self.clients:
-            found += self.chronicle.lost_commits(client.name, self._committed(client.name))
-        return found
+            self._read_offsets(client.name)
+        return anomalies(self.chronicle.operations) + self.chronicle.offset_anomalies()
 
     def summary(self) -> str:
         """How many operations had which outcome, and what the clients were told."""
@@ -302,7 +377,7 @@ class TransactionsWorkload:
             f"{count} {'transactions' if transaction else 'single'} {outcome}"
             for (transaction, outcome), count in sorted(kinds.items())
         )
-        return f"{shown}; {dict(sum((each.errors for each in self.clients), Counter()))}"
+        return f"{shown}; {self.chronicle.shown_offsets()}; {self._shown_table()}; {self._shown_errors()}"
 
     # ---- how
 
@@ -321,36 +396,42 @@ class TransactionsWorkload:
         began, deadline = self.chronicle.tick(), time.monotonic() + PATIENCE_S
         records: list[tuple[int, int, int]] = []
         try:
-            places = [TopicPartition(*self.chronicle.place(key), 0) for key in range(KEYS)]
+            places = [TopicPartition(*place_of(key), 0) for key in range(KEYS)]
             ends = [whole.get_watermark_offsets(place, timeout=PATIENCE_S)[1] for place in places]
             consumer.assign(places)
             at = [0] * KEYS
             while any(map(int.__lt__, at, ends)):
                 assert time.monotonic() < deadline, f"not all is readable: {at} of {ends}"
                 for message in consumer.consume(500, timeout=0.2):
-                    topic, partition, offset = message.topic(), message.partition(), message.offset()
-                    assert topic is not None
-                    assert partition is not None
-                    assert offset is not None
-                    key, error, value = self.chronicle.key(topic, partition), message.error(), message.value()
+                    error = message.error()
                     if error is None:
-                        assert isinstance(value, bytes)
-                        records.append((key, offset, int(value)))
-                        at[key] = offset + 1
+                        records.append(record_of(message))
+                        at[records[-1][0]] = records[-1][1] + 1
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        at[key] = offset
+                        offset = message.offset()
+                        assert offset is not None
+                        at[key_of(message.topic(), message.partition())] = offset
         finally:
             consumer.close()
             whole.close()
         poll = Poll(tuple(records))
         self.chronicle.add(Operation("last", Outcome.OK, (poll,), began, self.chronicle.tick()), {})
 
-    def _committed(self, group: str) -> dict[int, int]:
+    def _read_offsets(self, group: str) -> None:
         consumer = Consumer({"bootstrap.servers": self._address, **CONSUMER, "group.id": group})
+        began = self.chronicle.tick()
         try:
-            places = [TopicPartition(*self.chronicle.place(key)) for key in range(KEYS)]
-            found = consumer.committed(places, timeout=PATIENCE_S)
+            self.chronicle.add_fetched(group, committed(consumer, PATIENCE_S), began)
         finally:
             consumer.close()
-        # librdkafka's word for none is -1001.
-        return {key: max(place.offset, -1) for key, place in enumerate(found)}
+
+    def _shown_table(self) -> str:
+        """How far the table has been compacted."""
+        operations = self.chronicle.operations
+        versions = versions_of(operations)
+        read = {(partition, value) for partition, _, value in operations[-1].reads}
+        known = [place for place in versions.named if versions.is_committed(place)]
+        return f"{sum(place not in read for place in known)} of {len(known)} in the table compacted away"
+
+    def _shown_errors(self) -> str:
+        return str(dict(sum((each.errors for each in self.clients), Counter())))

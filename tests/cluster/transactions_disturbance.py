@@ -1,0 +1,51 @@
+"""A slow disk and a stepped clock for a broker's process, without a word of either in the broker.
+
+Processes of a test that is `disturbable` import `transactions_seam/sitecustomize.py`, which listens to files beside the
+broker's data. Every other way to slow a disk down needs more rights than a test has.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+
+SEAM: Final = Path(__file__).parent / "transactions_seam"
+SLOW_DISK, CLOCK_STEP = "slow-disk", "clock-step"
+FELT_S: Final = 30.0
+POLL_S: Final = 0.01
+
+
+def disturbable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the brokers that this test starts from now on be disturbed."""
+    paths = [str(SEAM), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+@contextmanager
+def disturbed(broker: BrokerProcess, what: str, by_ms: int) -> Iterator[None]:
+    """SLOW_DISK or CLOCK_STEP of a broker for as long as the block lasts, and until the broker has felt it.
+
+    Raises TimeoutError if the broker does not feel it.
+    """
+    flag = broker.data_dir.parent / what
+    felt, written = flag.with_suffix(".felt"), flag.with_suffix(".new")
+    felt.unlink(missing_ok=True)
+    written.write_text(str(by_ms))
+    written.replace(flag)  # the broker never finds half a number
+    try:
+        yield
+        deadline = time.monotonic() + FELT_S
+        while not felt.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the broker at {broker.bootstrap} has not felt its {what} within {FELT_S:g} s")
+            time.sleep(POLL_S)
+    finally:
+        flag.unlink()
