@@ -92,6 +92,8 @@ class Markers:
         to_send: dict[int, dict[Marker, list[Partition]]] = {}
         gone: list[tuple[Marker, Partition]] = []
         homeless = False
+        # Answers name the producer only: of two markers of one, as of two coordinator epochs, the second waits.
+        alone: dict[tuple[int, int], Marker] = {}
         for marker, partitions in self._waiting.items():
             for partition in partitions:
                 leader = self._leader(partition)
@@ -99,7 +101,9 @@ class Markers:
                     gone.append((marker, partition))
                 elif leader == NO_LEADER:
                     homeless = True
-                elif leader not in self._under_way:
+                elif leader not in self._under_way and (
+                    alone.setdefault((leader, marker.owner.producer_id), marker) == marker
+                ):
                     to_send.setdefault(leader, {}).setdefault(marker, []).append(partition)
         for marker, partition in gone:
             self._written(marker, partition)

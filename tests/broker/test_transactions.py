@@ -14,7 +14,7 @@ from odradek.broker.cluster_view import BrokerView, ClusterView, PartitionView, 
 from odradek.broker.machines.transaction import Outcome, Owner
 from odradek.broker.machines.transaction_records import Partition
 from odradek.broker.peers import PeerLostError
-from odradek.broker.transaction_markers import Markers
+from odradek.broker.transaction_markers import Marker, Markers
 from odradek.broker.transaction_settings import TransactionSettings
 from odradek.broker.transactions import TransactionCoordinator
 from odradek.protocol import messages as m
@@ -208,6 +208,26 @@ def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
     shell.view.remove_topic("a")
     shell.time.advance(1000)
     assert (shell.links.owed, shell.state) == ([], "CompleteCommit")
+
+
+def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
+    """An answer names the producer only: the refusal of the older would be taken for that of the newer."""
+    markers = Markers(shell.links, shell.view, shell.time, shell.time, 30_000)
+    written: list[tuple[Marker, Partition]] = []
+    older, newer = (Marker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
+    markers.tell(lambda marker, partition: written.append((marker, partition)), lambda marker: marker == newer)
+    for marker in (older, newer):
+        markers.write(marker, [A0])
+    shell.time.advance(1)
+    ((_, request, _, _),) = shell.links.owed
+    assert [each.coordinator_epoch for each in request.markers] == [5]
+    shell.links.answer(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    shell.time.advance(1000)
+    ((_, request, _, _),) = shell.links.owed
+    assert [each.coordinator_epoch for each in request.markers] == [6]
+    shell.links.answer()
+    assert written == [(newer, A0)]
+    markers.close()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])

@@ -1,4 +1,8 @@
-"""The simulation finds the mistakes of the past. `make mutants` says with how many seeds; here the quick ones."""
+"""The simulation finds the mistakes of the past. `make mutants` says with how many seeds; here the quick ones.
+
+One is found with directed faults: a broker has to lose the registry in the very moment in which it becomes the
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.mutants.transactions import kafka_9307
 from tests.simulation.campaign import seeds_to_find
+from tests.simulation.world import Fault, Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 QUICK = {"KIP-101 loss": 100, "KIP-101 divergence": 100, "KIP-320": 60, "AsyncIsr": 60, "KAFKA-6082": 5} | {
@@ -15,8 +21,14 @@ QUICK = {"KIP-101 loss": 100, "KIP-101 divergence": 100, "KIP-320": 60, "AsyncIs
     "KAFKA-19999": 20,
     "KAFKA-9807": 20,
     "KAFKA-17507": 40,
+    "KAFKA-19163": 30,
+    "KAFKA-13636": 60,
     "two owners": 40,
 }
+
+
+DIRECTED = (4, 5, 7)
+"""Seeds of which most have a broker that does not begin to coordinate under its directed faults."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +41,30 @@ def loud() -> Iterator[None]:
 @pytest.mark.parametrize("mutant", QUICK)
 def test_it_is_found(mutant: str) -> None:
     assert seeds_to_find(mutant, first=0, most=QUICK[mutant]) is not None
+
+
+def _preferred_leader_without_registry(seed: int) -> str | None:
+    """What breaks when each broker in turn is started again, loses the registry, and is to lead again."""
+    for broker in range(3):
+        other = (broker + 1) % 3
+        script = [
+            Fault(1000, "restart", broker),
+            Fault(2500, "cut registry", broker),
+            Fault(100, "move", other),
+            Fault(300, "move", other),
+            Fault(2500, "move", broker),
+        ]
+        violation = Simulation(seed, script=script, transactions=True).run().violation
+        if violation is not None:
+            return violation
+    return None
+
+
+@pytest.mark.slow
+def test_a_registry_that_is_lost_midway_leaves_no_coordinator_that_does_not_know_of_it() -> None:
+    """KAFKA-9307, with directed faults."""
+    logging.disable(logging.CRITICAL)
+    assert all(_preferred_leader_without_registry(seed) is None for seed in DIRECTED)
+    with kafka_9307():
+        found = [_preferred_leader_without_registry(seed) for seed in DIRECTED]
+    assert any(violation is not None and violation.startswith("L1") for violation in found)

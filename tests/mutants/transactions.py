@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines import consumer_group_reconciliation
 from odradek.broker.machines.effects import Now
+from odradek.broker.machines.topics import TRANSACTION_STATE
 from odradek.broker.machines.transaction import Effects, Owner, Transaction, WriteMarkers
 from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Status
+from odradek.broker.partition_events import CoordinatorEvents
 from odradek.broker.replica import Replica
+from odradek.broker.roles import Roles
 from odradek.broker.transaction_verification import Support, TransactionVerification
 from odradek.protocol.batch import Header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage import producers
-from odradek.storage.producers import Producer, ProducerState
+from odradek.storage.producers import WAIVED, Marker, Producer, ProducerState, Verification
+from tests.mutants.groups import GROUP_MUTANTS
 from tests.mutants.replication import Plant
 
 
@@ -49,7 +52,7 @@ def kip_360() -> Iterator[None]:
             return None
         return real(state, header, *arguments)
 
-    with mock.patch.object(ProducerState, "check", check), kafka_14884():
+    with mock.patch.object(ProducerState, "check", check), unverified():
         yield
 
 
@@ -69,13 +72,41 @@ def kip_890() -> Iterator[None]:
 
 
 @contextmanager
-def kafka_14884() -> Iterator[None]:
+def unverified() -> Iterator[None]:
     """Nobody asks whether the partition is in the transaction; a batch that comes late begins one that hangs."""
 
     def must_ask(verification: TransactionVerification, support: Support) -> bool:
         return support is Support.ADDS
 
     with mock.patch.object(TransactionVerification, "must_ask", must_ask):
+        yield
+
+
+@contextmanager
+def kafka_14884() -> Iterator[None]:
+    """The coordinator has confirmed the transaction, and nobody looks whether a marker has ended it meanwhile."""
+    real = ProducerState._check_verified
+
+    def check_verified(state: ProducerState, header: Header, offset: int, verification: Verification | None) -> None:
+        real(state, header, offset, WAIVED if verification is not None else None)
+
+    with mock.patch.object(ProducerState, "_check_verified", check_verified):
+        yield
+
+
+@contextmanager
+def kafka_9144() -> Iterator[None]:
+    """A log forgets which coordinator its last marker was of, and takes a late one of the coordinator before."""
+    real = ProducerState.apply_marker
+
+    def apply_marker(state: ProducerState, header: Header, offset: int, marker: Marker) -> Any:
+        aborted = real(state, header, offset, marker)
+        producer = state.get(header.producer_id)
+        if producer is not None:
+            producer.coordinator_epoch = -1
+        return aborted
+
+    with mock.patch.object(ProducerState, "apply_marker", apply_marker):
         yield
 
 
@@ -124,25 +155,41 @@ def markers_first() -> Iterator[None]:
 
 
 @contextmanager
-def kafka_17507() -> Iterator[None]:
-    """A marker is answered although the group has not taken the offsets of the transaction over."""
+def kafka_9307() -> Iterator[None]:
+    """To begin or end coordinating, a broker asks the registry once more when it has taken its new role already.
 
-    def end(coordinator: GroupCoordinator, partition: int, producer_id: int, commit: bool) -> None:
-        return None
+    Where the registry cannot be reached at this moment, the order fails midway: the epoch is remembered, the order that
+    comes again is passed over, and the coordinator neither loads nor lets go.
+    """
+    real, led, left = Roles._leader_and_isr, CoordinatorEvents.led, CoordinatorEvents.left
+    postponed: list[Callable[[], None]] = []
 
-    with mock.patch.object(GroupCoordinator, "end_transaction", end):
-        yield
+    def postpone_led(events: CoordinatorEvents, replica: Replica) -> None:
+        if replica.topic == TRANSACTION_STATE:
+            postponed.append(partial(led, events, replica))
+        else:
+            led(events, replica)
 
+    def postpone_left(events: CoordinatorEvents, topic: str, partition: int) -> None:
+        if topic == TRANSACTION_STATE:
+            postponed.append(partial(left, events, topic, partition))
+        else:
+            left(events, topic, partition)
 
-@contextmanager
-def two_owners() -> Iterator[None]:
-    """A member is given a partition that another has not given up yet (KIP-848)."""
-    real = consumer_group_reconciliation._sort_out
+    async def leader_and_isr(roles: Roles, order: Any) -> Any:
+        answer = await real(roles, order)
+        todo = postponed[:]
+        postponed.clear()
+        for change in todo:
+            await roles._parts.configs.read(TRANSACTION_STATE)
+            change()
+        return answer
 
-    def sort_out(member: Any, target: Any, owner: Any) -> Any:
-        return real(member, target, lambda topic_id, partition: None)
-
-    with mock.patch.object(consumer_group_reconciliation, "_sort_out", sort_out):
+    with (
+        mock.patch.object(Roles, "_leader_and_isr", leader_and_isr),
+        mock.patch.object(CoordinatorEvents, "led", postpone_led),
+        mock.patch.object(CoordinatorEvents, "left", postpone_left),
+    ):
         yield
 
 
@@ -150,10 +197,12 @@ TRANSACTION_MUTANTS: dict[str, Plant] = {
     "lost ack": lost_acknowledgement,
     "KIP-360": kip_360,
     "KIP-890": kip_890,
+    "KIP-890 unverified": unverified,
     "KAFKA-14884": kafka_14884,
+    "KAFKA-9144": kafka_9144,
+    "KAFKA-9307": kafka_9307,
     "KAFKA-19999": kafka_19999,
     "KAFKA-9807": kafka_9807,
     "markers first": markers_first,
-    "KAFKA-17507": kafka_17507,
-    "two owners": two_owners,
+    **GROUP_MUTANTS,
 }

@@ -3,21 +3,34 @@
 Members join, heartbeat, give up what they are told to give up before they say so, commit offsets of what they own,
 leave and come back. At no time do two of them own one partition, and what the group has committed in the end is what
 its owners were told, or may have been.
+
+When a member joins, heartbeats of the others arrive that they had sent two epochs ago or earlier, when they owned
+nothing. (With one of the last epoch the protocol itself is fooled: it might be the repetition of a heartbeat whose
+answer was lost.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.simulation.clients import BACKOFF_S, Client, LostError
+from tests.simulation.clients import BACKOFF_S, Client, Connection, History, LostError
+from tests.simulation.network import Network
 
 GROUP: Final = "readers"
 TOPIC: Final = "t"
+AWAY_S: Final = 0.8
+"""Up to how long a member stays away, so that the others own everything for a while."""
+FULL: Final = 0.5
+"""How often a heartbeat says everything although nothing is new."""
+LEAVES: Final = 0.05
+"""How often a member leaves in place of a heartbeat."""
 AGAIN: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -42,6 +55,10 @@ class GroupHistory:
     """Offsets of which nobody knows whether they were committed."""
     taken: int = 0
     commits: int = 0
+    judged: int = 0
+    """How often what the group has was held against this."""
+    on_join: list[Callable[[str], None]] = field(default_factory=list)
+    """Told of each member that has just come in."""
 
     def take(self, member: str, partition: int) -> None:
         """A member begins to own a partition."""
@@ -65,13 +82,23 @@ class GroupHistory:
 class GroupMember(Client):
     """A consumer."""
 
+    def __init__(
+        self, network: Network, random: Random, history: History, bootstrap: list[tuple[str, int]], name: str
+    ) -> None:
+        """As a client."""
+        super().__init__(network, random, history, bootstrap, name)
+        self._stray = Connection(network, self.owner)
+        self._strays: list[m.ConsumerGroupHeartbeatRequest] = []
+        self._previous_epoch = 0
+
     async def run(self, history: GroupHistory) -> None:
         self._group = history
+        history.on_join.append(self._someone_joins)
         self._coordinator: tuple[str, int] | None = None
         self._lives = 0
         self._begin()
         while not self.stopped:
-            if self.random.random() < 0.02 and self._epoch > 0:
+            if self.random.random() < LEAVES and self._epoch > 0:
                 await self._leave()
             else:
                 await self._heartbeat()
@@ -91,6 +118,7 @@ class GroupMember(Client):
         self._owned: set[int] = set()
         self._epoch = 0
         self._tells = True
+        self._strays.clear()
 
     async def _ask(self, request: Any, version: int) -> Any:
         """The coordinator's answer, None where there is none."""
@@ -112,6 +140,7 @@ class GroupMember(Client):
 
     async def _heartbeat(self) -> None:
         joins = self._epoch == 0
+        self._tells = self._tells or self.random.random() < FULL
         owned = [
             m.ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=self._topic_id, partitions=sorted(self._owned))
         ]
@@ -136,9 +165,24 @@ class GroupMember(Client):
             self._drop()
         else:
             assert code is ErrorCode.NONE, f"a heartbeat of {self._member} in epoch {self._epoch}: {code.name}"
-            self._epoch = answer.member_epoch
+            if answer.member_epoch != self._epoch:
+                self._previous_epoch, self._epoch = self._epoch, answer.member_epoch
             if answer.assignment is not None:
                 self._take(answer.assignment)
+            if not joins and request.topic_partitions == []:
+                self._strays.append(request)
+            if joins:
+                for told in self._group.on_join:
+                    told(self._member)
+
+    def _someone_joins(self, member: str) -> None:
+        old = [each for each in self._strays if each.member_epoch < self._previous_epoch]
+        if old and member != self._member and self._coordinator is not None:
+            asyncio.get_running_loop().create_task(self._send_stray(old[-1], self._coordinator))
+
+    async def _send_stray(self, request: m.ConsumerGroupHeartbeatRequest, coordinator: tuple[str, int]) -> None:
+        with contextlib.suppress(LostError):
+            await self._stray.ask(coordinator, request, 1)
 
     def _take(self, assignment: Any) -> None:
         target: set[int] = set()
@@ -166,6 +210,7 @@ class GroupMember(Client):
                 break
             self._coordinator = None
             await asyncio.sleep(BACKOFF_S)
+        await asyncio.sleep(self.random.random() * AWAY_S)
         self._begin()
 
     async def _commit(self, partition: int) -> None:

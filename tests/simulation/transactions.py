@@ -1,9 +1,10 @@
-"""Transactional clients of a simulated cluster, and what must hold of what they did (P1, T1-T3, G1).
+"""Transactional clients of a simulated cluster; `verdict` says what must hold of what they did.
 
 A client runs one transaction after the other: writes to several partitions, sometimes offsets of a group with them,
 then a commit or an abort; it gives up at any step, crashes, and comes back under the same transactional id while what
-it was before may go on as a zombie. Some speak as clients of 3.x do, some as those of 4.x (KIP-890). In the end the
-logs are read as a consumer reads them, and each value's fate is held against what its client was told.
+it was before may go on as a zombie. Some speak as clients of 3.x do, some as those of 4.x (KIP-890). A batch that is
+not answered for long it gives up and aborts, although the batch may still be on its way; a client of 3.x then takes
+another epoch, as Kafka's does (KIP-360): without one, nobody could tell the batch from those of its next transaction.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
+from math import inf
 from typing import Any, Final
 
 from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, build, read_header, records
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.clients import BACKOFF_S, Client, LostError, Partition
+from tests.simulation.verdict import Fate, Transaction, TransactionHistory, batches
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 MOST_TRIES: Final = 40
 TIMEOUT_MS: Final = 3000
-COMMIT: Final = 1
-COLONS: Final = 3
-"""In a value that was written in a transaction: client, number of the transaction, partition, something random."""
+GIVES_UP: Final = 0.5
+"""How often a batch that was not answered is not sent again."""
+DELETES: Final = 0.2
+"""How often a group is deleted while offsets of it are in a transaction."""
 AGAIN: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -55,29 +58,8 @@ OVER: Final = frozenset(
 """After these the transaction, or this instance, is at its end."""
 
 
-class Fate(Enum):
-    """What a client knows of its transaction."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"
-
-
 class OverError(Exception):
     """The transaction cannot go on."""
-
-
-@dataclass
-class Transaction:
-    """What a client did in one transaction."""
-
-    name: str
-    fate: Fate = Fate.ABORTED
-    """A transaction for whose commit nobody asked can only be aborted."""
-    values: dict[Partition, dict[bytes, int | None]] = field(default_factory=dict)
-    """With the offset where it was acknowledged."""
-    offset: int | None = None
-    """Of the group, acknowledged in this transaction."""
 
 
 @dataclass
@@ -88,19 +70,10 @@ class Instance:
     epoch: int
     replaced: bool = False
     """Whether a later one has begun, so that this one is a zombie."""
+    doubtful: bool = False
+    """Whether there is a batch of which nobody knows what became of it."""
     sequences: dict[Partition, int] = field(default_factory=dict)
     added: set[Partition | str] = field(default_factory=set)
-
-
-@dataclass
-class TransactionHistory:
-    """All transactions, and what readers of committed records were given."""
-
-    transactions: dict[str, Transaction] = field(default_factory=dict)
-    read: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
-    groups: dict[str, list[Transaction]] = field(default_factory=dict)
-    """The transactions that committed offsets of a group, in order."""
-    zombies: int = 0
 
 
 class TransactionalProducer(Client):
@@ -136,11 +109,13 @@ class TransactionalProducer(Client):
                 if not crashes:
                     ends = True
                     await self._end(instance, transaction, commit=commit)
+                    if instance.doubtful and not self._newest:
+                        instance = await self._init(instance)
             except OverError:
                 crashes = True
             if crashes:
                 # Where an end was asked for, a zombie would perhaps begin another transaction of the same name.
-                if self.random.random() < 0.5 and instance.added and not ends:
+                if self.random.random() < 0.5 and instance.added and not ends and not instance.doubtful:
                     self._transactions.zombies += 1
                     transaction.fate = Fate.UNKNOWN
                     zombies.append(instance)
@@ -150,8 +125,10 @@ class TransactionalProducer(Client):
 
     # ---- steps
 
-    async def _init(self) -> Instance | None:
+    async def _init(self, former: Instance | None = None) -> Instance | None:
         request = m.InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
+        if former is not None:
+            request.producer_id, request.producer_epoch = former.producer_id, former.epoch
         answer = await self._insist(TRANSACTION_KEY, self._id, request, 4, lambda each: [each.error_code])
         return None if answer is None else Instance(answer.producer_id, answer.producer_epoch)
 
@@ -162,6 +139,8 @@ class TransactionalProducer(Client):
                 return False
             if self.random.random() < 0.2:
                 done = await self._commit_offset(instance, transaction)
+                if self.random.random() < DELETES:
+                    await self._delete_group()
             else:
                 done = await self._write(instance, transaction, self.random.choice(partitions))
             if not done:
@@ -196,12 +175,14 @@ class TransactionalProducer(Client):
         produce = m.ProduceRequest(
             transactional_id=self._id,
             acks=-1,
-            timeout_ms=500,
+            timeout_ms=self.random.choice((500, 5000)),
             topic_data=[m.ProduceRequest.TopicProduceData(name=partition[0], partition_data=[data])],
         )
+        instance.doubtful = True
         for _ in range(MOST_TRIES):
             code, offset = await self._produce(partition, produce)
             if code is ErrorCode.NONE:
+                instance.doubtful = False
                 instance.sequences[partition] = sequence + len(values)
                 acknowledged = self.history.acknowledged.setdefault(partition, {})
                 for number, value in enumerate(values):
@@ -213,6 +194,8 @@ class TransactionalProducer(Client):
                 raise OverError(code.name)
             assert code in AGAIN, f"P1: a batch of {transaction.name} with the sequence {sequence}: {code.name}"
             self.forget(partition)
+            if code is ErrorCode.REQUEST_TIMED_OUT and self.random.random() < GIVES_UP:
+                return False
             await asyncio.sleep(BACKOFF_S)
             if self.stopped:
                 return False
@@ -269,9 +252,21 @@ class TransactionalProducer(Client):
         transaction.offset = offset
         return True
 
+    async def _delete_group(self) -> None:
+        """What is committed may be gone then; what is in a transaction has to stay."""
+        address = await self._coordinator(GROUP_KEY, self.group)
+        if address is None:
+            return
+        deletions = self._transactions.deletions.setdefault(self.group, [])
+        deletions.append(inf)  # nobody knows when it comes
+        with contextlib.suppress(LostError):
+            await self.connection.ask(address, m.DeleteGroupsRequest(groups_names=[self.group]), 2)
+            deletions[-1] = asyncio.get_running_loop().time()
+
     async def _end(self, instance: Instance, transaction: Transaction, *, commit: bool) -> None:
         if not instance.added:
             return
+        transaction.ending_s = asyncio.get_running_loop().time()
         if commit:
             transaction.fate = Fate.UNKNOWN
         was_replaced = instance.replaced
@@ -311,18 +306,34 @@ class TransactionalProducer(Client):
     async def finish(self, done: Callable[[int], None]) -> None:
         """Take the id over once more, which only works when nothing of it is left undone; then tell the group's
         offset, -1 if it has none, once it is stable.
+
+        Half of the producers commit one more offset, and delete the group before the transaction ends. (What a group
+        has can be held against what clients were told only now: who does not know yet that another broker coordinates
+        the group tells what it had, in Kafka as well.)
         """
         self.stopped = False
         instance = None
         while instance is None:
             instance = await self._init()
+        if self.random.random() < 0.5:
+            self._count += 1
+            last = Transaction(f"{self.owner.name}:{self._count}")
+            with contextlib.suppress(OverError):
+                if await self._commit_offset(instance, last):
+                    await self._delete_group()
+                    await self._end(instance, last, commit=True)
+        offset = None
+        while offset is None:
+            offset = await self._group_offset()
+        done(offset)
+
+    async def _group_offset(self) -> int | None:
+        """The group's offset, -1 if it has none; None where nobody says."""
         topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
         request = m.OffsetFetchRequest(groups=[group], require_stable=True)
-        answer = None
-        while answer is None:
-            answer = await self._insist(GROUP_KEY, self.group, request, 8, _fetched_codes)
-        done(answer.groups[0].topics[0].partitions[0].committed_offset)
+        answer = await self._insist(GROUP_KEY, self.group, request, 8, _fetched_codes)
+        return None if answer is None else int(answer.groups[0].topics[0].partitions[0].committed_offset)
 
     # ---- requests
 
@@ -475,91 +486,3 @@ def _take(data: bytes, aborted: list[tuple[int, int]], position: int, seen: dict
                     assert before == record.value, f"R6: {before!r} was read at {record.offset}, now {record.value!r}"
         position = max(position, header.next_offset)
     return position
-
-
-def batches(data: bytes) -> Iterable[int]:
-    """Where the whole batches in `data` begin."""
-    place = 0
-    while place + 12 <= len(data):
-        size = int.from_bytes(data[place + 8 : place + 12], "big") + 12
-        if place + size > len(data):
-            return
-        yield place
-        place += size
-
-
-class Verdict:
-    """What the logs say in the end, against what clients were told."""
-
-    def __init__(self, history: TransactionHistory) -> None:
-        self._history = history
-        self._fates: dict[str, dict[bool, Partition]] = {}
-        self._committed: dict[Partition, dict[bytes, int]] = {}
-
-    def read(self, partition: Partition, data: bytes) -> None:
-        """One partition's whole log. Raises AssertionError."""
-        batches_seen: set[tuple[int, int, int]] = set()
-        epochs: dict[int, int] = {}
-        running: dict[int, list[tuple[bytes, int]]] = {}
-        committed = self._committed.setdefault(partition, {})
-        for place in batches(data):
-            header = read_header(data, place)
-            if header.producer_id < 0:
-                continue
-            before = epochs.get(header.producer_id, -1)
-            assert header.producer_epoch >= before, (
-                f"T3: {partition} has epoch {header.producer_epoch} of producer {header.producer_id} after {before}"
-            )
-            epochs[header.producer_id] = header.producer_epoch
-            if header.is_control:
-                (marker,) = records(memoryview(data), place)
-                self._decide(partition, running.pop(header.producer_id, []), marker.key or b"", committed)
-                continue
-            batch = (header.producer_id, header.producer_epoch, header.base_sequence)
-            assert batch not in batches_seen, f"P1: {partition} has {batch} twice, again at {header.base_offset}"
-            batches_seen.add(batch)
-            if header.is_transactional:
-                values = running.setdefault(header.producer_id, [])
-                values += [(record.value or b"", record.offset) for record in records(memoryview(data), place)]
-        assert not running, f"L1: {partition} has transactions of {list(running)} that nobody has ended"
-
-    def _decide(
-        self, partition: Partition, values: list[tuple[bytes, int]], key: bytes, committed: dict[bytes, int]
-    ) -> None:
-        commits = int.from_bytes(key[2:4], "big") == COMMIT
-        names = {value.rpartition(b":")[0].rpartition(b":")[0].decode() for value, _ in values}
-        assert len(names) <= 1, f"T1: one marker of {partition} ends {sorted(names)}"
-        for name in names:
-            self._fates.setdefault(name, {})[commits] = partition
-        if commits:
-            committed.update(values)
-
-    def judge(self) -> None:
-        """Once every partition has been read. Raises AssertionError."""
-        for name, transaction in self._history.transactions.items():
-            fates = self._fates.get(name, {})
-            assert len(fates) <= 1, f"T1: {name} is committed in {fates.get(True)} and aborted in {fates.get(False)}"
-            if transaction.fate is Fate.ABORTED:
-                assert True not in fates, f"T1: {name} was never to be committed, in {fates.get(True)} it is"
-            for partition, values in transaction.values.items():
-                there = self._committed.get(partition, {})
-                for value, offset in values.items():
-                    if transaction.fate is Fate.COMMITTED and offset is not None:
-                        assert there.get(value) == offset, (
-                            f"T1: {name} is committed, its value at {offset} of {partition} is at {there.get(value)}"
-                        )
-        for partition, seen in self._history.read.items():
-            known = {offset: value for value, offset in self._committed.get(partition, {}).items()}
-            for offset, value in seen.items():
-                if value.count(b":") == COLONS:
-                    assert known.get(offset) == value, f"T2: {value!r} at {offset} of {partition} was read uncommitted"
-
-    def judge_group(self, group: str, offset: int) -> None:
-        """The offset that a group has in the end. Raises AssertionError."""
-        possible = [-1]
-        for transaction in self._history.groups[group]:
-            if transaction.fate is Fate.COMMITTED and transaction.offset is not None:
-                possible = [transaction.offset]
-            elif transaction.fate is Fate.UNKNOWN:
-                possible.append(int(transaction.name.rpartition(":")[2]))
-        assert offset in possible, f"G1: group {group} has the offset {offset}, it can only be one of {possible}"

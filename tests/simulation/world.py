@@ -22,11 +22,12 @@ from odradek.broker.machines.partition import Role
 from odradek.broker.replica import Replica
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import KafkaError
+from tests.simulation.classic_groups import ClassicMember
 from tests.simulation.clients import Consumer, History, Producer
 from tests.simulation.groups import GroupHistory, GroupMember
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.lateness import WRITE_MARKERS, LateNetwork
+from tests.simulation.loop import Owner, SimulatedLoop
 from tests.simulation.monitor import Monitor, ViolationError
-from tests.simulation.network import Network
 from tests.simulation.processes import Process
 from tests.simulation.registry import NAME as REGISTRY
 from tests.simulation.registry import SimulatedEnsemble
@@ -34,10 +35,8 @@ from tests.simulation.transactions import (
     CommittedReader,
     IdempotentProducer,
     TransactionalProducer,
-    TransactionHistory,
-    Verdict,
-    batches,
 )
+from tests.simulation.verdict import TransactionHistory, Verdict, batches
 
 TOPIC = "t"
 START_S = 10.0
@@ -87,7 +86,7 @@ class Simulation:
         whether there are any, in place of the seed.
         """
         self.script = script
-        self.groups = GroupHistory()
+        self.groups, self.classics = GroupHistory(), GroupHistory()
         self._more = Random(f"transactions {seed}")
         """What only seeds with transactions draw, so that the others mean what they always did."""
         drawn = self._more.random() < 0.5
@@ -96,7 +95,9 @@ class Simulation:
         self.result = Result(seed)
         self.loop = SimulatedLoop(Random(random.getrandbits(64)), disorder=random.choice((0.0, 0.1, 0.5)))
         latency_s = random.choice((0.001, 0.005, 0.02))
-        self.network = Network(self.loop, Random(random.getrandbits(64)), latency_s)
+        late = Random(f"late {seed}")
+        self.network = LateNetwork(self.loop, Random(random.getrandbits(64)), latency_s, late)
+        self.network.on_late = self._late
         self.ensemble = SimulatedEnsemble(self.loop, self.network, Random(random.getrandbits(64)))
         self.duration_s = duration_s
         count = random.choice((3, 3, 3, 4))
@@ -129,6 +130,8 @@ class Simulation:
             "log.flush.scheduler.interval.ms": "1000",
             "replica.fetch.max.bytes": str(random.choice((200, 1 << 20))),
             "offsets.topic.num.partitions": "1",
+            "offsets.retention.check.interval.ms": "200",
+            "group.initial.rebalance.delay.ms": "0",
             "transaction.state.log.num.partitions": "1",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         }
@@ -153,6 +156,7 @@ class Simulation:
             result.transactions["zombies"] = self.transactions.zombies
             result.transactions["partitions given to members"] = self.groups.taken
             result.transactions["commits of members"] = self.groups.commits
+            result.transactions["commits of classic members"] = self.classics.commits
         result.faults["sessions expired"] = self.ensemble.expired
         result.faults["connections lost"] = self.network.lost
         return result
@@ -165,6 +169,7 @@ class Simulation:
         self.monitor.history = self.history
         self.loop.after_each = self.monitor.look
         clients = self._start_clients()
+        self.network.on = self.transactions is not None
         self._break_things()
         self._heal()
         self._rest(clients)
@@ -276,6 +281,11 @@ class Simulation:
             member = GroupMember(self.network, Random(random.getrandbits(64)), self.history, bootstrap, name)
             clients.append(member)
             self._spawn(member.run(self.groups))
+        for number in range(random.choice((0, 2, 3))):
+            name = f"classic-{number}"
+            classic = ClassicMember(self.network, Random(random.getrandbits(64)), self.history, bootstrap, name)
+            clients.append(classic)
+            self._spawn(classic.run(self.classics))
         return clients
 
     def _spawn_more(self, work: Any) -> None:
@@ -350,6 +360,14 @@ class Simulation:
             case "move":
                 self._move()
 
+    def _late(self, owner: Owner, key: int) -> None:
+        """A request stalls; what holds a coordinator's markers may cost it its session as well (KAFKA-9144)."""
+        self.result.trace.append(f"{self.loop.time():.6f} late {owner.name} request {key}")
+        if key == WRITE_MARKERS and self.network.lateness.random() < 0.5:
+            for process in self.processes:
+                if process.owner is owner:
+                    self._fault("expire", process)
+
     def _spared(self, victim: Process) -> bool:
         """Whether every other broker is well, so that what one loses with its power is on others."""
         others = [process for process in self.processes if process is not victim]
@@ -395,6 +413,7 @@ class Simulation:
 
     def _heal(self) -> None:
         self.note("heal")
+        self.network.on = False
         self.network.heal()
         for process in self.processes:
             if process.owner.paused:
@@ -439,7 +458,7 @@ class Simulation:
                 self._spawn(client.finish(offsets.append))
                 self._wait(lambda offsets=offsets: offsets, REST_S, f"{client.owner.name} can go on")
                 if client.group_is_there:
-                    verdict.judge_group(client.group, offsets[0])
+                    history.judge_group(client.group, offsets[0])
         member = next((client for client in clients if isinstance(client, GroupMember)), None)
         if member is not None:
             committed: dict[int, int] = {}
@@ -447,6 +466,10 @@ class Simulation:
             self._wait(lambda: committed, REST_S, "the offsets of the group can be read")
             for partition, offset in committed.items():
                 self.groups.judge(partition, offset)
+        classic = next((client for client in clients if isinstance(client, ClassicMember)), None)
+        if classic is not None:
+            self._spawn(classic.finish())
+            self._wait(lambda: self.classics.judged, REST_S, "the offsets of the classic group can be read")
 
     def _in_sync(self) -> bool:
         if not all(process.ready for process in self.processes):

@@ -1,0 +1,88 @@
+"""Mistakes that Kafka once made with groups and their offsets, planted one at a time for the simulation to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.machines import consumer_group, consumer_group_reconciliation
+from odradek.broker.machines.consumer_group_requests import HeartbeatRequest
+from odradek.broker.machines.consumer_group_roster import ConsumerMember
+from odradek.broker.machines.effects import Effect, Now
+from odradek.broker.machines.group import Group
+from odradek.broker.machines.group_requests import State
+from odradek.broker.machines.offsets import Offsets
+from tests.mutants.replication import Plant
+
+
+@contextmanager
+def kafka_17507() -> Iterator[None]:
+    """A marker is answered although the group has not taken the offsets of the transaction over."""
+
+    def end(coordinator: GroupCoordinator, partition: int, producer_id: int, commit: bool) -> None:
+        return None
+
+    with mock.patch.object(GroupCoordinator, "end_transaction", end):
+        yield
+
+
+@contextmanager
+def two_owners() -> Iterator[None]:
+    """A member is given a partition that another has not given up yet (KIP-848)."""
+    real = consumer_group_reconciliation._sort_out
+
+    def sort_out(member: Any, target: Any, owner: Any) -> Any:
+        return real(member, target, lambda topic_id, partition: None)
+
+    with mock.patch.object(consumer_group_reconciliation, "_sort_out", sort_out):
+        yield
+
+
+@contextmanager
+def kafka_19163() -> Iterator[None]:
+    """A group is deleted although a transaction holds offsets for it."""
+
+    def in_use(offsets: Offsets) -> bool:
+        return bool(offsets._committed or offsets._staged)
+
+    with mock.patch.object(Offsets, "in_use", property(in_use)):
+        yield
+
+
+@contextmanager
+def kafka_13636() -> Iterator[None]:
+    """Offsets expire by their age while the group is between two generations, as if nobody used them."""
+    real = Group.expire
+
+    def expire(group: Group, now: Now) -> list[Effect]:
+        if group.membership.state in (State.PREPARING, State.COMPLETING):
+            return group._bury(group.offsets.expire(now.wall_ms, group._settings.offsets_retention_ms, None), now)
+        return real(group, now)
+
+    with mock.patch.object(Group, "expire", expire):
+        yield
+
+
+@contextmanager
+def kafka_14639() -> Iterator[None]:
+    """What a member says of an epoch that is over, and of what it owned then, is believed (KAFKA-12984 as well)."""
+    real = consumer_group._check_epoch
+
+    def check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
+        if request.epoch > member.epoch:
+            real(member, request)
+
+    with mock.patch.object(consumer_group, "_check_epoch", check_epoch):
+        yield
+
+
+GROUP_MUTANTS: dict[str, Plant] = {
+    "KAFKA-17507": kafka_17507,
+    "KAFKA-19163": kafka_19163,
+    "KAFKA-13636": kafka_13636,
+    "KAFKA-14639": kafka_14639,
+    "two owners": two_owners,
+}
