@@ -20,6 +20,7 @@ from odradek.broker.cluster_view import BrokerView, ClusterView, Endpoint, Parti
 from odradek.broker.fetcher import Fetchers
 from odradek.broker.machines.partition import LeaderAndIsr, Role
 from odradek.broker.machines.topics import is_internal
+from odradek.broker.registry.interface import RegistryError
 from odradek.broker.replica import Replica, Replicas
 from odradek.broker.replica_host import ReplicaHost
 from odradek.protocol import messages as m
@@ -31,6 +32,8 @@ NO_EPOCH: Final = -1
 EPOCH_DURING_DELETE: Final = -2
 LEADER_DURING_DELETE: Final = -2
 ANY_BROKER_EPOCH: Final = -1
+REGISTRY_TRIES: Final = 50
+REGISTRY_RETRY_S: Final = 0.1
 Name = tuple[str, int]
 Order = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
@@ -145,7 +148,7 @@ class Roles:
 
     async def _leader_and_isr(self, order: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
         topics = _grouped(order)
-        configs = await self._parts.configs.load([name for name, _, _ in topics])
+        configs = await self._configs_of([name for name, _, _ in topics])
         refusal = self._refusal(order)
         if refusal is not ErrorCode.NONE:
             return m.LeaderAndIsrResponse(error_code=refusal)
@@ -164,6 +167,20 @@ class Roles:
         self._parts.fetchers.close_idle()
         self._parts.view.roles_changed()
         return answer
+
+    async def _configs_of(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
+        """What is set for these topics. Raises RegistryError.
+
+        A topic that is new here is read from the registry, whose connection may be lost just now: its return is waited
+        for, or else the controller would give the order again only when it is tired of waiting for an answer.
+        """
+        for _ in range(REGISTRY_TRIES):
+            try:
+                return await self._parts.configs.load(topics)
+            except RegistryError as error:
+                log.debug("what is set for topics %s cannot be read yet: %s", topics, error)
+                await asyncio.sleep(REGISTRY_RETRY_S)
+        return await self._parts.configs.load(topics)
 
     def _take(
         self,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from odradek.broker.registry.interface import ConnectionLossError
+from odradek.broker.topic_configs import TopicConfigs
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import Client, running_broker
+from tests.broker.wire import Client, batch, running_broker
 
 Creatable = m.CreateTopicsRequest.CreatableTopic
 Config = m.CreateTopicsRequest.CreatableTopicConfig
@@ -81,3 +87,25 @@ async def test_deleting(client: Client, tmp_path: Path) -> None:
         answer = await other.ask(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
         assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
         other.close()
+
+
+async def test_an_order_waits_for_a_registry_that_is_away_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unanswered it would be given again after half a minute."""
+    read, lost = TopicConfigs.read, Counter[str]()
+
+    async def read_at_last(configs: TopicConfigs, topic: str) -> dict[str, str]:
+        lost[topic] += 1
+        if lost[topic] < 4:
+            raise ConnectionLossError(topic, "there is no connection")
+        return await read(configs, topic)
+
+    monkeypatch.setattr(TopicConfigs, "read", read_at_last)
+    async with running_broker(tmp_path / "data") as broker:
+        client = await Client.connect(broker.port)
+        async with asyncio.timeout(20):
+            await client.create_topic("t")
+            assert (await client.produce("t", batch(b"one"))).error_code == ErrorCode.NONE
+        client.close()
+    assert lost["t"] == 4

@@ -269,7 +269,7 @@ def test_what_does_not_happen_is_told_with_what_did(odradek_cluster: ClusterFact
         cluster.await_isr("orders", 0, {1, 2})
     with pytest.raises(BrokerError, match=r"not a leader for nothing-0 within 0.2 s; there is nothing"):
         cluster.leader_of("nothing")
-    with pytest.raises(BrokerError, match=r"knows brokers \[1\] after 0.2 s, not \[1, 2\]"):
+    with pytest.raises(BrokerError, match=r"does not know brokers \[1, 2\] after 0.2 s, but brokers \[1\]"):
         cluster.await_brokers([1, 2])
 
 
