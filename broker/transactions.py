@@ -38,6 +38,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 log = logging.getLogger(__name__)
 
 RECORDS_AT_A_TIME: Final = 1000
+PATIENCE_MS: Final = 100
+MOST_EARLY: Final = 8
+"""Of one transactional id; a client has one request of this kind on the way."""
 """How many records a load reads before it lets the loop go on."""
 OnOutcome = Callable[[Outcome], None]
 
@@ -118,6 +121,8 @@ class TransactionCoordinator:
         self._loading: dict[int, _Load] = {}
         self._unreadable: dict[int, None] = {}
         self._timers: dict[str, Timer] = {}
+        self._early: dict[str, list[Callable[[], None]]] = {}
+        """What began before the last transaction of its id was over, by transactional id."""
         self._effects: deque[tuple[Transaction, Any]] = deque()
         self._performing = False
         markers.tell(self._marker_written, self._awaits)
@@ -248,10 +253,37 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, owner: Owner, partitions: Iterable[Partition], version: int, answer: OnOutcome
     ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn; `version` is that of transactions."""
+        """AddPartitionsToTxn and AddOffsetsToTxn; `version` is that of transactions.
+
+        A producer begins its next transaction as soon as it has been told of the decision, and the markers of the last
+        one are written a moment later. Kafka sends it away with CONCURRENT_TRANSACTIONS, to come back after 20 ms or
+        more; here it is kept until the markers are written, PATIENCE_MS at most.
+        """
+        transaction = self._of_owner(transactional_id, answer)
+        if transaction is None:
+            return
+        early = self._early.setdefault(transactional_id, []) if transaction.is_between else None
+        if early is None or len(early) >= MOST_EARLY:
+            self._perform(transaction, transaction.add(answer, owner, partitions, version, self._now()))
+            return
+        early.append(partial(self._add, transactional_id, owner, partitions, version, answer))
+        if len(early) == 1:
+            deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
+            self._set_timer(deadline_ms, partial(self._let_in, transactional_id, early))
+
+    def _add(
+        self, transactional_id: str, owner: Owner, partitions: Iterable[Partition], version: int, answer: OnOutcome
+    ) -> None:
         transaction = self._of_owner(transactional_id, answer)
         if transaction is not None:
             self._perform(transaction, transaction.add(answer, owner, partitions, version, self._now()))
+
+    def _let_in(self, transactional_id: str, early: list[Callable[[], None]]) -> None:
+        """Whoever came too early has waited long enough."""
+        if self._early.get(transactional_id) is early:
+            del self._early[transactional_id]
+            for add in early:
+                add()
 
     def verify(
         self, transactional_id: str, owner: Owner, partitions: list[Partition]
@@ -369,6 +401,9 @@ class TransactionCoordinator:
                 self._carry_out(*self._effects.popleft())
         finally:
             self._performing = False
+        early = self._early.get(transaction.transactional_id)
+        if early and not transaction.is_between:
+            self._let_in(transaction.transactional_id, early)
 
     def _carry_out(self, transaction: Transaction, effect: Any) -> None:
         transactional_id = transaction.transactional_id

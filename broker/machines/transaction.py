@@ -141,6 +141,11 @@ class Transaction:
         return self.standing.epoch >= LAST_EPOCH
 
     @property
+    def is_between(self) -> bool:
+        """Whether the next transaction has to wait until a record of this one, or its markers, are written."""
+        return self.busy or self.standing.status in ENDING
+
+    @property
     def owner(self) -> Owner:
         """Whose the id is now."""
         return Owner(self.standing.producer_id, self.standing.epoch)
@@ -220,7 +225,7 @@ class Transaction:
         standing = self.standing
         error = self._check_owner(owner)
         wanted = frozenset(partitions)
-        if not error and (self.busy or standing.status in ENDING):
+        if not error and self.is_between:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error or (standing.status is Status.ONGOING and wanted <= standing.partitions):
             return [Reply(token, Outcome(error))]

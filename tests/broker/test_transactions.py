@@ -16,7 +16,7 @@ from odradek.broker.machines.transaction_records import Partition
 from odradek.broker.peers import PeerLostError
 from odradek.broker.transaction_markers import Marker, Markers
 from odradek.broker.transaction_settings import TransactionSettings
-from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.transactions import MOST_EARLY, PATIENCE_MS, TransactionCoordinator
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.wire import Client, running_broker
@@ -208,6 +208,44 @@ def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
     shell.view.remove_topic("a")
     shell.time.advance(1000)
     assert (shell.links.owed, shell.state) == ([], "CompleteCommit")
+
+
+def test_who_begins_before_the_markers_are_written_is_kept_until_they_are(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    assert shell.end(owner) is NONE
+    heard: list[Outcome] = []
+    for _ in range(2):
+        shell.coordinator.add(ID, owner, [B0], 0, heard.append)
+    shell.time.advance(PATIENCE_MS - 1)
+    assert (heard, shell.state) == ([], "PrepareCommit")
+    shell.links.answer()
+    assert [outcome.error for outcome in heard] == [NONE, NONE]
+    assert shell.state == "Ongoing"
+    assert shell.coordinator.describe(ID)[1].partitions == {B0}
+
+
+def test_nobody_is_kept_for_long_nor_are_many(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    assert shell.end(owner) is NONE
+    heard: list[Outcome] = []
+    for _ in range(MOST_EARLY + 1):
+        shell.coordinator.add(ID, owner, [B0], 0, heard.append)
+    assert [outcome.error for outcome in heard] == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    shell.time.advance(PATIENCE_MS)
+    assert [outcome.error for outcome in heard] == [ErrorCode.CONCURRENT_TRANSACTIONS] * (MOST_EARLY + 1)
+    assert shell.state == "PrepareCommit"
+    shell.links.answer()
+    assert shell.state == "CompleteCommit"
+
+
+def test_whose_coordinator_goes_meanwhile_is_sent_to_the_next(shell: Shell) -> None:
+    owner = shell.begin(A0)
+    assert shell.end(owner) is NONE
+    heard: list[Outcome] = []
+    shell.coordinator.add(ID, owner, [B0], 0, heard.append)
+    shell.coordinator.unload(0)
+    shell.time.advance(PATIENCE_MS)
+    assert [outcome.error for outcome in heard] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
