@@ -190,3 +190,27 @@ async def test_the_world_enters_through_the_constructor(tmp_path: Path) -> None:
     client.close()
     await broker.stop()
     await ensemble.close()
+
+
+@pytest.mark.parametrize("stop", ["kill", "stop"])
+async def test_all_that_a_producer_had_on_the_way_is_known_again(tmp_path: Path, stop: str) -> None:
+    """A client has five batches without an answer, and a leader that was away sends none: all five come again."""
+    sent = [{"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number} for number in range(8)]
+
+    async def write(client: Client) -> list[tuple[int, int]]:
+        answers = [await client.produce("t", batch(b"a", b"b", **each)) for each in sent[-5:]]
+        return [(each.error_code, each.base_offset) for each in answers]
+
+    with BrokerProcess(tmp_path) as process:
+        client = await Client.connect(process.port)
+        await client.create_topic("t")
+        for each in sent[:3]:
+            assert (await client.produce("t", batch(b"a", b"b", **each))).error_code == ErrorCode.NONE
+        before = await write(client)
+        assert before == [(ErrorCode.NONE, 2 * number) for number in range(3, 8)]
+        client.close()
+        getattr(process, stop)()
+        process.start()
+        client = await Client.connect(process.port)
+        assert await write(client) == before
+        client.close()
