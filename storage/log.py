@@ -424,7 +424,9 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Cut everything at or above `offset`, as a follower does before it follows; False where there was nothing.
 
-        A batch that reaches across `offset` goes whole. Epochs that start at the end or above go in any case.
+        A batch that reaches across `offset` goes whole. Epochs that start at the end or above go in any case. The cut is
+        durable when this returns: what comes in its place may reach the disk in part, and after a loss of power the old
+        records would fill the hole unseen.
         """
         if self.failure is not None:
             self._refuse()
@@ -438,10 +440,14 @@ class Log:
             return True
         self._truncations += 1
         self._touched = True
-        self._remove(self._segments.drop_above(offset), now_ms)
+        dropped = self._segments.drop_above(offset)
+        self._remove(dropped, now_ms)
         active = self._segments.active
         with self._disk("truncating"):
             active.truncate(offset, now_ms)
+            active.file.sync()
+            if dropped:
+                self._folder.sync()
             if self.epochs.truncate_end(offset):
                 self.epochs.save(sync=False)
             active.activate(offset)

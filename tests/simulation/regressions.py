@@ -19,5 +19,6 @@ SEEDS: dict[int, str] = {
     35000: "the same, with another broker",
     44390: "the same, after six restarts",
     700094: "a loss of power brought back what a follower had cut, beside the next segment, which had the same offsets",
+    300935: "what a follower had cut filled the place of what came after it, when a loss of power took only the latter",
     11822: "a follower in a new epoch was not told a high watermark that it had been told in the old one",
 }

@@ -8,6 +8,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from odradek.protocol.batch import control_batch
 from odradek.protocol.compression import Codec
@@ -151,6 +153,26 @@ def test_a_cut_that_did_not_survive_is_made_again(path: Path) -> None:
     assert recovered.epochs.entries() == [(0, 0), (1, 8)]
     assert recovered.damaged_at is None
     abandon(recovered)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.data())
+def test_what_was_cut_never_fills_the_place_of_what_came_after_it(cut: int, draw: st.DataObject) -> None:
+    """A loss of power may keep a new segment and lose what the one before it got in place of what was cut."""
+    disk = MemoryDisk()
+    log = open_log("/topic-0", LogConfig(segment_bytes=400), disk=disk)
+    for number in range(5):
+        log.append(batch(2, timestamp_ms=NOW_MS + number), leader_epoch=0, now_ms=NOW_MS)
+    log.flush(now_ms=NOW_MS)
+    log.truncate_to(cut, now_ms=NOW_MS)
+    log.begin_epoch(1)
+    while log.end_offset < 14:
+        log.append(batch(2, timestamp_ms=NOW_MS + 1000), leader_epoch=1, now_ms=NOW_MS)
+    whole = all_bytes(log)
+    disk.lose_power(lambda most: draw.draw(st.integers(0, most)))
+    recovered = open_log("/topic-0", LogConfig(segment_bytes=400), disk=disk, clean=False)
+    assert whole.startswith(all_bytes(recovered))
+    assert recovered.end_offset >= cut - 1  # a batch that reached across the cut went whole
 
 
 def test_an_epoch_that_was_cut_is_gone_for_good_with_the_next_flush() -> None:
