@@ -2,7 +2,8 @@
 
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM or Ctrl-C, 1 after an error. What only a
-broker needs is imported when one starts. `cluster`, `registry` and `health` stand in `cluster_cli`.
+broker needs is imported when one starts. `cluster`, `registry` and `health` stand in `cluster_cli`,
+`dump-log` in `log_cli`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import click
 
 from odradek import __version__
 from odradek.cluster_cli import cluster, health, registry
+from odradek.log_cli import dump_log
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr
 from odradek.service import PREFIX, properties_in, stop_when_stdin_ends, tell_systemd
 
@@ -34,6 +36,7 @@ def main() -> None:
 main.add_command(cluster)
 main.add_command(registry)
 main.add_command(health)
+main.add_command(dump_log)
 
 
 @main.command()

@@ -424,9 +424,9 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Cut everything at or above `offset`, as a follower does before it follows; False where there was nothing.
 
-        A batch that reaches across `offset` goes whole. Epochs that start at the end or above go in any case. The cut is
-        durable when this returns: what comes in its place may reach the disk in part, and after a loss of power the old
-        records would fill the hole unseen.
+        A batch that reaches across `offset` goes whole. Epochs that start at the end or above go in any case. The cut
+        is durable when this returns: what comes in its place may reach the disk in part, and after a loss of power the
+        old records would fill the hole unseen.
         """
         if self.failure is not None:
             self._refuse()

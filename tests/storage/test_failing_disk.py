@@ -133,7 +133,7 @@ def test_nothing_but_one_module_touches_files() -> None:
     import odradek.storage
 
     for module in Path(odradek.storage.__file__).parent.glob("*.py"):
-        if module.name == "disk.py":
+        if module.name in ("disk.py", "read_files.py"):  # the latter for who reads beside a broker, and writes nothing
             continue
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.Import):

@@ -1,0 +1,111 @@
+"""Files that somebody else may be writing, opened to be read and for nothing else.
+
+`disk.py` is the file system of a log that is ours: it opens for writing and creates what is missing. A reader beside a
+running broker must do neither, so it comes here. No call of this module changes a file, a directory or a lock.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Final, Self
+
+from odradek.storage.segment import LOG_SUFFIX
+
+_DIGITS: Final = 20
+
+
+class ReadFile:
+    """One file, open to be read at positions that the caller keeps; a context that closes it. Methods raise OSError.
+
+    It goes on reading what it opened after the name was removed, or was given to another file.
+    """
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError, so FileNotFoundError where there is no such file."""
+        self._fd = -1
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return os.path.basename(self.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file at this moment."""
+        return os.fstat(self._fd).st_size
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What tells this file from another one under the same name."""
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        data = os.pread(self._fd, size, position)
+        while data and len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def close(self) -> None:
+        """Give the descriptor back; closing twice is harmless."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def read_whole(path: str) -> bytes:
+    """All of a small file. Raises OSError."""
+    with ReadFile(path) as file:
+        return file.read(file.size, 0)
+
+
+def base_offset_of(path: str) -> int | None:
+    """The offset that the name of a segment, index or snapshot begins with; None for any other name."""
+    stem = os.path.basename(path).partition(".")[0]
+    return int(stem) if len(stem) == _DIGITS and stem.isascii() and stem.isdigit() else None
+
+
+def sibling(path: str, suffix: str) -> str:
+    """The file beside `path` that belongs to the same segment: `suffix` is `.log`, `.index` and so on."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name.partition(".")[0] + suffix)
+
+
+def segments_in(folder: str) -> list[int]:
+    """The base offsets of the segments in a partition's directory, ascending. Raises OSError."""
+    with os.scandir(folder) as entries:
+        bases = (base_offset_of(entry.name) for entry in entries if entry.name.endswith(LOG_SUFFIX) and entry.is_file())
+        return sorted(base for base in bases if base is not None)
+
+
+def log_files(path: str) -> list[str]:
+    """The logs that `path` stands for: itself, those of a partition's directory, or those of all partitions in it.
+
+    Raises OSError.
+    """
+    if not os.path.isdir(path):
+        return [path]
+    found = [os.path.join(path, f"{base:020d}{LOG_SUFFIX}") for base in segments_in(path)]
+    for folder in sorted(entry.path for entry in os.scandir(path) if entry.is_dir()):
+        found += [os.path.join(folder, f"{base:020d}{LOG_SUFFIX}") for base in segments_in(folder)]
+    return found

@@ -1,0 +1,220 @@
+"""A partition's directory as a library reads it, also while a broker writes to it.
+
+    from odradek.storage.reading import Partition
+
+    for record in Partition("/var/lib/odradek/orders-0").records(from_offset=1000, from_ms=1_700_000_000_000):
+        print(record.offset, record.key, record.value)
+
+Nothing is ever written, created or locked, and one batch at a time is in memory. What a broker does meanwhile is no
+error: appends are seen as far as they are whole, a half-written batch at the end of the last segment ends the reading,
+a segment that retention removes is read to its end or left out, one that compaction replaces is read again from the
+offset that comes next. Bytes that cannot be a batch in the middle of a log raise `DamagedLog`.
+
+The records are those of the log: with those of aborted transactions, and with what no in-sync replica may have yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from odradek.protocol.batch import HEADER_SIZE, MAGIC, Header, Record, crc_ok, read_header, records
+from odradek.protocol.errors import ProtocolError
+from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.disk import Folder, OsDisk
+from odradek.storage.index import OffsetIndex
+from odradek.storage.read_files import ReadFile, segments_in
+from odradek.storage.segment import LOG_SUFFIX
+
+_AT_ONCE: Final = 256 * 1024
+_LENGTH_POSITION: Final = 8
+_MAGIC_POSITION: Final = 16
+_MAX_OFFSET: Final = 2**63 - 1
+
+
+class DamagedLog(Exception):  # noqa: N818 - it names what was found
+    """Bytes of a log that are not what a log has there. `position` counts from the start of the file."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class Batch(NamedTuple):
+    """A batch as it stands in a file. `data` is a view that holds it, from byte `start` of the view on."""
+
+    path: str
+    position: int
+    header: Header
+    data: memoryview
+    start: int
+
+    @property
+    def checksum_holds(self) -> bool:
+        """Whether the bytes are those that were written."""
+        return crc_ok(self.data, self.start, self.header)
+
+    def records(self) -> Iterator[Record]:
+        """The records, one by one. Raises DamagedLog where they cannot be read."""
+        view = self.data[self.start : self.start + self.header.size]
+        try:
+            yield from records(view)
+        except ProtocolError as error:
+            raise DamagedLog(self.path, self.position, f"the records of the batch: {error}") from None
+
+
+def walk(file: ReadFile, position: int = 0, end: int | None = None) -> Iterator[Batch]:
+    """Each batch that lies whole between `position` and `end` (bytes; the end of the file unless said).
+
+    Checksums are not looked at. Raises DamagedLog at a length or magic that no batch can have, OSError.
+    """
+    end = file.size if end is None else min(end, file.size)
+    chunk, start = memoryview(b""), position
+    while end - position >= HEADER_SIZE:
+        if position + HEADER_SIZE > start + len(chunk):
+            chunk, start = memoryview(file.read(_AT_ONCE, position)), position
+            if len(chunk) < HEADER_SIZE:
+                return  # cut off meanwhile
+        header = read_header(chunk, position - start)
+        if header.magic != MAGIC:
+            raise DamagedLog(file.path, position + _MAGIC_POSITION, f"magic {header.magic} where {MAGIC} is read")
+        if header.size < HEADER_SIZE:
+            reason = f"batch length {header.batch_length}, less than a header takes"
+            raise DamagedLog(file.path, position + _LENGTH_POSITION, reason)
+        if header.size > end - position:
+            return
+        if position + header.size > start + len(chunk):
+            chunk, start = memoryview(file.read(max(header.size, _AT_ONCE), position)), position
+            if len(chunk) < header.size:
+                return
+        yield Batch(file.path, position, header, chunk, position - start)
+        position += header.size
+
+
+def checked(batch: Batch) -> Batch:
+    """The batch itself. Raises DamagedLog where its checksum does not hold or it ends before it begins."""
+    if not batch.checksum_holds:
+        first, last = batch.position, batch.position + batch.header.size
+        reason = f"the checksum of the batch in bytes {first} to {last} does not hold"
+        raise DamagedLog(batch.path, batch.position, reason)
+    if batch.header.last_offset_delta < 0:
+        raise DamagedLog(batch.path, batch.position + 23, f"last offset delta {batch.header.last_offset_delta}")
+    return batch
+
+
+class Partition:
+    """The log of one partition, to be read. Opens a file when it reads it, keeps none."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        """`path` is the directory, such as `data/orders-0`. Raises OSError where it cannot be listed."""
+        self.path = str(path).rstrip("/") or "/"
+        segments_in(self.path)
+
+    def segments(self) -> list[int]:
+        """The base offsets of the segments, ascending, at this moment. Raises OSError."""
+        return segments_in(self.path)
+
+    def batches(self, from_offset: int = 0, to_offset: int | None = None) -> Iterator[Batch]:
+        """Whole batches with a checksum that holds, from the one that covers `from_offset`, to before `to_offset`.
+
+        Ends where the log ends at the moment when the reader comes there. Raises DamagedLog, OSError.
+        """
+        limit = _MAX_OFFSET if to_offset is None else to_offset
+        offset = max(from_offset, 0)
+        finished: tuple[int, tuple[int, int]] | None = None
+        while offset < limit and (file := self._open_next(offset, finished)) is not None:
+            with file:
+                base = int(file.name.removesuffix(LOG_SUFFIX))
+                for batch in self._batches_of(file, base, offset):
+                    if batch.header.base_offset >= limit:
+                        return
+                    offset = batch.header.next_offset
+                    yield batch
+                finished = base, file.identity
+
+    def records(
+        self,
+        from_offset: int = 0,
+        to_offset: int | None = None,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        control: bool = False,
+    ) -> Iterator[Record]:
+        """Records of offsets from `from_offset` to before `to_offset`, and of times from `from_ms` to before `to_ms`.
+
+        Times are milliseconds since 1970, and each bound that is None does not count. `control` brings the markers of
+        transactions along. Batches without a record that counts are not decompressed where their header says so.
+        Raises DamagedLog, OSError.
+        """
+        limit = _MAX_OFFSET if to_offset is None else to_offset
+        for batch in self.batches(from_offset, to_offset):
+            if batch.header.is_control and not control:
+                continue
+            if from_ms is not None and batch.header.max_timestamp < from_ms:
+                continue
+            for record in batch.records():
+                if not from_offset <= record.offset < limit:
+                    continue
+                if from_ms is not None and record.timestamp_ms < from_ms:
+                    continue
+                if to_ms is None or record.timestamp_ms < to_ms:
+                    yield record
+
+    def _open_next(self, offset: int, finished: tuple[int, tuple[int, int]] | None) -> ReadFile | None:
+        """The segment to read for `offset`; None where the log ends. `finished` is the one that was read to its end."""
+        while True:
+            bases = segments_in(self.path)
+            later = [base for base in bases if base > offset]
+            holding = [base for base in bases if base <= offset]
+            for base in (*holding[-1:], *later[:1]):
+                try:
+                    file = ReadFile(f"{self.path}/{base:020d}{LOG_SUFFIX}")
+                except FileNotFoundError:
+                    break  # removed since it was listed: list again
+                if finished != (base, file.identity):
+                    return file
+                file.close()
+            else:
+                return None
+
+    def _batches_of(self, file: ReadFile, base: int, offset: int) -> Iterator[Batch]:
+        """The batches of one segment that end behind `offset`, also those that come while it is read."""
+        position = self._position_of(file, base, offset)
+        while True:
+            sealed = self._is_followed(base)  # asked first: what another segment follows grows no more
+            damage: DamagedLog | None = None
+            try:
+                for batch in walk(file, position):
+                    checked(batch)
+                    position = batch.position + batch.header.size
+                    if batch.header.next_offset > offset:
+                        yield batch
+                if position < file.size:
+                    damage = DamagedLog(file.path, position, "the batch is cut off in the middle of the log")
+            except DamagedLog as found:
+                damage = found  # in the last segment: a write that is under way, or that a crash cut short
+            if sealed and damage is not None:
+                raise damage
+            if sealed or not self._is_followed(base):
+                return
+
+    def _is_followed(self, base: int) -> bool:
+        return any(other > base for other in segments_in(self.path))
+
+    def _position_of(self, file: ReadFile, base: int, offset: int) -> int:
+        """Where to begin in a segment so as not to miss `offset`: what its index says, if that is true."""
+        if offset <= base:
+            return 0
+        try:
+            indexed, position = OffsetIndex(Folder(OsDisk(), self.path), base, 0, fresh=False).lookup(offset)
+            batch = next(walk(file, position), None)
+        except (CorruptFile, DamagedLog, OSError):
+            return 0
+        if batch is None or batch.header.last_offset != indexed or not batch.checksum_holds:
+            return 0
+        return position
