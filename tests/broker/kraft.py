@@ -35,7 +35,9 @@ async def running_kraft(folder: Path, properties: dict[str, str] | None = None) 
         **(properties or {}),
     }
     config = _written(folder, values)
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # As Kafka draws it: none that begins with a dash, which the tool would take for an option.
+    ids = (base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=") for _ in iter(int, 1))
+    cluster = next(each for each in ids if not each.startswith("-"))
     arguments = ["format", "-t", cluster, "-c", str(config)]
     await asyncio.to_thread(
         run_java, java_command(VERSION, "kafka.tools.StorageTool", arguments, SMALL), timeout_s=START_TIMEOUT_S
