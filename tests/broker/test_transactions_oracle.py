@@ -103,7 +103,7 @@ class Script:
                 for name, index in topics
             ],
         )
-        await self.ask(m.AddPartitionsToTxnRequest(transactions=[entry]), version, _verified)
+        await self.ask(m.AddPartitionsToTxnRequest(transactions=[entry]), version, codes_for_brokers)
 
     async def add_offsets(self, who: tuple[int, int], version: int = 4, *, transactional_id: str = ID) -> None:
         request = m.AddOffsetsToTxnRequest(
@@ -170,7 +170,8 @@ def _added(answer: Any) -> list[int]:
     ]
 
 
-def _verified(answer: Any) -> list[int]:
+def codes_for_brokers(answer: Any) -> list[int]:
+    """AddPartitionsToTxn as brokers are answered."""
     if answer.error_code:
         return [answer.error_code]
     return [

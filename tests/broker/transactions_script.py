@@ -10,7 +10,7 @@ from typing import Any
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_transactional_writes import codes, markers, producer
-from tests.broker.test_transactions_oracle import Script
+from tests.broker.test_transactions_oracle import Script, codes_for_brokers
 from tests.broker.wire import batch, fetch_request
 
 ID = "orders"
@@ -202,7 +202,7 @@ class NewScript(Script):
             verify_only=only,
             topics=wanted,
         )
-        await self.ask(m.AddPartitionsToTxnRequest(transactions=[entry]), version, _codes)
+        await self.ask(m.AddPartitionsToTxnRequest(transactions=[entry]), version, codes_for_brokers)
 
     async def age(self, transactional_id: str, who: Owner, epoch: int) -> Owner:
         """Take the id over until its epoch is this one."""
@@ -228,18 +228,6 @@ class NewScript(Script):
         self.note("list", version, ErrorCode(answer.error_code).name, tuple(answer.unknown_state_filters))
         for each in sorted(answer.transaction_states, key=lambda each: each.transactional_id):
             self.note(each.transactional_id[:20], self.number(each.producer_id), each.transaction_state)
-
-
-def _codes(answer: Any) -> list[int]:
-    """AddPartitionsToTxn as brokers are answered."""
-    if answer.error_code:
-        return [answer.error_code]
-    return [
-        part.partition_error_code
-        for entry in answer.results_by_transaction
-        for topic in sorted(entry.topic_results, key=lambda each: each.name)
-        for part in topic.results_by_partition
-    ]
 
 
 def before(who: Owner) -> Owner:
