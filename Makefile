@@ -2,7 +2,7 @@
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(shell $(p) -c 'import sys; print("$(p)") if sys.version_info >= (3, 11) else None' 2>/dev/null)))
 BIN := .venv/bin
-SOURCES := pyproject.toml protocol/_chain.c
+SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 .PHONY: run test check bench simulate mutants clean
 

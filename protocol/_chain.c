@@ -1,131 +1,19 @@
 /* Walks the records of one batch of magic 2 and reports what the rules of a write need to know.
  *
  * The twin in chain.py is the specification: same arguments, same answer for every input, and a test holds the two
- * equal. Nothing here trusts a length: every read compares the bytes wanted with the bytes left before it moves.
- * Varints keep Java's arithmetic (bits beyond 32 or 64 fall off, sums wrap), because what a Java reader sees is what
- * must be judged.
+ * equal.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 
+#include "_records.h"
+
 /* The numbers stand in chain.py too. */
-enum fault { SOUND, TRUNCATED, RECORD_SIZE, VARINT, OFFSET, HEADERS, HEADER_KEY, TRAILING };
 enum violation { NULL_KEY = 1, TIMESTAMP = 2 };
 enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4 };
 #define MAX_VIOLATIONS 1000
-
-typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
-} cursor;
-
-typedef struct {
-    int64_t timestamp_delta;
-    int32_t offset_delta;
-    int has_key;
-} record;
-
-/* `limit` is 5 bytes for an int32 and 10 for an int64; `beyond` is the fault when the bytes run out. */
-static inline enum fault read_unsigned(cursor *from, int limit, enum fault beyond, uint64_t *value)
-{
-    const uint8_t *at = from->at, *end = from->end;
-    uint64_t sum = 0;
-    for (int shift = 0; shift < 7 * limit; shift += 7) {
-        if (at == end)
-            return beyond;
-        uint8_t byte = *at++;
-        sum |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            from->at = at;
-            *value = sum;
-            return SOUND;
-        }
-    }
-    return VARINT;
-}
-
-static inline enum fault read_int32(cursor *from, enum fault beyond, int32_t *value)
-{
-    uint64_t wide;
-    enum fault fault = read_unsigned(from, 5, beyond, &wide);
-    if (fault == SOUND) {
-        uint32_t zigzag = (uint32_t)wide;
-        *value = (int32_t)((zigzag >> 1) ^ (0u - (zigzag & 1u)));
-    }
-    return fault;
-}
-
-static inline enum fault read_int64(cursor *from, enum fault beyond, int64_t *value)
-{
-    uint64_t zigzag;
-    enum fault fault = read_unsigned(from, 10, beyond, &zigzag);
-    if (fault == SOUND)
-        *value = (int64_t)((zigzag >> 1) ^ (UINT64_C(0) - (zigzag & 1u)));
-    return fault;
-}
-
-/* A length and as many bytes; a negative length is null and has none. */
-static inline enum fault skip_bytes(cursor *from, int32_t *length)
-{
-    enum fault fault = read_int32(from, RECORD_SIZE, length);
-    if (fault != SOUND)
-        return fault;
-    if (*length > 0) {
-        if (from->end - from->at < *length)
-            return RECORD_SIZE;
-        from->at += *length;
-    }
-    return SOUND;
-}
-
-static enum fault skip_headers(cursor *body)
-{
-    int32_t count, length;
-    enum fault fault = read_int32(body, RECORD_SIZE, &count);
-    if (fault != SOUND)
-        return fault;
-    if (count < 0 || count > body->end - body->at)
-        return HEADERS;
-    for (int32_t i = 0; i < count; i++) {
-        if ((fault = skip_bytes(body, &length)) != SOUND)
-            return fault;
-        if (length < 0)
-            return HEADER_KEY;
-        if ((fault = skip_bytes(body, &length)) != SOUND)
-            return fault;
-    }
-    return SOUND;
-}
-
-static enum fault read_record(cursor *payload, record *out)
-{
-    int32_t size, length;
-    enum fault fault = read_int32(payload, TRUNCATED, &size);
-    if (fault != SOUND)
-        return fault;
-    if (size < 1)
-        return RECORD_SIZE;
-    if (payload->end - payload->at < size)
-        return TRUNCATED;
-    cursor body = {payload->at + 1, payload->at + size}; /* past the attributes, which have no meaning yet */
-    if ((fault = read_int64(&body, RECORD_SIZE, &out->timestamp_delta)) != SOUND)
-        return fault;
-    if ((fault = read_int32(&body, RECORD_SIZE, &out->offset_delta)) != SOUND)
-        return fault;
-    if ((fault = skip_bytes(&body, &length)) != SOUND)
-        return fault;
-    out->has_key = length >= 0;
-    if ((fault = skip_bytes(&body, &length)) != SOUND)
-        return fault;
-    if ((fault = skip_headers(&body)) != SOUND)
-        return fault;
-    if (body.at != body.end)
-        return RECORD_SIZE;
-    payload->at = body.end;
-    return SOUND;
-}
 
 typedef struct {
     int64_t count;
@@ -183,7 +71,7 @@ static int walk(cursor payload, const rules *want, outcome *found)
             wrong_time = timestamp < want->earliest || timestamp > want->latest;
         else
             wrong_time = (want->flags & ONE_TIMESTAMP) != 0;
-        enum violation kind = (want->flags & REQUIRE_KEYS) && !each.has_key ? NULL_KEY : wrong_time ? TIMESTAMP : 0;
+        enum violation kind = (want->flags & REQUIRE_KEYS) && each.key_length < 0 ? NULL_KEY : wrong_time ? TIMESTAMP : 0;
         if (kind && note_violation(found, index, kind, timestamp) < 0)
             return -1;
     }

@@ -57,6 +57,7 @@ __all__ = [
     "headers",
     "read_header",
     "records",
+    "sealed",
     "stamp",
     "stamp_log_append_time",
     "stamp_max_timestamp",
@@ -321,11 +322,11 @@ def build(
         base_sequence=base_sequence,
         record_count=len(items),
     )
-    return _sealed(header, payload)
+    return sealed(header, payload)
 
 
-def _sealed(header: Header, payload: Buffer) -> bytearray:
-    """The batch, with its checksum in place of the header's."""
+def sealed(header: Header, payload: Buffer) -> bytearray:
+    """The batch of this header and payload, with its own checksum in place of the header's."""
     batch = bytearray(_HEADER.pack(*header))
     batch += payload
     _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))

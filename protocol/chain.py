@@ -96,7 +96,8 @@ def _skip_bytes(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     return length, after
 
 
-def _skip_headers(buffer: Buffer, position: int, end: int) -> int:
+def skip_headers(buffer: Buffer, position: int, end: int) -> int:
+    """The position after the headers of a record that start at `position`. Raises ChainError."""
     count, position = read_varint(buffer, position, end, 32, Fault.RECORD_SIZE)
     if not 0 <= count <= end - position:
         raise ChainError(Fault.HEADERS)
@@ -120,7 +121,7 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[int, int, boo
     offset_delta, position = read_varint(buffer, position, end, 32, Fault.RECORD_SIZE)
     key_length, position = _skip_bytes(buffer, position, end)
     _, position = _skip_bytes(buffer, position, end)
-    if _skip_headers(buffer, position, end) != end:
+    if skip_headers(buffer, position, end) != end:
         raise ChainError(Fault.RECORD_SIZE)
     return timestamp_delta, offset_delta, key_length >= 0, end
 

@@ -109,20 +109,21 @@ def write_records(records: Iterable[Record], base_offset: int, base_timestamp: i
     payload = bytearray()
     for offset, timestamp_ms, key, value, headers in records:
         body = bytearray(1)  # the attributes
-        _put_varint(body, wrapped_int64(timestamp_ms - base_timestamp))
-        _put_varint(body, offset - base_offset)
+        put_varint(body, wrapped_int64(timestamp_ms - base_timestamp))
+        put_varint(body, offset - base_offset)
         _put_bytes(body, key)
         _put_bytes(body, value)
-        _put_varint(body, len(headers))
+        put_varint(body, len(headers))
         for name, content in headers:
             _put_bytes(body, name.encode())
             _put_bytes(body, content)
-        _put_varint(payload, len(body))
+        put_varint(payload, len(body))
         payload += body
     return payload
 
 
-def _put_varint(out: bytearray, number: int) -> None:
+def put_varint(out: bytearray, number: int) -> None:
+    """Add a zigzag varint."""
     zigzag = number << 1 if number >= 0 else ~(number << 1)
     while zigzag > 0x7F:
         out.append(zigzag & 0x7F | 0x80)
@@ -134,5 +135,5 @@ def _put_bytes(out: bytearray, content: bytes | None) -> None:
     if content is None:
         out.append(1)  # the varint of -1
     else:
-        _put_varint(out, len(content))
+        put_varint(out, len(content))
         out += content

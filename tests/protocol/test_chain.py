@@ -177,8 +177,9 @@ def test_c_is_what_runs_where_it_was_built() -> None:
 
 
 def test_c_and_python_have_the_same_numbers() -> None:
-    source = (Path(chain.__file__).parent / "_chain.c").read_text()
-    assert f"enum fault {{ {', '.join(fault.name for fault in Fault)} }};" in source
+    folder = Path(chain.__file__).parent
+    assert f"enum fault {{ {', '.join(fault.name for fault in Fault)} }};" in (folder / "_records.h").read_text()
+    source = (folder / "_chain.c").read_text()
     assert f"enum violation {{ NULL_KEY = {Violation.NULL_KEY}, TIMESTAMP = {Violation.TIMESTAMP} }};" in source
     flags = f"REQUIRE_KEYS = {chain.REQUIRE_KEYS}, ONE_TIMESTAMP = {chain.ONE_TIMESTAMP}"
     assert f"enum flag {{ {flags}, CHECK_TIMESTAMPS = {chain.CHECK_TIMESTAMPS} }};" in source
