@@ -170,6 +170,7 @@ class LeaderFetcher:
                     last_fetched_epoch=position.last_fetched_epoch,
                     log_start_offset=position.log_start_offset,
                     partition_max_bytes=settings.partition_max_bytes,
+                    cleaned_to=position.cleaned_to,
                 )
             )
         gone: dict[bytes, m.FetchRequest.ForgottenTopic] = {}
@@ -238,7 +239,8 @@ class LeaderFetcher:
                 if diverging is not None and diverging.epoch >= 0:
                     replica.cut_divergence(diverging.epoch, diverging.end_offset, asked)
                 else:
-                    replica.replicate(asked, data.records, data.high_watermark, data.log_start_offset)
+                    bounds = data.high_watermark, data.log_start_offset, data.compacted_everywhere
+                    replica.replicate(asked, data.records, *bounds)
                 return
         except KafkaError as error:
             if replica.log.failure is not None:

@@ -20,6 +20,7 @@ from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, Partition
 from odradek.broker.waiting import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.compaction import Cleaned
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
 from odradek.storage.log import Appended, Log
@@ -105,6 +106,7 @@ class Replica:
         if state.leader_epoch > machine.leader_epoch:
             with self._disk():
                 self.log.begin_epoch(state.leader_epoch)
+        machine.cleaned(self.cleaned_to)
         machine.become_leader(state, self._clock.monotonic_ms())
         self.wake()
 
@@ -122,18 +124,26 @@ class Replica:
             # A log older than KIP-101 has nothing better to go by than its high watermark.
             with self._disk():
                 self.cut(self.machine.high_watermark)
-        return Position(log.end_offset, log.epochs.latest, leader_epoch, log.start_offset)
+        cleaned_to = max(0, self.cleaned_to)
+        return Position(log.end_offset, log.epochs.latest, leader_epoch, log.start_offset, cleaned_to)
 
     def replicate(
-        self, asked: Position, records: memoryview | None, high_watermark: int, log_start_offset: int
+        self,
+        asked: Position,
+        records: memoryview | None,
+        high_watermark: int,
+        log_start_offset: int,
+        compacted_everywhere: int = -1,
     ) -> None:
         """Write what the leader of the epoch in `asked` sent for the position in `asked`, and learn its bounds.
 
-        Raises KafkaError: what came does not fit the log, or the disk fails.
+        `compacted_everywhere` is -1 where the leader does not say it. Raises KafkaError: what came does not fit the
+        log, or the disk fails.
         """
         machine, log = self.machine, self.log
         if machine.role is not Role.FOLLOWER or asked.leader_epoch != machine.leader_epoch:
             return
+        machine.told_compacted(compacted_everywhere)
         if asked.fetch_offset != log.end_offset:
             return
         with self._disk():
@@ -184,10 +194,22 @@ class Replica:
 
     # ---- followers
 
-    def follower_fetched(self, replica_id: int, offset: int, start_offset: int, broker_epoch: int) -> None:
-        """A follower has everything below `offset`; it may join the ISR. Raises KafkaError."""
+    def follower_fetched(
+        self, replica_id: int, offset: int, start_offset: int, broker_epoch: int, cleaned_to: int = -1
+    ) -> None:
+        """A follower has everything below `offset`, compacted below `cleaned_to` (-1: it does not say); it may join the
+        ISR. Raises KafkaError.
+        """
         machine, now_ms = self.machine, self._clock.monotonic_ms()
-        if machine.follower_fetched(replica_id, offset, now_ms, start_offset=start_offset, broker_epoch=broker_epoch):
+        machine.cleaned(self.cleaned_to)
+        known = machine.remotes.get(replica_id)
+        start_before = known.start_offset if known is not None else start_offset
+        if (
+            machine.follower_fetched(
+                replica_id, offset, now_ms, start_offset=start_offset, broker_epoch=broker_epoch, cleaned_to=cleaned_to
+            )
+            or start_offset != start_before
+        ):
             self.wake()
         if replica_id not in machine.isr and machine.pending is None:
             self._ask_isr(machine.propose_expansion(replica_id))
@@ -421,6 +443,40 @@ class Replica:
         """Apply retention: what is too old or too much goes, up to the high watermark."""
         with self._disk():
             self.log.delete_old_segments(high_watermark=self.machine.high_watermark, now_ms=now_ms)
+
+    def delete_records(self, offset: int) -> None:
+        """Serve nothing below `offset` any more. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark."""
+        with self._disk():
+            moved = self.log.advance_start_offset(offset, high_watermark=self.machine.high_watermark)
+        if moved:
+            self.wake()
+
+    def low_watermark(self, runs: Callable[[int], bool]) -> int:
+        """The least start offset of this log and those of the followers whose brokers run, as far as they said."""
+        followers = (each.start_offset for number, each in self.machine.remotes.items() if runs(number))
+        return min((self.log.start_offset, *followers))
+
+    # ---- compaction
+
+    @property
+    def cleaned_to(self) -> int:
+        """Below which offset the log is compacted, -1 where it never was."""
+        return self.log.cleaned_to
+
+    def cleaned(self) -> None:
+        """The cleaner has finished a pass over the log: how far counts for `machine.compacted_everywhere`."""
+        self.machine.cleaned(self.cleaned_to)
+
+    def swap_in(self, cleaned: Cleaned) -> bool:
+        """Put what the cleaner has made in place; False where the log has changed too much meanwhile.
+
+        Raises KafkaError when the disk fails.
+        """
+        with self._disk():
+            fits = self.log.swap_in(cleaned, now_ms=self._clock.now_ms())
+        if fits:
+            self.cleaned()
+        return fits
 
     # ---- waiting
 

@@ -131,11 +131,14 @@ class ReplicaHost:
 
     # ---- what housekeeping asks for
 
-    def delete_old_segments(self) -> None:
-        """Apply retention to every log, and remove the files of what was deleted before."""
+    def delete_old_segments(self, is_cleaning: Callable[[str], bool]) -> None:
+        """Apply retention to every log but those in folders that are being cleaned, and remove the files of what was
+        deleted before.
+        """
         now_ms = self._clock.now_ms()
         for replica in self._replicas:
-            quietly(replica.delete_old_segments, now_ms)
+            if not is_cleaning(replica.log.directory):
+                quietly(replica.delete_old_segments, now_ms)
         self.purge()
 
     def purge(self) -> None:
@@ -144,7 +147,9 @@ class ReplicaHost:
         for directory in self._directories:
             quietly(directory.purge, now_ms)
             for each in list(directory.logs.values()):
-                quietly(each.purge, now_ms)
+                delete = each.due_deletions(now_ms)
+                if delete is not None:
+                    self._worker.run(delete, partial(_deleted, each.directory))
 
     def flush_due_logs(self) -> None:
         """Flush what `flush.ms` says is old enough."""
@@ -164,9 +169,13 @@ class ReplicaHost:
             replica.shrink_isr()
 
     def write_recovery_points(self) -> None:
-        """Checkpoint recovery points and log start offsets."""
+        """Checkpoint the recovery points."""
         for directory in self._directories:
             quietly(directory.write_recovery_points)
+
+    def write_start_offsets(self) -> None:
+        """Checkpoint the start offsets of the logs."""
+        for directory in self._directories:
             quietly(directory.write_start_offsets)
 
     def write_high_watermarks(self) -> None:
@@ -187,6 +196,11 @@ class ReplicaHost:
         self.write_high_watermarks()
         for directory in self._directories:
             quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
+
+
+def _deleted(folder: str, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("old files in %s stay where they are: %s", folder, error)
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:

@@ -18,6 +18,7 @@ from odradek.broker.apis.controlled_shutdown import ControlledShutdown
 from odradek.broker.apis.create_partitions import CreatePartitions
 from odradek.broker.apis.create_topics import CreateTopics
 from odradek.broker.apis.delete_groups import DeleteGroups
+from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.delete_topics import DeleteTopics
 from odradek.broker.apis.describe_cluster import DescribeCluster
 from odradek.broker.apis.describe_configs import DescribeConfigs
@@ -124,6 +125,7 @@ def _log_handlers(services: Services) -> list[Handler]:
         Fetch(replicas, services.view, sessions, clock, timers, lambda: int(config["fetch.max.bytes"]), nearest),
         ListOffsets(replicas),
         OffsetForLeaderEpoch(replicas),
+        DeleteRecords(replicas, lambda broker_id: broker_id in services.view.brokers, clock, timers),
         DescribeLogDirs(services.log_dirs),
     ]
 

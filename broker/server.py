@@ -42,6 +42,7 @@ from odradek.broker.fetcher import Fetchers, FetchSettings
 from odradek.broker.handover import hand_over
 from odradek.broker.housekeeping import Periodic, ThreadWorker
 from odradek.broker.isr_requests import AlterPartitions
+from odradek.broker.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
 from odradek.broker.log_dirs import LogDirs
 from odradek.broker.machines.partition import Role
 from odradek.broker.partition_events import CoordinatorEvents, DiskFailures
@@ -104,6 +105,7 @@ class Broker:
         self.view: ClusterView
         self.controller: Controller
         self.roles: Roles
+        self.cleaner: LogCleaner
 
     @property
     def broker_id(self) -> int:
@@ -179,6 +181,7 @@ class Broker:
             now_ms=environment.clock.now_ms(),
             config_for=lambda topic: log_config(config, configs.get(topic)),
             random=environment.random,
+            recovery_processes=_set_number(config, "num.recovery.threads.per.data.dir"),
         )
         self.view = ClusterView(cluster)
         return configs, open_all([str(path) for path in config.log_dirs], request, environment.disk)
@@ -262,8 +265,23 @@ class Broker:
         undo.callback(host.retire)  # and no flush follows
         undo.callback(self._fetchers.close)
         undo.callback(isr_requests.close)
+        self.cleaner = self._build_cleaner(undo, directories, clock)
         self._keep_house(Periodic(clock, timers), host, undo)
         return host
+
+    def _build_cleaner(self, undo: contextlib.AsyncExitStack, directories: list[Directory], clock: Clock) -> LogCleaner:
+        """Compaction: in processes of its own, unless disk and threads are simulated."""
+        environment = self._environment
+        cleaners: Cleaners
+        if environment.worker is not None:
+            cleaners = CleanersHere(environment.disk, environment.worker)
+        else:
+            waiting = ThreadWorker(asyncio.get_running_loop(), threads=max(1, int(self._config["log.cleaner.threads"])))
+            undo.push_async_callback(waiting.close)
+            cleaners = CleanerProcesses(waiting)
+        cleaner = LogCleaner(self._config, directories, self.replicas, cleaners, clock, environment.random)
+        undo.callback(cleaner.close)
+        return cleaner
 
     def _build_roles(
         self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: CoordinatorEvents
@@ -320,7 +338,8 @@ class Broker:
         for name, job in (
             ("replica.high.watermark.checkpoint.interval.ms", host.write_high_watermarks),
             ("log.flush.offset.checkpoint.interval.ms", host.write_recovery_points),
-            ("log.retention.check.interval.ms", host.delete_old_segments),
+            ("log.flush.start.offset.checkpoint.interval.ms", host.write_start_offsets),
+            ("log.retention.check.interval.ms", lambda: host.delete_old_segments(self.cleaner.is_cleaning)),
             ("producer.id.expiration.check.interval.ms", host.expire_producers),
         ):
             periodic.every(name, lambda name=name: int(config[name]), job)  # type: ignore[misc]
@@ -329,6 +348,8 @@ class Broker:
             lambda: min(1000, int(config["log.flush.scheduler.interval.ms"])),
             host.flush_due_logs,
         )
+        if config["log.cleaner.enable"]:
+            periodic.every("log.cleaner.backoff.ms", lambda: int(config["log.cleaner.backoff.ms"]), self.cleaner.look)
         periodic.every("purge", lambda: 10_000, host.purge)
         periodic.every("isr", lambda: max(1, int(config["replica.lag.time.max.ms"]) // 2), host.shrink_isrs)
 
@@ -363,12 +384,17 @@ def _fetch_settings(config: BrokerConfig, registration: Registration) -> FetchSe
     )
 
 
+def _set_number(config: BrokerConfig, name: str) -> int | None:
+    """A number where somebody has set it, None where only its default stands there."""
+    return int(config[name]) if config.is_set(name) else None
+
+
 def _new_cluster_id(source: random.Random) -> str:
     return base64.urlsafe_b64encode(source.randbytes(16)).rstrip(b"=").decode()
 
 
-def run(config: BrokerConfig, *, on_ready: OnReady) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status.
+def run(config: BrokerConfig, *, on_ready: OnReady, metrics: tuple[str, int] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status. `metrics` is where the page for Prometheus is served.
 
     Raises ConfigError, KafkaError, OSError when the broker cannot start.
     """
@@ -376,16 +402,17 @@ def run(config: BrokerConfig, *, on_ready: OnReady) -> int:
 
     _allow_many_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, on_ready, os.path.abspath(config.log_dirs[0])))
+        return runner.run(_serve(config, on_ready, os.path.abspath(config.log_dirs[0]), metrics))
 
 
-async def _serve(config: BrokerConfig, on_ready: OnReady, data: str) -> int:
+async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tuple[str, int] | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     broker = Broker(config)
     await broker.start()
+    close_metrics = _serve_metrics(broker, metrics)
     # What exists now lives as long as the broker; the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
@@ -393,9 +420,18 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str) -> int:
     on_ready(broker.broker_id, broker.host, broker.port, data)
     await stop.wait()
     log.info("stopping")
+    close_metrics()
     await broker.stop()
     log.info("stopped")
     return 0
+
+
+def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[[], None]:
+    if address is None:
+        return lambda: None
+    from odradek.broker.metrics import serve_metrics  # a fast start needs no HTTP server
+
+    return serve_metrics(*address, lambda: broker.cleaner.figures)
 
 
 def _allow_many_files() -> None:

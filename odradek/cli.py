@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
 
 
+def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal():
+        raise click.BadParameter(f"{value!r} is not HOST:PORT, as 127.0.0.1:9404 is", context, parameter)
+    return host.strip("[]"), int(port)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="odradek %(version)s")
 def main() -> None:
@@ -50,6 +59,12 @@ main.add_command(dump_log)
     help=f"Take properties from {PREFIX}… variables, too, as Kafka's image does: {PREFIX}BROKER_ID is broker.id. "
     "They count more than the file and less than --override.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Serve a page of figures for Prometheus there, under the names that its JMX exporter gives to Kafka's.",
+)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has gone.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
@@ -57,6 +72,7 @@ def broker(
     properties: Path | None,
     overrides: tuple[str, ...],
     from_environment: bool,
+    metrics: tuple[str, int] | None,
     until_stdin_ends: bool,
     log_level: str,
     log_format: str,
@@ -73,7 +89,7 @@ def broker(
     if until_stdin_ends:
         stop_when_stdin_ends()
     _say_what_is_odd(config)
-    sys.exit(_serve(config))
+    sys.exit(_serve(config, metrics))
 
 
 def _load(properties: Path | None, overrides: tuple[str, ...]) -> BrokerConfig:
@@ -97,12 +113,12 @@ def _say_what_is_odd(config: BrokerConfig) -> None:
         logger.warning("set, but without effect in this version: %s", ", ".join(idle))
 
 
-def _serve(config: BrokerConfig) -> int:
+def _serve(config: BrokerConfig, metrics: tuple[str, int] | None) -> int:
     from odradek.broker import server
     from odradek.protocol.errors import ErrorCode, KafkaError
 
     try:
-        return server.run(config, on_ready=_announce)
+        return server.run(config, on_ready=_announce, metrics=metrics)
     except KeyboardInterrupt:
         return 0
     except KafkaError as error:

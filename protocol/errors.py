@@ -9,7 +9,7 @@ bytes themselves could not be read.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 
 class ErrorCode(IntEnum):
@@ -203,6 +203,10 @@ class KafkaError(Exception):
         self.code = code
         self.message = message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is otherwise made anew from its text alone, on its way here from a worker process.
+        return Exception.__new__, (type(self), *self.args), self.__dict__
+
 
 class ProtocolError(Exception):
     """Bytes that do not hold what they should.
@@ -216,3 +220,6 @@ class ProtocolError(Exception):
         self.field = field
         self.position = position
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Exception.__new__, (type(self), *self.args), self.__dict__

@@ -187,6 +187,7 @@ class FetchRequest(BaseMessage):
         partition_max_bytes: int
         replica_directory_id: bytes
         high_watermark: int
+        cleaned_to: int
         def __init__(
             self,
             *,
@@ -198,6 +199,7 @@ class FetchRequest(BaseMessage):
             partition_max_bytes: int = 0,
             replica_directory_id: bytes = b'\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00',
             high_watermark: int = 9223372036854775807,
+            cleaned_to: int = -1,
             unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
         ) -> None: ...
 
@@ -268,6 +270,7 @@ class FetchResponse(BaseMessage):
         diverging_epoch: FetchResponse.EpochEndOffset | None
         current_leader: FetchResponse.LeaderIdAndEpoch | None
         snapshot_id: FetchResponse.SnapshotId | None
+        compacted_everywhere: int
         aborted_transactions: list[FetchResponse.AbortedTransaction] | None
         preferred_read_replica: int
         @property
@@ -285,6 +288,7 @@ class FetchResponse(BaseMessage):
             diverging_epoch: FetchResponse.EpochEndOffset | None = None,
             current_leader: FetchResponse.LeaderIdAndEpoch | None = None,
             snapshot_id: FetchResponse.SnapshotId | None = None,
+            compacted_everywhere: int = -1,
             aborted_transactions: list[FetchResponse.AbortedTransaction] | None = ...,
             preferred_read_replica: int = -1,
             records: Sized | None = None,

@@ -45,6 +45,20 @@ _CODECS: Final = {
 }
 
 
+class Appended(NamedTuple):
+    """What an append did; for a duplicate, where the batch stands since its first try.
+
+    `log_append_time_ms` is -1 where records keep their producer's time.
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+    start_offset: int
+    duplicate: bool
+
+
 def admit(
     batch: Buffer | None, config: LogConfig, origin: Origin, api_version: int, now_ms: int
 ) -> tuple[memoryview, Header]:

@@ -71,6 +71,10 @@ class Disk(Protocol):
         """Open for reading and writing, created empty where it is missing."""
         ...
 
+    def open_existing(self, path: str) -> File:
+        """Open as `open` does. Raises FileNotFoundError where it is missing."""
+        ...
+
     def read(self, path: str) -> bytes:
         """The whole file. Raises FileNotFoundError."""
         ...
@@ -85,6 +89,10 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
+        ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Say that the file was last written then."""
         ...
 
     def list(self, path: str) -> list[Entry]:
@@ -129,9 +137,9 @@ class OsFile:
 
     __slots__ = ("_fd",)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, create: bool = True) -> None:
         self._fd = -1
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
 
     def __del__(self) -> None:
         # A slice of the file may be on its way to a consumer while its segment is dropped; the last holder closes.
@@ -185,6 +193,9 @@ class OsDisk:
     def open(self, path: str) -> File:
         return OsFile(path)
 
+    def open_existing(self, path: str) -> File:
+        return OsFile(path, create=False)
+
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
@@ -205,6 +216,9 @@ class OsDisk:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def list(self, path: str) -> list[Entry]:
         with os.scandir(path) as names:
@@ -297,6 +311,10 @@ class Folder:
         """The file, created where missing."""
         return self.disk.open(self / name)
 
+    def open_existing(self, name: str) -> File:
+        """The file. Raises FileNotFoundError where it is missing."""
+        return self.disk.open_existing(self / name)
+
     def read(self, name: str) -> bytes | None:
         """The whole file, or None where there is none."""
         try:
@@ -315,6 +333,10 @@ class Folder:
     def modified_ms(self, name: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
         return self.disk.modified_ms(self / name)
+
+    def set_modified_ms(self, name: str, modified_ms: int) -> None:
+        """Say that the file was last written then."""
+        self.disk.set_modified_ms(self / name, modified_ms)
 
     def list(self) -> list[Entry]:
         """The names in the folder, in no order."""

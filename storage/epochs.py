@@ -41,10 +41,13 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` starts at `start_offset` and write it to disk; what contradicts it gives way.
 
-        An epoch that is the latest already keeps its start, unless the new one is lower. Raises OSError.
+        An epoch that is the latest already keeps its start, unless the new one is lower. It becomes durable with the
+        next flush; until then recovery finds it in the batches, and one that has no batches is missed by nobody. A
+        broker begins an epoch for each partition that it leads when it starts, and cannot wait for the disk each time.
+        Raises OSError.
         """
         if self._add(epoch, start_offset):
-            self.save()
+            self.save(sync=False)
 
     def note(self, epoch: int, start_offset: int) -> None:
         """As `assign`, for a rebuild from the log: only a higher epoch counts, and the caller saves once at the end."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from odradek.storage.disk import File, Folder
 from odradek.storage.producers import snapshot_name
-from odradek.storage.segment import Segment
+from odradek.storage.segments import Segments
 
 
 class Flush:
@@ -26,10 +26,15 @@ class Flush:
         self._files: list[File] = []
         self._names: list[str] = []
 
-    def add(self, segment: Segment, *names: str) -> None:
-        """Include a segment's records, and files beside them."""
-        self._files.append(segment.file)
-        self._names.extend(names)
+    def add_segments(self, segments: Segments, recovery_point: int, *, rolled_only: bool) -> None:
+        """Include what is not durable of a log, without the active segment if `rolled_only`. Raises OSError."""
+        # From the last byte that is durable on: that segment's end may have been cut since, which is a write too.
+        for segment in segments.holding(recovery_point - 1):
+            if segment is not segments.active:
+                self._names.extend(segment.file_names()[1:])
+            elif rolled_only:
+                continue
+            self._files.append(segment.file)
 
     def add_file(self, name: str) -> None:
         """Include another file of the folder."""

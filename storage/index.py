@@ -16,6 +16,8 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import islice
+from operator import lt
 from typing import Final, NamedTuple
 
 from odradek.storage.checkpoints import CorruptFile
@@ -160,12 +162,7 @@ def _decode_offset_entries(data: bytes, name: str) -> tuple[array[int], array[in
 
 
 def _increases(numbers: array[int], first: int) -> bool:
-    previous = first - 1
-    for number in numbers:
-        if number <= previous:
-            return False
-        previous = number
-    return True
+    return not numbers or (numbers[0] >= first and all(map(lt, numbers, islice(numbers, 1, None))))
 
 
 class TimeIndex:

@@ -14,13 +14,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.storage.admission import Received, admit, marker_in, split_batches
+from odradek.storage.admission import Appended, Received, admit, marker_in, split_batches
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
+from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig, Origin
+from odradek.storage.deletions import DelayedDeletions
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
 from odradek.storage.index import MAX_RELATIVE_OFFSET
@@ -29,6 +31,9 @@ from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_produ
 from odradek.storage.retention import count_deletable
 from odradek.storage.segment import DELETED_SUFFIX, Segment
 from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
+from odradek.storage.swap import still_there, swap_in
+
+__all__ = ["Appended", "Log"]
 
 NO_TIMESTAMP: Final = -1
 _new: Final = tuple.__new__
@@ -36,40 +41,30 @@ NO_LIMIT: Final = 2**63 - 1
 _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Appended(NamedTuple):
-    """What an append did; for a duplicate, where the batch stands since its first try.
-
-    `log_append_time_ms` is -1 where records keep their producer's time.
-    """
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time_ms: int
-    start_offset: int
-    duplicate: bool
-
-
 class Log:
     """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
 
-    `start_offset` is the first offset that is served, `end_offset` the next one to be written, and everything below
-    `recovery_point` is on stable storage. `epochs` and `producers` are for reading; only the log changes them. Methods
-    raise KafkaError; KAFKA_STORAGE_ERROR means that `failure` says why the log is offline, or that a write had no room.
+    `start_offset` is the first offset that is served, `end_offset` the next one to be written, everything below
+    `recovery_point` is on stable storage, and everything below `cleaned_to` has been compacted (-1 where nothing ever
+    was). `generation` grows when the log is cut. `epochs` and `producers` are for reading; only the log changes them.
+    Methods raise KafkaError; KAFKA_STORAGE_ERROR means that `failure` says why the log is offline, or that a write had
+    no room.
     """
 
     __slots__ = (
-        "_deleted",
+        "_deletions",
         "_folder",
         "_jitter_ms",
+        "_on_cut",
         "_segments",
         "_touched",
-        "_truncations",
+        "cleaned_to",
         "config",
         "damaged_at",
         "end_offset",
         "epochs",
         "failure",
+        "generation",
         "last_flush_ms",
         "partition",
         "producers",
@@ -92,13 +87,16 @@ class Log:
         self.end_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self.damaged_at = loaded.damaged_at
+        self.cleaned_to = loaded.cleaned_to
+        self.generation = 0
         self.last_flush_ms = request.now_ms
         self.failure: str | None = None
         self._folder = folder
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
         self._segments = Segments(loaded.segments)
-        self._deleted: list[tuple[int, str]] = []
-        self._truncations = 0
+        self._deletions = DelayedDeletions(folder)
+        self._deletions.add(loaded.leftovers, request.now_ms)
+        self._on_cut = request.on_cut
         self._touched = not request.clean
 
     @classmethod
@@ -260,14 +258,14 @@ class Log:
         """Tell the producers of a batch that has been written, and the index of a transaction that it aborted."""
         if not header.attributes & CONTROL:
             self.producers.apply(header, offset, header.max_timestamp)
-        elif marker is not None:
+        else:
             aborted = self.producers.apply_marker(header, offset, marker)
             if aborted is not None:
                 with self._disk("writing the transaction index"):
                     segment.aborted.append(aborted)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Note that a new leader's writes start at the end of the log, on stable storage (KIP-101)."""
+        """Note that a new leader's writes start at the end of the log (KIP-101)."""
         if self.failure is not None:
             self._refuse()
         if leader_epoch != self.epochs.latest:
@@ -280,10 +278,6 @@ class Log:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Take note that everything below is replicated, which settles the transactions whose markers stand there."""
         self.producers.on_high_watermark(high_watermark)
-
-    def expire_producers(self, expiration_ms: int, *, now_ms: int) -> None:
-        """Forget producers that have been silent for `expiration_ms` (producer.id.expiration.ms)."""
-        self.producers.expire(now_ms, expiration_ms)
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
@@ -298,6 +292,8 @@ class Log:
         with self._disk("rolling a segment"):
             if self._segments.active.size:
                 self._segments.active.seal()
+                if self.recovery_point == base_offset:
+                    self._segments.active.sync_indexes()  # no recovery will look at this segment again
             elif self._segments.active.base_offset == base_offset:
                 return self._segments.active
             segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
@@ -331,28 +327,46 @@ class Log:
         return count
 
     def _remove(self, gone: list[Segment], now_ms: int) -> None:
-        """Rename the files of segments that the log has given up; `purge` deletes them later."""
-        due_ms = now_ms + self.config.file_delete_delay_ms
+        """Rename the files of segments that the log has given up, the first one first; `purge` deletes them later."""
         with self._disk("renaming deleted segments"):
-            for segment in gone:
-                names = segment.mark_deleted()
-                snapshot = self.producers.detach_snapshot(segment.base_offset)
-                if snapshot is not None and self._folder.rename(snapshot, snapshot + DELETED_SUFFIX):
-                    names.append(snapshot + DELETED_SUFFIX)
-                self._deleted.extend((due_ms, name) for name in names)
+            names: list[str] = []
+            for number, segment in enumerate(gone):
+                if number or self._deletions.unsynced:
+                    self._folder.sync()  # the one before is not back after a loss of power, with a hole behind it
+                names += segment.mark_deleted()
                 segment.drop()
+            self._delete_later(names, [segment.base_offset for segment in gone], now_ms)
 
-    def purge(self, now_ms: int) -> int | None:
-        """Delete the files whose delay is over; returns when the next ones are due, None where none wait."""
-        waiting = []
-        with self._disk("deleting old files"):
-            for due_ms, name in self._deleted:
-                if due_ms <= now_ms:
-                    self._folder.remove(name)
-                else:
-                    waiting.append((due_ms, name))
-        self._deleted = waiting
-        return min(waiting)[0] if waiting else None
+    def _delete_later(self, names: list[str], bases: list[int], now_ms: int) -> None:
+        """Delete files after a while, and with them the snapshots at these base offsets. Raises OSError."""
+        for base in bases:
+            snapshot = self.producers.detach_snapshot(base)
+            if snapshot is not None and self._folder.rename(snapshot, snapshot + DELETED_SUFFIX):
+                names.append(snapshot + DELETED_SUFFIX)
+        self._deletions.add(names, now_ms + self.config.file_delete_delay_ms)
+
+    def purge(self, now_ms: int) -> None:
+        """Delete the files whose delay is over, here and now."""
+        delete = self._deletions.take_due(now_ms)
+        if delete is not None:
+            with self._disk("deleting old files"):
+                delete()
+
+    def due_deletions(self, now_ms: int) -> Callable[[], None] | None:
+        """The same for a thread: what deletes them, None where none is due. It raises OSError, which hurts nobody."""
+        return self._deletions.take_due(now_ms)
+
+    def swap_in(self, cleaned: Cleaned, *, now_ms: int) -> bool:
+        """Put what compaction has made in place; False where the log was cut, or lost segments, since it began."""
+        if self.failure is not None:
+            self._refuse()
+        if cleaned.generation != self.generation or not still_there(self._segments, cleaned.groups):
+            return False
+        with self._disk("putting compacted segments in place"):
+            names, bases = swap_in(self._folder, self._segments, cleaned.groups, self.config)
+            self._delete_later(names, bases, now_ms)
+        self.cleaned_to = max(self.cleaned_to, cleaned.cleaned_to)
+        return True
 
     def advance_start_offset(self, offset: int, *, high_watermark: int) -> bool:
         """Serve nothing below `offset` any more (DeleteRecords, or the leader's start offset); True where that is new.
@@ -438,31 +452,39 @@ class Log:
         if offset < self._segments.first_offset:
             self.truncate_fully(offset, now_ms=now_ms)
             return True
-        self._truncations += 1
-        self._touched = True
+        self._take_back(offset)
         dropped = self._segments.drop_above(offset)
         self._remove(dropped, now_ms)
         active = self._segments.active
         with self._disk("truncating"):
-            active.truncate(offset, now_ms)
-            active.file.sync()
             if dropped:
                 self._folder.sync()
+            active.truncate(offset, now_ms)
+            active.file.sync()
             if self.epochs.truncate_end(offset):
                 self.epochs.save(sync=False)
             active.activate(offset)
             self.end_offset = offset
-            self.start_offset = min(self.start_offset, offset)
-            self.recovery_point = min(self.recovery_point, offset)
             rebuild_producers(self.producers, list(self._segments), self.start_offset, offset)
         return True
+
+    def _take_back(self, offset: int) -> None:
+        """Before a cut: a loss of power in the midst of it must not leave a hole that a recovery point vouches for."""
+        self.generation += 1
+        self._touched = True
+        noted = max(self.recovery_point, self.start_offset, self.cleaned_to)
+        self.start_offset = min(self.start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        if offset < self.cleaned_to:
+            self.cleaned_to = offset if offset > self._segments.first_offset else -1
+        if offset < noted:
+            self._on_cut()
 
     def truncate_fully(self, offset: int, *, now_ms: int, start_offset: int | None = None) -> None:
         """Drop all records and go on at `offset`; `start_offset` is `offset` where not given."""
         if self.failure is not None:
             self._refuse()
-        self._truncations += 1
-        self._touched = True
+        self._take_back(min(offset, self._segments.first_offset))
         self._remove(list(self._segments), now_ms)
         with self._disk("starting anew"):
             segment = Segment.create(self._folder, offset, self.config, now_ms, self._jitter_ms(self.config))
@@ -472,7 +494,6 @@ class Log:
             self.producers.clear(offset)
         self.end_offset = offset
         self.start_offset = offset if start_offset is None else start_offset
-        self.recovery_point = min(self.recovery_point, offset)
 
     # -- flushing ------------------------------------------------------------------------------------------------------
 
@@ -494,21 +515,14 @@ class Log:
         if self.failure is not None:
             self._refuse()
         end_offset = self._segments.active.base_offset if rolled_only else self.end_offset
-        flush = Flush(self._folder, end_offset, self._truncations)
+        flush = Flush(self._folder, end_offset, self.generation)
         with self._disk("flushing"):
-            # From the last byte that is durable on: that segment's end may have been cut since, which is a write too.
-            for segment in self._segments.holding(self.recovery_point - 1):
-                if segment is not self._segments.active:
-                    flush.add(segment, *segment.file_names()[1:])
-                elif not rolled_only:
-                    flush.add(segment)
+            flush.add_segments(self._segments, self.recovery_point, rolled_only=rolled_only)
         if self.epochs.unsynced:
             # Recovery believes it about all that lies below the recovery point: an epoch that was cut must not be back.
             flush.add_file(LEADER_EPOCHS)
             self.epochs.unsynced = False
-        flush.add_snapshots(
-            offset for offset in self.producers.snapshots if self.recovery_point <= offset <= end_offset
-        )
+        flush.add_snapshots(each for each in self.producers.snapshots if self.recovery_point <= each <= end_offset)
         return flush
 
     def finish_flush(self, flush: Flush, error: OSError | None, *, now_ms: int) -> None:
@@ -519,7 +533,7 @@ class Log:
         if error is not None:
             self._fail("flushing", error)
         self.last_flush_ms = now_ms
-        if flush.still_counts(self._truncations):
+        if flush.still_counts(self.generation):
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
     def flush(self, *, now_ms: int) -> None:
@@ -554,13 +568,6 @@ class Log:
         with self._disk("renaming the directory"):
             self._folder.disk.rename(self._folder.path, path)
             self._folder.path = path
-
-    def delete(self) -> None:
-        """Remove the log from disk, at once."""
-        for segment in self._segments:
-            segment.drop()
-        with self._disk("deleting the directory"):
-            self._folder.disk.remove_directory(self._folder.path)
 
     # -- failures ------------------------------------------------------------------------------------------------------
 

@@ -383,12 +383,14 @@ class ProducerState:
                 producer.transaction_start = first_offset
                 self._open[first_offset] = producer_id
 
-    def apply_marker(self, header: Header, offset: int, marker: Marker) -> AbortedTransaction | None:
+    def apply_marker(self, header: Header, offset: int, marker: Marker | None) -> AbortedTransaction | None:
         """Take in a marker that now stands at `offset`; returns the transaction where it aborts one."""
         producer_id = header.producer_id
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = Producer(producer_id)
+        producer = self._producers.setdefault(producer_id, Producer(producer_id))
+        if marker is None:  # compaction has emptied it, and left the epoch to stand
+            producer.advance(header.producer_epoch)
+            producer.last_timestamp = header.max_timestamp
+            return None
         first_offset = producer.transaction_start
         verification = self._verifications.get(producer_id)
         if verification is not None and not verification.is_of_next(header.producer_epoch):
@@ -414,17 +416,15 @@ class ProducerState:
             if not header.attributes & CONTROL:
                 self.apply(header, header.base_offset, header.max_timestamp)
             else:
-                marker = read_marker(buffer, position, header)
-                if marker is not None:
-                    aborted = self.apply_marker(header, header.base_offset, marker)
+                aborted = self.apply_marker(header, header.base_offset, read_marker(buffer, position, header))
         self.end_offset = header.base_offset + header.last_offset_delta + 1
         return aborted
 
-    def recall(self, headers: Iterable[Header]) -> None:
+    def recall(self, headers: Iterable[Header]) -> bool:
         """Remember what a snapshot leaves out: of each producer all batches but the last (`headers` end before it).
 
         Without them a leader that was restarted takes a retry of several batches for a gap, and the producer, which
-        begins another epoch then, writes them twice.
+        begins another epoch then, writes them twice. Returns whether each producer now has all that is remembered.
         """
         recalled: dict[int, deque[WrittenBatch]] = {}
         for header in headers:
@@ -439,6 +439,7 @@ class ProducerState:
             producer = self._producers[producer_id]
             if batches[-1].last_sequence == producer.last_sequence:
                 producer.batches = batches
+        return all(len(producer.batches) == BATCHES_REMEMBERED for producer in self._producers.values())
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 

@@ -129,12 +129,16 @@ class Partition:
         while offset < limit and (file := self._open_next(offset, finished)) is not None:
             with file:
                 base = int(file.name.removesuffix(LOG_SUFFIX))
-                for batch in self._batches_of(file, base, offset):
+                sealed = self._is_followed(base)  # asked first: what another segment follows grows no more
+                for batch in self._batches_of(file, base, offset, sealed):
                     if batch.header.base_offset >= limit:
                         return
                     offset = batch.header.next_offset
                     yield batch
-                finished = base, file.identity
+                if sealed:
+                    finished = base, file.identity
+                elif not self._is_followed(base):
+                    return
 
     def records(
         self,
@@ -182,26 +186,22 @@ class Partition:
             else:
                 return None
 
-    def _batches_of(self, file: ReadFile, base: int, offset: int) -> Iterator[Batch]:
-        """The batches of one segment that end behind `offset`, also those that come while it is read."""
+    def _batches_of(self, file: ReadFile, base: int, offset: int, sealed: bool) -> Iterator[Batch]:
+        """The batches of one segment that end behind `offset`, as far as they are there."""
         position = self._position_of(file, base, offset)
-        while True:
-            sealed = self._is_followed(base)  # asked first: what another segment follows grows no more
-            damage: DamagedLog | None = None
-            try:
-                for batch in walk(file, position):
-                    checked(batch)
-                    position = batch.position + batch.header.size
-                    if batch.header.next_offset > offset:
-                        yield batch
-                if position < file.size:
-                    damage = DamagedLog(file.path, position, "the batch is cut off in the middle of the log")
-            except DamagedLog as found:
-                damage = found  # in the last segment: a write that is under way, or that a crash cut short
-            if sealed and damage is not None:
-                raise damage
-            if sealed or not self._is_followed(base):
-                return
+        damage: DamagedLog | None = None
+        try:
+            for batch in walk(file, position):
+                checked(batch)
+                position = batch.position + batch.header.size
+                if batch.header.next_offset > offset:
+                    yield batch
+            if position < file.size:
+                damage = DamagedLog(file.path, position, "the batch is cut off in the middle of the log")
+        except DamagedLog as found:
+            damage = found  # in the last segment: a write that is under way, or that a crash cut short
+        if sealed and damage is not None:
+            raise damage
 
     def _is_followed(self, base: int) -> bool:
         return any(other > base for other in segments_in(self.path))

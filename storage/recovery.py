@@ -4,6 +4,15 @@ After a clean stop only sizes, the small files and the tail of the last segment 
 the recovery point on is read batch by batch: at the first batch whose length, checksum or order does not hold the log
 ends, and what stood behind is cut. Those segments' indexes, snapshots and leader epochs are made anew from the batches,
 so that what is on disk afterwards is what a log that had been written in one go would have left.
+
+What lies below the recovery point is on stable storage and was sound when it got there, so in the segment that holds
+the recovery point only the headers of the batches below are read, for the indexes.
+
+A segment begins where the one before it ends. A gap between two of them is what a loss of power leaves of the end of
+one, and the log is cut there; or compaction has made it, which took the last records of a segment away. The latter is
+known from the cleaner's checkpoint or, where the compaction had not been noted there yet, from the file that the
+compacted segment was made from: it stands beside it as `.log.deleted`. Such files are therefore not removed here but
+named in `LoadedLog.leftovers`, to be removed when `LoadedLog.cleaned_to` is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -12,14 +21,15 @@ import logging
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.config import LogConfig
-from odradek.storage.disk import Entry, Folder
+from odradek.storage.disk import Buffer, Entry, Folder, OsDisk
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.index import (
     MAX_RELATIVE_OFFSET,
@@ -28,22 +38,27 @@ from odradek.storage.index import (
     TRANSACTION_ENTRY_SIZE,
 )
 from odradek.storage.producers import SNAPSHOT_SUFFIX, ProducerState
-from odradek.storage.segment import LOG_SUFFIX, Segment
+from odradek.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment
 
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
 _ENTRY_SIZES: Final = {".index": OFFSET_ENTRY_SIZE, ".timeindex": TIME_ENTRY_SIZE, ".txnindex": TRANSACTION_ENTRY_SIZE}
-_CLEANED_SUFFIX: Final = ".cleaned"
 _SWAP_SUFFIX: Final = ".swap"
+_RECALLED_FIRST: Final = 128 << 10
 _RECALLED_BYTES: Final = 1 << 20
 """How far back the batches are looked for that a snapshot of the producers leaves out: enough for a dozen producers
-that have five of 16 KiB on the way, and no more headers than are read in a millisecond or two."""
+that have five of 16 KiB on the way, and no more headers than are read in a millisecond or two. Mostly there is one
+producer, and the first piece is enough."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The parts of a log as they stand on disk after loading, and what loading had to do about them."""
+    """The parts of a log as they stand on disk after loading, and what loading had to do about them.
+
+    `cleaned_to` is the request's, or higher where a compaction was found that had not been noted, or -1 where the log
+    ends below it. `leftovers` are files of segments that were given up before; they may go once `cleaned_to` is noted.
+    """
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -51,20 +66,55 @@ class LoadedLog:
     start_offset: int
     end_offset: int
     recovery_point: int
+    cleaned_to: int = -1
     truncated_bytes: int = 0
     damaged_at: str | None = None  # where batches that look whole stood behind a broken one: damage, not a torn tail
+    leftovers: list[str] = field(default_factory=list)
+
+
+class Recovered(NamedTuple):
+    """What recovery in another process found and did (see LoadedLog); the files are as after a clean stop."""
+
+    recovery_point: int
+    cleaned_to: int
+    truncated_bytes: int
+    damaged_at: str | None
+
+
+def no_jitter(config: LogConfig) -> int:
+    """Segments that all last equally long."""
+    return 0
+
+
+def do_nothing() -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(slots=True)
 class LoadRequest:
-    """What loading needs to know; the two offsets are those of the checkpoint files, 0 where they name none."""
+    """What loading needs to know; the first two offsets are those of the checkpoint files, 0 where they name none.
+
+    `cleaned_to` is the cleaner's checkpoint: everything below has been compacted, -1 where it names none.
+    `gaps_are_losses` is False where that checkpoint is missing, so that nobody knows what compaction has done.
+    `recovered` is what came of the recovery in another process, if there was one. `jitter_ms` says how much earlier a
+    segment ends, and `on_cut` hears when the log was cut below what the checkpoints say of it.
+    """
 
     config: LogConfig
     clean: bool = True
     start_offset: int = 0
     recovery_point: int = 0
+    cleaned_to: int = -1
+    gaps_are_losses: bool = True
     now_ms: int = 0
-    jitter_ms: Callable[[LogConfig], int] = field(default=lambda config: 0)
+    jitter_ms: Callable[[LogConfig], int] = no_jitter
+    on_cut: Callable[[], None] = do_nothing
+    recovered: Recovered | None = None
+
+    @property
+    def trusts_files(self) -> bool:
+        """Whether the files are believed to be what a clean stop leaves."""
+        return self.clean or self.recovered is not None
 
 
 def load(folder: Folder, request: LoadRequest) -> LoadedLog:
@@ -72,7 +122,7 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
 
     Raises OSError, and KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT where the log holds messages of magic 0 or 1.
     """
-    files = _sweep(folder)
+    files, leftovers = _sweep(folder)
     segments, doubtful = _open_segments(folder, files, request)
     producers = ProducerState(folder, [base for base, suffix in files if suffix == SNAPSHOT_SUFFIX])
     epochs = _open_epochs(folder)
@@ -81,7 +131,8 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
         for segment in segments:
             _note_epochs(segment, epochs)
     loaded = LoadedLog(segments, epochs, producers, request.start_offset, 0, request.recovery_point)
-    if not request.clean:
+    loaded.cleaned_to, loaded.leftovers = request.cleaned_to, leftovers
+    if not request.trusts_files:
         base = _floor(segments, request.recovery_point)
         doubtful.update(segment.base_offset for segment in segments if segment.base_offset >= base)
         epochs.truncate_end(base)
@@ -94,20 +145,62 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
         doubtful = {segments[-1].base_offset}
         _recover(folder, loaded, doubtful, request)
         _settle_ends(folder, loaded, request)
-    epochs.truncate_end(loaded.end_offset)
-    epochs.truncate_start(loaded.start_offset)
-    if epochs.entries() != epochs_before:
-        epochs.save()
+    changed = epochs.entries() != epochs_before
+    # An epoch without batches, as every leader begins one, may stay on disk: no batch of another comes without a save.
+    changed |= epochs.truncate_end(loaded.end_offset) and not request.trusts_files
+    changed |= epochs.truncate_start(loaded.start_offset)
+    if changed:
+        epochs.save(sync=False)
     _settle_producers(loaded, rebuilt=bool(doubtful))
+    if doubtful or not request.trusts_files:
+        # A cut, made now or by a process that was killed since, is durable before anything takes its place.
+        loaded.segments[-1].file.sync()
+        vouched = _floor(loaded.segments, loaded.recovery_point)
+        for segment in loaded.segments:
+            if segment.base_offset in doubtful and segment.base_offset < vouched:
+                segment.sync_indexes()  # the next recovery will not look at it
+        folder.sync()
     return loaded
+
+
+def recover(folder: Folder, request: LoadRequest) -> Recovered:
+    """Recover the log in `folder` and give its files back: they are then what a clean stop leaves. Raises as `load`."""
+    loaded = load(folder, request)
+    for segment in loaded.segments:
+        segment.close()
+    return Recovered(loaded.recovery_point, loaded.cleaned_to, loaded.truncated_bytes, loaded.damaged_at)
+
+
+def bytes_to_recover(folder: Folder, request: LoadRequest) -> int:
+    """How many bytes an unclean load looks through at most: from the segment on that holds the recovery point."""
+    found = [(_NAME.fullmatch(entry.name), entry.size) for entry in folder.list() if not entry.is_directory]
+    sizes = {int(match[1]): size for match, size in found if match and match[2] == LOG_SUFFIX and match[3] is None}
+    first = max((base for base in sizes if base <= request.recovery_point), default=0)
+    return sum(size for base, size in sizes.items() if base >= first)
+
+
+def recover_folders(requests: list[tuple[str, LoadRequest]]) -> list[Recovered | KafkaError | OSError]:
+    """Recover the logs at these paths, in a worker process; their requests go without the two functions.
+
+    What a log's recovery raises stands in the place of its outcome.
+    """
+    disk = OsDisk()
+    outcomes: list[Recovered | KafkaError | OSError] = []
+    for path, request in requests:
+        try:
+            outcomes.append(recover(Folder(disk, path), request))
+        except (KafkaError, OSError) as error:
+            outcomes.append(error)
+    return outcomes
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _sweep(folder: Folder) -> dict[tuple[int, str], Entry]:
-    """(base offset, suffix) -> file, after leftovers of deletion and of an interrupted compaction are dealt with."""
+def _sweep(folder: Folder) -> tuple[dict[tuple[int, str], Entry], list[str]]:
+    """(base offset, suffix) -> file, after an interrupted compaction is dealt with; and the names of deleted files."""
     files: dict[tuple[int, str], Entry] = {}
+    leftovers: list[str] = []
     swapped: dict[int, list[str]] = {}
     cleaned: list[int] = []
     for entry in folder.list():
@@ -119,9 +212,10 @@ def _sweep(folder: Folder) -> dict[tuple[int, str], Entry]:
             files[base, suffix] = entry
         elif state == _SWAP_SUFFIX:
             swapped.setdefault(base, []).append(entry.name)
+        elif state == DELETED_SUFFIX:
+            leftovers.append(entry.name)
         else:
-            if state == _CLEANED_SUFFIX:
-                cleaned.append(base)
+            cleaned.append(base)
             folder.remove(entry.name)
     if swapped:
         _finish_swap(folder, files, swapped, min(cleaned, default=None))
@@ -129,7 +223,7 @@ def _sweep(folder: Folder) -> dict[tuple[int, str], Entry]:
     for base, suffix in list(files):
         if suffix in _ENTRY_SIZES and (base, LOG_SUFFIX) not in files:
             folder.remove(files.pop((base, suffix)).name)
-    return files
+    return files, leftovers
 
 
 def _finish_swap(
@@ -156,9 +250,11 @@ def _finish_swap(
             position += header.size
         for (old, suffix), entry in files.items():
             if base <= old < end and suffix != SNAPSHOT_SUFFIX:
-                folder.remove(entry.name)
+                folder.rename(entry.name, entry.name + DELETED_SUFFIX)
+        folder.sync()  # from here on the deleted file bears witness that the segment is a compacted one
         for name in sorted(names, key=lambda name: name == log_name):
             folder.rename(name, name.removesuffix(_SWAP_SUFFIX))
+        folder.sync()
 
 
 def _open_segments(
@@ -177,7 +273,7 @@ def _open_segments(
         for index, entry_size in _ENTRY_SIZES.items():
             entry = files.get((base, index))
             if (entry is None and index != ".txnindex") or (entry is not None and entry.size % entry_size):
-                if request.clean:
+                if request.trusts_files:
                     _log.warning("%s: its %s is missing or cut off and is rebuilt", folder / segment.name, index)
                 doubtful.add(base)
     return segments, doubtful
@@ -211,6 +307,7 @@ def _floor(segments: Iterable[Segment], offset: int) -> int:
 def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: LoadRequest) -> None:
     """Recover the doubtful segments, and cut the log where one of them breaks off."""
     segments, producers = loaded.segments, loaded.producers
+    sound_below = 0 if request.clean else request.recovery_point
     state_is_here = False
     for number, segment in enumerate(segments):
         if segment.base_offset not in doubtful:
@@ -223,13 +320,13 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
         size = segment.size
         behind = segments[number + 1 :]
         below = behind[0].base_offset if behind else None
-        damaged = _recover_segment(segment, producers, loaded.epochs, below)
+        damaged = _recover_segment(segment, loaded, below, sound_below)
         state_is_here = True
         if segment.size < size and producers.end_offset == below:
             # The log was cut there and has gone on in the next segment; only the cut did not survive.
             _log.info("%s: %d bytes that had been cut are cut again", folder / segment.name, size - segment.size)
             continue
-        if segment.size < size or _breaks_off(behind, producers.end_offset, request):
+        if segment.size < size or _breaks_off(segment, behind, loaded, request):
             loaded.truncated_bytes += size - segment.size + sum(later.size for later in behind)
             where = f"{folder / segment.name} at byte {segment.size}"
             if damaged or any(later.size for later in behind):
@@ -244,25 +341,34 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
             return
 
 
-def _breaks_off(behind: list[Segment], end_offset: int, request: LoadRequest) -> bool:
-    """Whether whole batches are missing between a segment that ends at `end_offset` and the one behind it.
+def _breaks_off(segment: Segment, behind: list[Segment], loaded: LoadedLog, request: LoadRequest) -> bool:
+    """Whether whole batches are missing between `segment`, which has just been recovered, and the one behind it.
 
     A loss of power can take the end of a segment that was not synced yet and leave what was written to the next one. A
-    segment begins where the one before it ends, so a gap shows the loss; only compaction leaves gaps of its own.
+    clean stop loses nothing, and compaction leaves gaps of its own.
     """
-    return bool(behind) and behind[0].base_offset > end_offset and "compact" not in request.config.cleanup_policy
+    if request.clean or not behind or behind[0].base_offset <= loaded.producers.end_offset:
+        return False
+    if segment.base_offset < loaded.cleaned_to or (request.config.compacts and not request.gaps_are_losses):
+        return False
+    if segment.name + DELETED_SUFFIX in loaded.leftovers:
+        # A compaction goes from the start of the log to its end, so it was through with all that lies below.
+        loaded.cleaned_to = behind[0].base_offset
+        return False
+    return True
 
 
-def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderEpochs, below: int | None) -> bool:
+def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sound_below: int) -> bool:
     """Read every batch below the offset where the next segment begins, rebuild the indexes, and cut the file at the
     first batch that does not hold.
 
     Returns whether a whole batch stood behind the one that does not.
     """
+    producers, epochs = loaded.producers, loaded.epochs
     segment.reset_indexes()
     next_offset = segment.base_offset
     valid_bytes = 0
-    for buffer, place, position, header in segment.checked_batches():
+    for buffer, place, position, header in _batches(segment, sound_below):
         last_offset = header.base_offset + header.last_offset_delta
         if below is not None and header.base_offset >= below:
             break  # the next segment has these offsets
@@ -286,6 +392,23 @@ def _recover_segment(segment: Segment, producers: ProducerState, epochs: LeaderE
         segment.undo_write(valid_bytes)
     segment.seal()
     return damaged
+
+
+def _batches(segment: Segment, sound_below: int) -> Iterator[tuple[Buffer, int, int, Header]]:
+    """`checked_batches` of a segment, but of those that end at `sound_below` or before only the headers are looked at.
+
+    Of these the buffer is empty, unless they hold markers.
+    """
+    position = 0
+    if segment.base_offset < sound_below:
+        with suppress(KafkaError):  # where what should be sound is not, the check of the whole batch finds it
+            for position, header in segment.headers():
+                end = position + header.size
+                if header.next_offset > sound_below or header.last_offset_delta < 0 or end > segment.size:
+                    break
+                yield segment.read_batch(position, header) if header.attributes & CONTROL else b"", 0, position, header
+                position = end
+    yield from segment.checked_batches(position)
 
 
 def _continues_behind(segment: Segment, position: int) -> bool:
@@ -335,7 +458,12 @@ def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> Non
         loaded.end_offset = request.start_offset
     loaded.start_offset = max(request.start_offset, segments[0].base_offset)
     segments[-1].activate(loaded.end_offset)
-    loaded.recovery_point = loaded.end_offset if request.clean else min(request.recovery_point, loaded.end_offset)
+    if request.recovered is not None:
+        loaded.recovery_point, loaded.cleaned_to, loaded.truncated_bytes, loaded.damaged_at = request.recovered
+    if request.clean or loaded.recovery_point > loaded.end_offset:
+        loaded.recovery_point = loaded.end_offset
+    if loaded.cleaned_to > loaded.end_offset:
+        loaded.cleaned_to = -1  # it spoke of records that are gone, and others take their offsets (KAFKA-3330)
 
 
 def _settle_producers(loaded: LoadedLog, *, rebuilt: bool) -> None:
@@ -355,8 +483,8 @@ def rebuild_producers(producers: ProducerState, segments: list[Segment], start_o
     Raises OSError, KafkaError CORRUPT_MESSAGE.
     """
     producers.load(start_offset, end_offset)
-    if len(producers):
-        producers.recall(_headers_before(producers.end_offset, segments))
+    if len(producers) and not producers.recall(_headers_before(producers.end_offset, segments, _RECALLED_FIRST)):
+        producers.recall(_headers_before(producers.end_offset, segments, _RECALLED_BYTES))
     for number, segment in enumerate(segments):
         behind = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         if behind <= producers.end_offset or segment.base_offset >= end_offset:
@@ -370,9 +498,8 @@ def rebuild_producers(producers: ProducerState, segments: list[Segment], start_o
     producers.end_offset = end_offset
 
 
-def _headers_before(offset: int, segments: list[Segment]) -> Iterator[Header]:
-    """The batches below `offset` that stand in about the last `_RECALLED_BYTES` there."""
-    wanted = _RECALLED_BYTES
+def _headers_before(offset: int, segments: list[Segment], wanted: int) -> Iterator[Header]:
+    """The batches below `offset` that stand in about the last `wanted` bytes there."""
     parts: list[tuple[Segment, int]] = []
     for segment in reversed(segments):
         if segment.base_offset >= offset:

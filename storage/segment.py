@@ -116,7 +116,7 @@ class Segment:
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, now_ms: int, jitter_ms: int) -> Segment:
         """A new segment with its files; leftovers of the same name go. Raises OSError."""
         segment = cls(folder, base_offset, 0, config, fresh=True)
-        for name in segment.file_names():
+        for name in (*segment.file_names(), segment.name + DELETED_SUFFIX):  # the last one would say: it is compacted
             folder.remove(name)
         segment.created_ms = now_ms
         segment.jitter_ms = jitter_ms
@@ -133,6 +133,10 @@ class Segment:
         if file is None:
             file = self._file = self._folder.open(self.name)
         return file
+
+    def open_existing(self) -> None:
+        """Open the log file, which must be there: whoever only reads must not make one. Raises OSError."""
+        self._file = self._folder.open_existing(self.name)
 
     def file_names(self) -> list[str]:
         """The names that this segment may have in its folder."""
@@ -221,14 +225,17 @@ class Segment:
             return False
         first = self._first_timestamp
         if first == UNKNOWN:
-            first = self._load_first_timestamp()
+            first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return waited > config.max_segment_ms - self.jitter_ms
 
-    def _load_first_timestamp(self) -> int:
-        for _, header in self.headers():
-            self._first_timestamp = header.max_timestamp
-            break
+    @property
+    def first_timestamp(self) -> int:
+        """The highest timestamp of the first batch; negative where there is none. Raises KafkaError, OSError."""
+        if self._first_timestamp == UNKNOWN:
+            for _, header in self.headers():
+                self._first_timestamp = header.max_timestamp
+                break
         return self._first_timestamp
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int, head: Buffer | None = None) -> None:
@@ -320,7 +327,14 @@ class Segment:
 
     def mark_deleted(self) -> list[str]:
         """Rename the files so that no load takes them for a segment; returns the new names. Raises OSError."""
-        return [name + DELETED_SUFFIX for name in self.file_names() if self._folder.rename(name, name + DELETED_SUFFIX)]
+        folder, deleted = self._folder, []
+        for name in self.file_names():
+            if folder.rename(name, name + DELETED_SUFFIX):
+                deleted.append(name + DELETED_SUFFIX)
+            if name == self.name and folder.exists(self.aborted.name):
+                # A loss of power must not bring it back without this index: its absence says that nothing was aborted.
+                folder.sync()
+        return deleted
 
     def truncate(self, offset: int, now_ms: int) -> None:
         """Cut every batch that reaches to `offset` or beyond. Raises OSError."""

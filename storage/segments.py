@@ -7,7 +7,7 @@ takes records away, so a read that finds nothing in one segment goes on in the n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.protocol.batch import records
@@ -80,6 +80,13 @@ class Segments:
         """Take the first segments out; returns where the log begins now."""
         self.reset(self._row[count:])
         return self.first_offset
+
+    def replace(self, bases: Sequence[int], segment: Segment) -> list[Segment]:
+        """Put a segment in the place of those with these base offsets, which stand side by side; returns them."""
+        first = self._index_of(bases[0])
+        gone = self._row[first : first + len(bases)]
+        self.reset([*self._row[:first], segment, *self._row[first + len(bases) :]])
+        return gone
 
     def drop_above(self, offset: int) -> list[Segment]:
         """Take out the segments that begin above `offset`, and return them; the first one stays in any case."""

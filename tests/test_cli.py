@@ -104,7 +104,7 @@ def test_neither_help_nor_a_wrong_value_loads_the_event_loop() -> None:
 
 
 def test_the_ready_line_goes_to_stdout_and_the_rest_to_stderr(serve: Callable[[Run], None]) -> None:
-    def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None]) -> int:
+    def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None], metrics: object) -> int:
         on_ready(config.broker_id, "127.0.0.1", 40000, "/data")
         return 0
 
@@ -119,7 +119,7 @@ def test_the_ready_line_goes_to_stdout_and_the_rest_to_stderr(serve: Callable[[R
 
 
 def test_an_ipv6_address_stands_in_brackets(serve: Callable[[Run], None]) -> None:
-    def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None]) -> int:
+    def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None], metrics: object) -> int:
         on_ready(0, "::1", 9092, "/data")
         return 0
 
@@ -130,7 +130,7 @@ def test_an_ipv6_address_stands_in_brackets(serve: Callable[[Run], None]) -> Non
 def test_the_file_is_read_and_overridden(serve: Callable[[Run], None], tmp_path: Path) -> None:
     seen = []
 
-    def run(config: BrokerConfig, on_ready: object) -> int:
+    def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         seen.append((config.broker_id, config["num.partitions"]))
         return 0
 
@@ -141,9 +141,33 @@ def test_the_file_is_read_and_overridden(serve: Callable[[Run], None], tmp_path:
     assert seen == [(1, 3)]
 
 
+@pytest.mark.parametrize(
+    ("told", "heard"), [(None, None), ("127.0.0.1:9404", ("127.0.0.1", 9404)), ("[::1]:1", ("::1", 1))]
+)
+def test_the_page_of_figures_is_where_it_was_asked_for(
+    serve: Callable[[Run], None], told: str | None, heard: tuple[str, int] | None
+) -> None:
+    found = []
+
+    def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
+        found.append(metrics)
+        return 0
+
+    serve(run)
+    assert invoke(*([] if told is None else ["--metrics", told])).exit_code == 0
+    assert found == [heard]
+
+
+@pytest.mark.parametrize("wrong", ["9404", "host:", ":9404", "host:port"])
+def test_the_page_of_figures_needs_a_host_and_a_port(wrong: str) -> None:
+    result = invoke("--metrics", wrong)
+    assert result.exit_code == 2
+    assert "is not HOST:PORT, as 127.0.0.1:9404 is" in result.output
+
+
 @pytest.mark.parametrize("status", [0, 1, 3])
 def test_the_server_says_with_which_status_to_end(serve: Callable[[Run], None], status: int) -> None:
-    serve(lambda config, on_ready: status)
+    serve(lambda config, on_ready, metrics: status)
     assert invoke().exit_code == status
 
 
@@ -162,7 +186,7 @@ def test_the_server_says_with_which_status_to_end(serve: Callable[[Run], None], 
     ],
 )
 def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: Exception, said: list[str]) -> None:
-    def run(config: BrokerConfig, on_ready: object) -> int:
+    def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         raise failure
 
     serve(run)
@@ -175,7 +199,7 @@ def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: E
 
 
 def test_ctrl_c_before_the_server_listens_for_it_ends_quietly(serve: Callable[[Run], None]) -> None:
-    def run(config: BrokerConfig, on_ready: object) -> int:
+    def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         raise KeyboardInterrupt
 
     serve(run)
@@ -184,7 +208,7 @@ def test_ctrl_c_before_the_server_listens_for_it_ends_quietly(serve: Callable[[R
 
 
 def test_the_log_level_and_format_are_options(serve: Callable[[Run], None]) -> None:
-    def run(config: BrokerConfig, on_ready: object) -> int:
+    def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         logging.getLogger("odradek.broker").info("left out")
         logging.getLogger("odradek.broker").warning("rolled", extra={"topic": "t", "offset": 3})
         return 0

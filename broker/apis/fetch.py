@@ -4,7 +4,8 @@ A consumer asks for partitions from offsets and gets whole batches as they stand
 leave uncopied. When less than `min_bytes` is there, the answer waits up to `max_wait_ms` for logs to grow. Version 4
 brings isolation levels, 5 the log start offset, 7 sessions (KIP-227), 9 the leader epoch (KIP-320), 11 racks
 (KIP-392), 12 the epoch of the last fetched record, 13 topic ids in place of names (KIP-516), 15 the follower's
-state as a tag (KIP-903), 16 the leader's address in an answer of the wrong broker (KIP-951).
+state as a tag (KIP-903), 16 the leader's address in an answer of the wrong broker (KIP-951). Between brokers of ours
+tags of our own tell how far a partition has been compacted (docs/compaction.md).
 
 Versions 0 to 3 would need batches converted down to magic 0 and 1, which is not done yet: a partition that has
 records answers UNSUPPORTED_VERSION, as Kafka does with message.downconversion.enable=false.
@@ -111,6 +112,7 @@ class Fetch:
     def _context(self, call: Call, request: m.FetchRequest) -> FetchContext:
         """Where the request stands in its session."""
         ids = call.version >= TOPIC_IDS_FROM
+        replica_id = _replica_id(request, call.version)
         wanted = []
         for topic in request.topics:
             name = self._name(topic.topic_id) if ids else topic.topic
@@ -121,6 +123,8 @@ class Fetch:
                 entry.current_leader_epoch = partition.current_leader_epoch
                 entry.last_fetched_epoch = partition.last_fetched_epoch
                 entry.log_start_offset = partition.log_start_offset
+                if replica_id != CONSUMER:
+                    entry.cleaned_to = partition.cleaned_to
                 wanted.append(entry)
         if call.version < SESSIONS_FROM:
             return FetchContext(wanted)
@@ -128,7 +132,6 @@ class Fetch:
         for gone in request.forgotten_topics_data:
             key: str | bytes = gone.topic_id if ids else gone.topic
             forgotten.extend((key, index) for index in gone.partitions)
-        replica_id = _replica_id(request, call.version)
         return self._sessions.begin(
             request.session_id,
             request.session_epoch,
@@ -240,10 +243,7 @@ class Reading:
                 else:
                     size = self._read(replica, wanted, data, min(wanted.max_bytes, left), at_least_one=found == 0)
                     if self._follower >= 0:
-                        replica.follower_fetched(
-                            self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch
-                        )
-                        data.high_watermark = replica.machine.high_watermark
+                        self._followed(replica, wanted, data)
                 sizes[replica] = size
             except KafkaError as error:
                 urgent = True
@@ -274,6 +274,15 @@ class Reading:
                 data.preferred_read_replica = preferred
                 return True
         return False
+
+    def _followed(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> None:
+        """What a follower says with its fetch, and what it is told because of it. Raises KafkaError."""
+        replica.follower_fetched(
+            self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch, wanted.cleaned_to
+        )
+        data.high_watermark = replica.machine.high_watermark
+        if wanted.cleaned_to >= 0:  # a broker of Kafka does not know the field
+            data.compacted_everywhere = replica.machine.compacted_everywhere
 
     @staticmethod
     def _bounds(replica: Replica, data: m.FetchResponse.PartitionData) -> None:
@@ -349,6 +358,8 @@ class Reading:
                 tell = wanted.must_tell(ErrorCode(data.error_code), size, data.high_watermark, data.log_start_offset)
                 if data.diverging_epoch is not None:
                     wanted.not_heard()  # a reader that has to cut first does not look at the bounds
+                    tell = True
+                if self._follower != CONSUMER and wanted.must_tell_compacted(data.compacted_everywhere):
                     tell = True
                 if size:
                     served.append(wanted.key)

@@ -81,8 +81,10 @@ class ListOffsets:
             replica.machine.check_leader(partition.current_leader_epoch)
         if request.replica_id == CONSUMER:
             upper = replica.readable_end(request.isolation_level)
-            if upper < replica.machine.epoch_start_offset and partition.timestamp not in (EARLIEST, EARLIEST_LOCAL):
+            lags = replica.machine.high_watermark < replica.machine.epoch_start_offset
+            if lags and partition.timestamp not in (EARLIEST, EARLIEST_LOCAL):
                 # A leader elected just now may know less of what is committed than was served before it (KIP-207).
+                # The end of what is stable says nothing of that: a transaction can stay open over elections.
                 raise KafkaError(
                     ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
                 )

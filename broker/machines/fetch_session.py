@@ -6,6 +6,9 @@ say about it. The number of sessions is bounded (`max.incremental.fetch.session.
 gives up a session that has been idle for two minutes, or one that holds fewer partitions than the new one would.
 Kafka's classes are `FetchSession` and `FetchManager`.
 
+A follower of ours says with a partition how far it has compacted it, and is told how far every replica has; both are
+remembered as the offsets are.
+
     | session id | epoch | meaning                                                        |
     |------------|-------|----------------------------------------------------------------|
     | any        | -1    | a full fetch without a session; a session of that id ends      |
@@ -34,12 +37,14 @@ class FetchPartition:
     """What a client asked for in one partition, and what it was last told. Offsets and bytes."""
 
     __slots__ = (
+        "cleaned_to",
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
         "partition",
+        "told_compacted_everywhere",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -52,11 +57,8 @@ class FetchPartition:
         self.partition = partition
         self.fetch_offset = 0
         self.max_bytes = 0
-        self.current_leader_epoch = -1
-        self.last_fetched_epoch = -1
-        self.log_start_offset = -1
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.current_leader_epoch = self.last_fetched_epoch = self.log_start_offset = self.cleaned_to = -1
+        self.told_high_watermark = self.told_log_start_offset = self.told_compacted_everywhere = -1
 
     @property
     def key(self) -> tuple[str | bytes, int]:
@@ -83,6 +85,15 @@ class FetchPartition:
             self.told_log_start_offset = log_start_offset
         return tell
 
+    def must_tell_compacted(self, compacted_everywhere: int) -> bool:
+        """Whether an incremental answer to a follower has to name this partition for how far all have compacted it.
+
+        What is told is remembered. An answer that does not say it (-1: an error) has the next one say it again.
+        """
+        tell = compacted_everywhere != self.told_compacted_everywhere
+        self.told_compacted_everywhere = compacted_everywhere
+        return tell
+
 
 class FetchSession:
     """The partitions of one client, in the order in which they take their turn."""
@@ -106,6 +117,7 @@ class FetchSession:
             if old is not None and old.current_leader_epoch == new.current_leader_epoch:
                 new.told_high_watermark = old.told_high_watermark
                 new.told_log_start_offset = old.told_log_start_offset
+                new.told_compacted_everywhere = old.told_compacted_everywhere
             partitions[new.key] = new
         for key in forgotten:
             partitions.pop(key, None)

@@ -6,7 +6,7 @@ answers with it instead of records, and the follower cuts its log there, perhaps
 behind what was acknowledged; only a log without epochs, older than KIP-101, leaves nothing better.
 
 `FetchSession` is the follower's end of a fetch session (KIP-227): it names each partition once, and after that only
-those whose position changed.
+those whose position changed, or of which more has been compacted.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class Position(NamedTuple):
     last_fetched_epoch: int
     leader_epoch: int
     log_start_offset: int
+    cleaned_to: int = 0
+    """Below which the log is compacted. Never -1: in a request that is the sign of who does not know the field."""
 
 
 class FetchSession(Generic[Key]):

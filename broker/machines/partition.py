@@ -14,6 +14,12 @@ rules in `Partition` and `Replica`:
   this leader was elected (KAFKA-7128), and leaves it when it was not caught up for `replica.lag.time.max.ms`.
 - A request that names a leader epoch is answered only in that epoch (KIP-320).
 
+One rule is stricter than Kafka's: a tombstone or a transaction marker leaves the log of any replica only below
+`compacted_everywhere`, the offset below which every assigned replica has compacted its log, those outside the ISR and
+those that do not run included. Otherwise a replica that was away for longer than `delete.retention.ms` would come back
+with a value whose deletion nobody remembers. Followers report to the leader of the epoch and are told by it
+(docs/compaction.md).
+
 States of a replica on this broker:
 
     | state    | event           | next     | what follows                                              |
@@ -82,7 +88,15 @@ class IsrChange(NamedTuple):
 class RemoteReplica:
     """What the leader knows of one follower. Times are of the monotonic clock."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetch_ms", "leader_end_at_fetch", "start_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "compacted_to",
+        "end_offset",
+        "fetch_ms",
+        "leader_end_at_fetch",
+        "start_offset",
+    )
 
     def __init__(self) -> None:
         self.end_offset = UNKNOWN_OFFSET
@@ -91,6 +105,8 @@ class RemoteReplica:
         self.fetch_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.broker_epoch = -1
+        self.compacted_to = 0
+        """Nothing below this offset is left to compact in its log; 0 until it has said more in this epoch."""
 
     def begin(self, now_ms: int, leader_end: int, *, new_epoch: bool, in_sync: bool) -> None:
         """A leader is elected, or told again that it leads (Replica.resetReplicaState)."""
@@ -98,6 +114,7 @@ class RemoteReplica:
             self.end_offset = UNKNOWN_OFFSET
             self.start_offset = UNKNOWN_OFFSET
             self.broker_epoch = -1
+            self.compacted_to = 0
             self.leader_end_at_fetch = UNKNOWN_OFFSET
             self.fetch_ms = NEVER_MS
             self.caught_up_ms = now_ms if in_sync else NEVER_MS
@@ -107,8 +124,14 @@ class RemoteReplica:
             if in_sync:
                 self.caught_up_ms = now_ms
 
-    def fetched(self, offset: int, start_offset: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
-        """It asked for what comes at `offset`. It was caught up at the time whose end it has now reached."""
+    def fetched(
+        self, offset: int, start_offset: int, leader_end: int, now_ms: int, broker_epoch: int, cleaned_to: int
+    ) -> None:
+        """It asked for what comes at `offset`. It was caught up at the time whose end it has now reached.
+
+        A replica that cannot say what it has compacted (`cleaned_to` is -1: a broker of Kafka) has, at least, all the
+        tombstones and markers below `offset` itself.
+        """
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self.leader_end_at_fetch:
@@ -118,6 +141,7 @@ class RemoteReplica:
         self.leader_end_at_fetch = leader_end
         self.fetch_ms = now_ms
         self.broker_epoch = broker_epoch
+        self.compacted_to = offset if cleaned_to < 0 else min(cleaned_to, offset)
 
     def turned_away(self) -> None:
         """The controller does not let it into the ISR: nobody waits for it until it has fetched again."""
@@ -133,6 +157,8 @@ class PartitionMachine:
 
     __slots__ = (
         "broker_id",
+        "cleaned_to",
+        "compacted_everywhere",
         "epoch_start_offset",
         "high_watermark",
         "is_recovering",
@@ -179,6 +205,10 @@ class PartitionMachine:
         self.min_isr = min_isr
         self.max_lag_ms = max_lag_ms
         self.remotes: dict[int, RemoteReplica] = {}
+        self.cleaned_to = UNKNOWN_OFFSET
+        self.compacted_everywhere = UNKNOWN_OFFSET
+        """Every assigned replica has compacted what is below; -1 where this broker cannot know. Only below it may a
+        tombstone or a marker leave the log."""
 
     # ---- the controller speaks
 
@@ -197,15 +227,16 @@ class PartitionMachine:
             remote.begin(now_ms, self.local_end, new_epoch=new_epoch, in_sync=replica_id in state.isr)
         self.role = Role.LEADER
         self._take(state)
+        self._count_compacted()
         return self._advance(now_ms)
 
     def become_follower(self, state: LeaderAndIsr) -> None:
-        """The controller made another broker the leader, or nobody."""
+        """The controller made another broker the leader, or nobody. What all have compacted is for that one to say."""
         if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
             return
         self.role = Role.FOLLOWER
         self.remotes = {}
-        self.epoch_start_offset = UNKNOWN_OFFSET
+        self.epoch_start_offset = self.compacted_everywhere = UNKNOWN_OFFSET
         self._take(state)
 
     def _take(self, state: LeaderAndIsr) -> None:
@@ -219,6 +250,7 @@ class PartitionMachine:
         """The disk under the log has failed."""
         self.role = Role.OFFLINE
         self.pending = None
+        self.compacted_everywhere = UNKNOWN_OFFSET
 
     # ---- the log moves
 
@@ -254,6 +286,24 @@ class PartitionMachine:
         self.high_watermark = max(0, min(leader_high_watermark, local_end))
         return self.high_watermark != before
 
+    # ---- the log is compacted
+
+    def cleaned(self, cleaned_to: int) -> None:
+        """The local log is compacted below `cleaned_to`; -1 where it never was."""
+        if cleaned_to != self.cleaned_to:
+            self.cleaned_to = cleaned_to
+            if self.role is Role.LEADER:
+                self._count_compacted()
+
+    def told_compacted(self, compacted_everywhere: int) -> None:
+        """The leader of this epoch says below which offset all have compacted; -1 where it cannot say."""
+        if self.role is Role.FOLLOWER:
+            self.compacted_everywhere = compacted_everywhere
+
+    def _count_compacted(self) -> None:
+        reported = (remote.compacted_to for remote in self.remotes.values())
+        self.compacted_everywhere = max(0, min((self.cleaned_to, *reported)))
+
     # ---- followers fetch
 
     def follower(self, replica_id: int) -> RemoteReplica:
@@ -271,9 +321,18 @@ class PartitionMachine:
         return remote
 
     def follower_fetched(
-        self, replica_id: int, offset: int, now_ms: int, *, start_offset: int = 0, broker_epoch: int = -1
+        self,
+        replica_id: int,
+        offset: int,
+        now_ms: int,
+        *,
+        start_offset: int = 0,
+        broker_epoch: int = -1,
+        cleaned_to: int = UNKNOWN_OFFSET,
     ) -> bool:
         """A follower asked for what comes at `offset`, so it has all before it. Returns whether the HW moved.
+
+        `cleaned_to` is below which it has compacted its log, -1 where it does not say.
 
         Raises KafkaError: as `follower`, and NOT_LEADER_OR_FOLLOWER for a fetch of an incarnation that has been
         followed by another (KIP-903).
@@ -284,8 +343,10 @@ class PartitionMachine:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {replica_id} has fetched with epoch {remote.broker_epoch} before, now with {broker_epoch}",
             )
-        moved = offset != remote.end_offset
-        remote.fetched(offset, start_offset, self.local_end, now_ms, broker_epoch)
+        moved, compacted_to = offset != remote.end_offset, remote.compacted_to
+        remote.fetched(offset, start_offset, self.local_end, now_ms, broker_epoch, cleaned_to)
+        if remote.compacted_to != compacted_to:
+            self._count_compacted()
         return moved and self._advance(now_ms)
 
     def _advance(self, now_ms: int) -> bool:

@@ -1,5 +1,5 @@
 """`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools; first
-one broker of each, then a cluster of three.
+one broker of each, then starts over full directories, then a cluster of three.
 
     python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--minutes M] [--quick]
     python -m tests.benchmarks --profile CASE
@@ -24,13 +24,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from tests.benchmarks import cluster_report, clusters, report
+from tests.benchmarks import cluster_report, clusters, log_cases, report
 from tests.benchmarks.cases import Case
 from tests.benchmarks.cluster_cases import ClusterCase, split
 from tests.benchmarks.cluster_report import ClusterResults
 from tests.benchmarks.cluster_rounds import ClusterCourse
 from tests.benchmarks.clusters import Cluster
 from tests.benchmarks.contestants import Contestant, contestant
+from tests.benchmarks.log_cases import LogCase, LogCourse
 from tests.benchmarks.rounds import Course, Failure, measure_start
 from tests.jvm.cache import FetchError
 from tests.jvm.jars import classpath
@@ -45,32 +46,38 @@ QUICK_SCALE = 0.1
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    began = time.monotonic()
+    deadline = time.monotonic() + options.minutes * 60
     try:
-        of_one_broker, of_a_cluster = split(options.cases)
+        of_logs, names = log_cases.pick(options.cases)
+        of_one_broker, of_a_cluster = split(names) if names or not options.cases else ([], [])
         OUTPUT.mkdir(parents=True, exist_ok=True)
         classpath("3.9.2")  # fetched now, not in the middle of a measurement
         results = run([case.scaled(options.records_scale) for case in of_one_broker], options)
-        options.minutes -= (time.monotonic() - began) / 60
+        options.minutes = (deadline - time.monotonic()) / 60
+        starts = run_logs([case.scaled(options.records_scale) for case in of_logs], options)
+        options.minutes = (deadline - time.monotonic()) / 60
         cluster = run_clusters([case.scaled(options.records_scale) for case in of_a_cluster], options)
     except (ValueError, FetchError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    show(results, cluster, keep=not options.profile)
-    return 1 if results.failures or cluster.failures else 0
+    show(results, starts, cluster, keep=not options.profile)
+    return 1 if results.failures or starts.failures or cluster.failures else 0
 
 
-def show(results: report.Results, cluster: ClusterResults, *, keep: bool) -> None:
+def show(results: report.Results, starts: ClusterResults, cluster: ClusterResults, *, keep: bool) -> None:
     """Print what there is and, with `keep`, write it to files."""
     if results.cases:
         print(report.table(results))
+    if starts.cases:
+        print(cluster_report.table(starts, "starts over full directories"))
     if cluster.cases:
         print(cluster_report.table(cluster))
     if keep:
         written = [OUTPUT / "results.json"]
-        report.write_json(results, written[0], cluster_report.as_json(cluster))
+        others = {"starts": cluster_report.as_json(starts), "cluster": cluster_report.as_json(cluster)}
+        report.write_json(results, written[0], **others)
         if results.cases:
             written.append(OUTPUT / "results.png")
             report.draw(results, written[-1])
@@ -137,6 +144,22 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
         except KeyboardInterrupt:
             failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
     return report.Results(cases, course.samples, [*course.failures, *failures], start_s)
+
+
+def run_logs(cases: Sequence[LogCase], options: argparse.Namespace) -> ClusterResults:
+    """Start both brokers over one full directory after the other. The floor has no part in it, nor has a profiler."""
+    if not cases:
+        return ClusterResults([], [], [], {})
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
+    names = [name for name in options.only if name in log_cases.NAMES]
+    course = LogCourse(folder, names, options.rounds, say, budget_s=options.minutes * 60)
+    try:
+        course.run(cases)
+    except KeyboardInterrupt:
+        course.failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return ClusterResults(cases, course.samples, course.failures, {})
 
 
 def run_clusters(cases: Sequence[ClusterCase], options: argparse.Namespace) -> ClusterResults:

@@ -1,4 +1,5 @@
-"""What came out of the clusters: a row for each measure, with its ratio to Kafka's and its goal; as a table, as JSON.
+"""What came out of the clusters, and of starts over full directories: a row for each measure, with its ratio to
+Kafka's and its goal; as a table, as JSON.
 
 A ratio compares rounds of the same number; shown are its median and, in brackets, the least and the largest.
 """
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 from tests.benchmarks.cluster_cases import ClusterCase, Measure
 from tests.benchmarks.cluster_rounds import ClusterSample
+from tests.benchmarks.log_cases import LogCase
 from tests.benchmarks.report import MARKS, Goal, Ratio, ratio_goal
 from tests.benchmarks.rounds import Failure
 
@@ -19,9 +21,9 @@ _OURS, _RIVAL = "odradek", "kafka"
 
 @dataclass(frozen=True, slots=True)
 class ClusterResults:
-    """All that was measured of clusters. `start_s` are seconds until three brokers know each other."""
+    """All that was measured. `start_s` are seconds until three brokers know each other."""
 
-    cases: Sequence[ClusterCase]
+    cases: Sequence[ClusterCase | LogCase]
     samples: Sequence[ClusterSample]
     failures: Sequence[Failure]
     start_s: Mapping[str, float]
@@ -46,7 +48,7 @@ class ClusterResults:
         }
 
 
-def goal(results: ClusterResults, case: ClusterCase, measure: Measure) -> Goal | None:
+def goal(results: ClusterResults, case: ClusterCase | LogCase, measure: Measure) -> Goal | None:
     """The goal of a measure and whether it is met; None where there is no goal."""
     if measure.least is None and measure.largest is None:
         return None
@@ -54,9 +56,9 @@ def goal(results: ClusterResults, case: ClusterCase, measure: Measure) -> Goal |
     return ratio_goal(case.name, measure.title, ratio, least=measure.least, largest=measure.largest)
 
 
-def table(results: ClusterResults) -> str:
+def table(results: ClusterResults, heading: str = "three brokers") -> str:
     """The report for the terminal."""
-    lines = ["", f"{'three brokers':<32}{'kafka':>10}{'odradek':>10}  {'ratio':<22}{'goal':<9}"]
+    lines = ["", f"{heading:<32}{'kafka':>10}{'odradek':>10}  {'ratio':<22}{'goal':<9}"]
     for case in results.cases:
         lines.append(f"{case.name}: {case.title}, {case.amount}")
         lines += [_row(results, case, measure) for measure in case.measures]
@@ -68,7 +70,7 @@ def table(results: ClusterResults) -> str:
     return "\n".join(lines)
 
 
-def _row(results: ClusterResults, case: ClusterCase, measure: Measure) -> str:
+def _row(results: ClusterResults, case: ClusterCase | LogCase, measure: Measure) -> str:
     values = "".join(_cell(results.median(case.name, name, measure.key), measure.digits) for name in (_RIVAL, _OURS))
     ratio = results.ratio(case.name, measure.key)
     wanted = goal(results, case, measure)

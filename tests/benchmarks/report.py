@@ -141,8 +141,8 @@ def _cell(value: float | None, width: int, digits: int) -> str:
     return f"{'-':>{width}}" if value is None else f"{value:>{width},.{digits}f}"
 
 
-def write_json(results: Results, path: Path, cluster: Mapping[str, object] | None = None) -> None:
-    """Write all samples, the goals and what machine it was; `cluster` is what was found of clusters."""
+def write_json(results: Results, path: Path, **others: Mapping[str, object]) -> None:
+    """Write all samples, the goals and what machine it was; `others` is what was found of clusters and the like."""
     content = {
         "machine": {"system": platform.platform(), "processor": _processor(), "python": platform.python_version()},
         "cases": [asdict(case) for case in results.cases],
@@ -150,7 +150,7 @@ def write_json(results: Results, path: Path, cluster: Mapping[str, object] | Non
         "samples": [asdict(sample) for sample in results.samples],
         "failures": [asdict(failure) for failure in results.failures],
         "goals": [goal._asdict() for goal in goals(results)],
-        **({"cluster": cluster} if cluster is not None else {}),
+        **others,
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
 

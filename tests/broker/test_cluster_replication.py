@@ -99,6 +99,31 @@ async def test_a_reader_with_another_history_is_told_where_to_cut(cluster: Clust
         assert (await cluster.clients[1].ask(request, 12)).responses[0].partitions[0].error_code == code
 
 
+async def test_records_are_deleted_when_every_replica_that_runs_has_moved_its_start(cluster: Cluster) -> None:
+    await cluster.create("t", [1, 2, 3])
+    for number in range(6):
+        assert (await cluster.clients[1].produce("t", batch(b"%d" % number), acks=-1)).error_code == 0
+
+    async def delete(offset: int, timeout_ms: int) -> tuple[int, int]:
+        asked = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+        topics = [m.DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[asked])]
+        request = m.DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+        answer = (await cluster.clients[1].ask(request, 2)).topics[0].partitions[0]
+        return answer.low_watermark, answer.error_code
+
+    def starts() -> list[int]:
+        replicas = [broker.replicas.get("t", 0) for broker in cluster.brokers.values()]
+        return [each.log.start_offset for each in replicas if each is not None]
+
+    assert await delete(4, 30_000) == (4, ErrorCode.NONE)
+    assert starts() == [4, 4, 4]
+    # A start that the followers have no time to follow: the leader has moved, and says what the least is.
+    low_watermark, error = await delete(6, 0)
+    assert (low_watermark, error) == (4, ErrorCode.REQUEST_TIMED_OUT)
+    await until(lambda: delete(6, 30_000), lambda answer: answer == (6, ErrorCode.NONE))
+    assert starts() == [6, 6, 6]
+
+
 async def test_a_lost_follower_leaves_the_isr_and_too_few_refuse_writes(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2])
     controller = cluster.clients[cluster.controller]

@@ -95,6 +95,13 @@ def create_topics(version: int, topic_id: bytes) -> m.CreateTopicsRequest:
     return m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
 
 
+def delete_records(version: int, topic_id: bytes) -> m.DeleteRecordsRequest:
+    partition = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)
+    return m.DeleteRecordsRequest(
+        topics=[m.DeleteRecordsRequest.DeleteRecordsTopic(name="absent", partitions=[partition])], timeout_ms=1000
+    )
+
+
 def delete_topics(version: int, topic_id: bytes) -> m.DeleteTopicsRequest:
     if version < 6:
         return m.DeleteTopicsRequest(topic_names=["absent"], timeout_ms=10_000)
@@ -213,6 +220,7 @@ APIS: dict[int, tuple[Make, Callable[[Any, int], int], Callable[[int], ErrorCode
     ),
     19: (create_topics, lambda r, v: r.topics[0].error_code, lambda v: NONE),
     20: (delete_topics, lambda r, v: r.responses[0].error_code, lambda v: E.UNKNOWN_TOPIC_OR_PARTITION),
+    21: (delete_records, lambda r, v: r.topics[0].partitions[0].error_code, lambda v: E.UNKNOWN_TOPIC_OR_PARTITION),
     22: (init_producer_id, lambda r, v: r.error_code, lambda v: NONE),
     23: (offset_for_leader_epoch, lambda r, v: r.topics[0].partitions[0].error_code, lambda v: NONE),
     24: (
@@ -370,7 +378,7 @@ async def test_a_version_of_the_future_learns_what_is_spoken(client: Client) -> 
     assert (await announced(client))[18] == (0, 4)  # the connection goes on
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 14), (3, -1), (3, 99), (21, 0), (999, 0), (-1, 0), (32767, 32767)])
+@pytest.mark.parametrize(("key", "version"), [(0, 14), (3, -1), (3, 99), (29, 0), (999, 0), (-1, 0), (32767, 32767)])
 async def test_what_is_not_spoken_ends_the_connection(broker: Broker, client: Client, key: int, version: int) -> None:
     await client.send_bytes(frame(struct.pack(">hhih", key, version, 1, -1) + bytes(20)))
     assert await client.is_closed()

@@ -16,6 +16,8 @@ from odradek.broker.machines.fetch_session import (
     FetchPartition,
     FetchSessions,
 )
+from odradek.broker.machines.follower import FetchSession as FollowerSession
+from odradek.broker.machines.follower import Position
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Key = tuple[str | bytes, int]
@@ -99,6 +101,37 @@ def test_what_a_session_was_told_outlives_a_change_of_what_it_asks() -> None:
     again = begin(sessions, first.session_id, 1, [partition(0, 5)])
     assert again.partitions[0].fetch_offset == 5
     assert not again.partitions[0].must_tell(ErrorCode.NONE, 0, 7, 0)
+
+
+def test_a_follower_is_told_how_far_all_have_compacted_when_that_changes() -> None:
+    sessions = FetchSessions(10, numbers())
+    first = begin(sessions, 0, 0, [partition(0)])
+    told = first.partitions[0]
+    assert told.must_tell_compacted(0)
+    assert not told.must_tell_compacted(0)
+    assert told.must_tell_compacted(7)
+    assert told.must_tell_compacted(3), "it falls when a replica has lost its disk"
+    again = begin(sessions, first.session_id, 1, [partition(0, 5)]).partitions[0]
+    assert not again.must_tell_compacted(3), "a follower that only goes on remembers"
+    assert again.must_tell_compacted(-1), "an error says nothing of it"
+    assert again.must_tell_compacted(3)
+    anew = partition(0, 5)
+    anew.current_leader_epoch = 1
+    assert begin(sessions, first.session_id, 2, [anew]).partitions[0].must_tell_compacted(3), "a new epoch"
+
+
+def test_a_broker_of_kafka_is_told_nothing() -> None:
+    assert not partition(0).must_tell_compacted(-1)
+
+
+def test_a_follower_names_a_partition_again_when_more_of_it_is_compacted() -> None:
+    session: FollowerSession[str] = FollowerSession()
+    position = Position(10, 0, 0, 0)
+    assert session.next({"a": position, "b": position}) == (["a", "b"], [])
+    session.answered(7)
+    assert session.next({"a": position, "b": position}) == ([], [])
+    session.answered(7)
+    assert session.next({"a": position, "b": position._replace(cleaned_to=4)}) == (["b"], [])
 
 
 def test_epochs_are_counted_and_wrap_to_one() -> None:

@@ -26,6 +26,7 @@ from kio.static.constants import EntityType
 from odradek.protocol import messages
 from odradek.protocol.grammar import Field, Message, Struct
 from tests.protocol.samples import Special, Value, definitions, sample
+from tests.protocol.test_definitions import OWN_FIELDS
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -96,6 +97,8 @@ class Translation:
     def special(self, struct: str, field: Field) -> Value | None:
         """Values that the types of kio can hold."""
         kinds = {mine.name: theirs.metadata.get("kafka_type") for mine, theirs in self._attributes[struct]}
+        if field.name not in kinds:
+            return lambda rng: field.default  # a field of our own, left out as long as it says nothing
         codes = [int(code) for code in ErrorCode]
         makers: dict[str, Callable[[random.Random], Any]] = {
             "error_code": lambda rng: rng.choice(codes),
@@ -112,12 +115,15 @@ class Translation:
         theirs = {field.name: field for field in dataclasses.fields(getattr(self._module, struct.name))}
         pairs = []
         for field in struct.fields:
-            if self._version in field.versions:
+            if self._version in field.versions and not self._is_own(field):
                 mine = field.attribute
                 name = next(name for name in (mine, mine.removesuffix("_ms"), mine + "_") if name in theirs)
                 pairs.append((field, theirs.pop(name)))
         assert not theirs, f"{struct.name} v{self._version}: only kio has {sorted(theirs)}"
         return pairs
+
+    def _is_own(self, field: Field) -> bool:
+        return any(self._message.name == name and path.endswith(f".{field.name}") for name, path in OWN_FIELDS)
 
     def _single(self, field: Field, theirs: dataclasses.Field[Any], value: Any, optional: bool) -> Any:
         if value is None:

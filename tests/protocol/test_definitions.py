@@ -39,7 +39,13 @@ RENAMED = {"LegacyOffsetCommitKey": "OffsetCommitKey", "LegacyOffsetCommitValue"
 
 BY_ID = "4.3.0 marks the name ignorable since a newer version has topic ids in its place; ours follows"
 TAGS = "a tag that 4.x added without a new version, and 3.9 reads as an unknown one"
+OF_OURS = "a tag of our own, which Kafka reads as an unknown one"
+OWN_FIELDS = {
+    ("FetchRequest", "Topics.Partitions.CleanedTo"),
+    ("FetchResponse", "Responses.Partitions.CompactedEverywhere"),
+}
 DIFFERENT = {
+    **{(release, *field): OF_OURS for release in RELEASES for field in OWN_FIELDS},
     ("3.9.2", "ProduceRequest", "TopicData.Name"): BY_ID,
     ("3.9.2", "ProduceResponse", "Responses.Name"): BY_ID,
     ("3.9.2", "OffsetCommitRequest", "Topics.Name"): BY_ID,
@@ -115,6 +121,17 @@ def test_every_message_of_kafka_is_ours_or_left_out_for_a_reason() -> None:
     assert sorted(OURS.keys() - theirs) == []
     for pattern, reason in NOT_OURS.items():
         assert any(re.fullmatch(pattern, name) for name in theirs), f"nothing is left out for {reason}: {pattern}"
+
+
+def test_a_field_of_our_own_is_a_tag_that_kafka_will_not_take_and_may_be_lost() -> None:
+    for name, path in OWN_FIELDS:
+        ours = OURS[name]
+        found = {v: facts for v in ours.versions for facts in ours_at(ours, v) if facts.path == path}
+        assert set(found) == set(ours.flexible & ours.versions)
+        for facts in found.values():
+            assert facts.tag is not None
+            assert facts.tag > 10_000
+            assert facts.ignorable
 
 
 @pytest.mark.parametrize("release", RELEASES)

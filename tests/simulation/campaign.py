@@ -2,6 +2,8 @@
 
     python -m tests simulate --seed 7 --trace      one seed, with what happened when
     python -m tests simulate --seeds 20000         from seed 0 on, in one process for each core
+    python -m tests simulate --seeds 500 --disks   with disks that fail (tests/simulation/disk_faults.py)
+    python -m tests simulate --seeds 500 --compaction    with compacted topics (tests/simulation/compaction.py)
     python -m tests simulate --mutant KIP-279      how many seeds it takes to find a planted mistake
 
 The first broken promise ends a campaign, with its seed; the same seed runs the same way again, byte for byte. A process
@@ -20,33 +22,65 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
 
+from tests.mutants.compaction import COMPACTION_MUTANTS, NEED_DISKS
+from tests.mutants.logs import LOG_MUTANTS
 from tests.mutants.replication import MUTANTS as REPLICATION_MUTANTS
 from tests.mutants.transactions import TRANSACTION_MUTANTS
+from tests.simulation.compaction import COMPACTED, CompactionSimulation
+from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.world import FAULTS, Result, Simulation
 
-MUTANTS = {**REPLICATION_MUTANTS, **TRANSACTION_MUTANTS}
+MUTANTS = {**REPLICATION_MUTANTS, **TRANSACTION_MUTANTS, **LOG_MUTANTS, **COMPACTION_MUTANTS}
 SEEDS_AT_A_TIME = 25
 LARGEST_MUTANT_SEARCH = 2000
 
 
-def run_seed(seed: int, *, transactions: bool | None = None) -> Result:
-    """One run; what a broker or a client did not expect counts as a broken promise.
+class Profile(NamedTuple):
+    """What a seed runs with: `transactions` in place of what it draws itself, `disks` that fail, too, `compaction`."""
 
-    `transactions` says whether there are any, in place of the seed.
-    """
+    transactions: bool | None = None
+    disks: bool = False
+    compaction: bool = False
+
+    def simulation(self, seed: int) -> Simulation:
+        if self.compaction:
+            return CompactionSimulation(seed, disks=self.disks)
+        return Simulation(seed, transactions=self.transactions, disks=self.disks)
+
+    @property
+    def options(self) -> str:
+        """As they stand on the command line."""
+        return " --disks" * self.disks + " --compaction" * self.compaction
+
+    def must_happen(self, seeds: int) -> tuple[str, ...]:
+        """What so many seeds cannot all have spared, or the harness is broken."""
+        if self.compaction:
+            return (*FAULTS, *COMPACTED) if seeds >= 300 else COMPACTED if seeds >= 20 else ()
+        if self.disks:
+            return (*FAULTS, *DISK_FAULTS) if seeds >= 300 else ()
+        return FAULTS if seeds >= 1000 else ()
+
+
+PLAIN = Profile()
+
+
+def run_seed(seed: int, profile: Profile = PLAIN) -> Result:
+    """One run; what a broker or a client did not expect counts as a broken promise."""
     logging.disable(logging.CRITICAL)
     try:
-        return Simulation(seed, transactions=transactions).run()
+        return profile.simulation(seed).run()
     except Exception as error:
         return Result(seed, violation=f"unexpected: {error!r}")
 
 
-def _run_some(seeds: range) -> list[Result]:
+def _run_some(seeds: range, profile: Profile) -> list[Result]:
     gc.disable()
     results = []
     for seed in seeds:
-        result = run_seed(seed)
+        result = run_seed(seed, profile)
         results.append(result)
         if result.violation:
             break
@@ -54,17 +88,17 @@ def _run_some(seeds: range) -> list[Result]:
     return results
 
 
-def _results(first: int, count: int, workers: int) -> Iterator[Result]:
+def _results(first: int, count: int, workers: int, profile: Profile) -> Iterator[Result]:
     chunks = [
         range(begin, min(begin + SEEDS_AT_A_TIME, first + count))
         for begin in range(first, first + count, SEEDS_AT_A_TIME)
     ]
     if workers == 1:
         for chunk in chunks:
-            yield from _run_some(chunk)
+            yield from _run_some(chunk, profile)
         return
     with multiprocessing.get_context("fork").Pool(workers, initializer=_quietly, maxtasksperchild=20) as pool:
-        for results in pool.imap(_run_some, chunks):
+        for results in pool.imap(partial(_run_some, profile=profile), chunks):
             yield from results
 
 
@@ -73,13 +107,13 @@ def _quietly() -> None:
     sys.unraisablehook = lambda _: None
 
 
-def campaign(first: int, count: int, workers: int) -> int:
+def campaign(first: int, count: int, workers: int, profile: Profile) -> int:
     """Run seeds until one breaks a promise; returns the exit status."""
     total, started, done = Counter[str](), time.monotonic(), 0
     steps = acknowledged = checks = 0
     virtual_s = 0.0
     transactions = Counter[str]()
-    for result in _results(first, count, workers):
+    for result in _results(first, count, workers, profile):
         done += 1
         total.update(result.faults)
         transactions.update(result.transactions)
@@ -89,7 +123,7 @@ def campaign(first: int, count: int, workers: int) -> int:
         virtual_s += result.virtual_s
         if result.violation:
             print(f"\nseed {result.seed}: {result.violation}", *result.trace, sep="\n")
-            print(f"again: python -m tests simulate --seed {result.seed} --trace")
+            print(f"again: python -m tests simulate --seed {result.seed} --trace{profile.options}")
             return 1
         if done % 100 == 0 or done == count:
             rate = done / (time.monotonic() - started)
@@ -101,8 +135,8 @@ def campaign(first: int, count: int, workers: int) -> int:
     )
     print("transactions:", ", ".join(f"{name} {number}" for name, number in sorted(transactions.items())))
     print("faults:", ", ".join(f"{name} {number}" for name, number in sorted(total.items())))
-    never = [name for name in FAULTS if not total[name]]
-    if never and count >= 1000:
+    never = [name for name in profile.must_happen(count) if not total[name]]
+    if never:
         print(f"the harness is broken: it never tried {never}")
         return 1
     return 0
@@ -110,9 +144,12 @@ def campaign(first: int, count: int, workers: int) -> int:
 
 def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) -> int | None:
     """How many seeds from `first` on it takes until the planted mistake breaks a promise; None for more than `most`."""
+    profile = Profile(
+        mutant in TRANSACTION_MUTANTS, mutant in {*LOG_MUTANTS, *NEED_DISKS}, mutant in COMPACTION_MUTANTS
+    )
     for number in range(most):
         with MUTANTS[mutant]():
-            if run_seed(first + number, transactions=mutant in TRANSACTION_MUTANTS).violation:
+            if run_seed(first + number, profile).violation:
                 return number + 1
     return None
 
@@ -136,6 +173,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--disks", action="store_true", help="let disks fail, too")
+    parser.add_argument("--compaction", action="store_true", help="compact all topics")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--mutant", action="append", choices=[*MUTANTS, "all"], help="look for this planted mistake")
     parser.add_argument("--tries", type=int, default=3, help="searches for a mutant")
@@ -148,8 +187,9 @@ def main(arguments: list[str]) -> int:
     if options.mutant:
         names = list(MUTANTS) if "all" in options.mutant else options.mutant
         return hunt(names, options.tries, options.most)
+    profile = Profile(disks=options.disks, compaction=options.compaction)
     if options.seeds == 1:
-        result = run_seed(options.seed)
+        result = run_seed(options.seed, profile)
         if options.trace:
             print(*result.trace, sep="\n")
         print(
@@ -157,4 +197,4 @@ def main(arguments: list[str]) -> int:
             f"{result.acknowledged} acknowledged, digest {result.digest}"
         )
         return 1 if result.violation else 0
-    return campaign(options.seed, options.seeds, options.workers)
+    return campaign(options.seed, options.seeds, options.workers, profile)

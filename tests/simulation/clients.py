@@ -103,6 +103,10 @@ class Client:
         self.epochs: dict[Partition, int] = {}
         self.stopped = False
 
+    def record(self, number: int, value: bytes) -> Record:
+        """The record of a batch that carries a value."""
+        return Record(number, 0, None, value)
+
     def anybody(self) -> tuple[str, int]:
         """Some broker's address."""
         return self.random.choice(self._bootstrap)
@@ -150,7 +154,7 @@ class Producer(Client):
         for _ in range(self.random.randint(1, 2)):
             self.history.writes += 1
             values.append(f"{self.owner.name}-{self.history.writes}".encode())
-        batch = build([Record(number, 0, None, value) for number, value in enumerate(values)])
+        batch = build([self.record(number, value) for number, value in enumerate(values)])
         request = m.ProduceRequest(
             acks=-1,
             timeout_ms=500,

@@ -1,4 +1,4 @@
-"""Looks into every broker after every event, and says which promise is broken (VERIFICATION R1-R12, Z1).
+"""Looks into every broker after every event, and says which promise is broken (VERIFICATION R1-R13, Z1).
 
 The monitor keeps a shadow of each log, as batches of (first offset, last offset, epoch, checksum), by listening to the
 calls that change logs. It looks at a partition again only when a log, a role, a high watermark or the registry has
@@ -19,6 +19,7 @@ from odradek.broker.replica import Replica
 from odradek.protocol.batch import Header
 from odradek.storage.log import Log
 from tests.simulation.clients import History
+from tests.simulation.disk_faults import check_recovered
 from tests.simulation.processes import Process
 from tests.simulation.registry import SimulatedEnsemble
 
@@ -156,10 +157,14 @@ class Monitor:
             self._truncated(broker_id, partition, log)
         shadow = self.shadows.get((broker_id, partition))
         if shadow is None or size_before is None:
-            self.shadows[broker_id, partition] = read_batches(log)
+            self.shadows[broker_id, partition] = self._whole(broker_id, log)
         else:
             shadow.extend(map(Batch.of, (header for _, header in log.segments[-1].headers(size_before))))
         self._dirty = self._logs_dirty = True
+
+    def _whole(self, broker_id: int, log: Log) -> list[Batch]:
+        """The shadow of a log that has to be read from its start."""
+        return read_batches(log)
 
     def _truncated(self, broker_id: int, partition: Partition, log: Log) -> None:
         state = self._state(partition)
@@ -258,7 +263,9 @@ class Monitor:
                 before = self._seen.get(key)
                 if before != now:
                     if before is None or before[0] != process.incarnation:
-                        self.shadows[key] = read_batches(replica.log)  # as recovery left it
+                        before_it = self.shadows.get(key, [])
+                        self.shadows[key] = self._whole(process.broker_id, replica.log)  # as recovery left it
+                        check_recovered(replica.log, process, before_it, self.shadows[key])
                         self._logs_dirty = True
                     self._seen[key] = now
                     self._dirty = True

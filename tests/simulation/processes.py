@@ -13,7 +13,7 @@ from odradek.protocol.errors import KafkaError
 from tests.simulation.loop import OWNER, Owner, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.registry import SimulatedEnsemble
-from tests.storage.disks import MemoryDisk
+from tests.storage.disks import MemoryDisk, at_random
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -66,6 +66,13 @@ class Process:
             **properties,
         }
         self.disk = MemoryDisk()
+        self.disk_lied = False
+        """Whether the disk has ever lost what it said was durable."""
+        self.loses_power_next = False
+        self.left: dict[tuple[str, int], int] = {}
+        """Up to where the logs of the last incarnation were on stable storage; without those that were offline."""
+        self.skew_ms = 2000
+        """How wrong its wall clock may be."""
         self.broker: Broker | None = None
         self.owner = Owner(self.name)
         self.owner.alive = False
@@ -88,7 +95,7 @@ class Process:
         context = contextvars.copy_context()
         context.run(OWNER.set, self.owner)
         environment = Environment(
-            clock=SimulatedClock(self._loop, self._random.randrange(-2000, 2000)),
+            clock=SimulatedClock(self._loop, self._random.randrange(-self.skew_ms, self.skew_ms)),
             random=Random(self._random.getrandbits(64)),
             disk=self.disk,
             listen=self._network.listen(self.owner),  # type: ignore[arg-type]
@@ -114,12 +121,15 @@ class Process:
 
     def kill(self, *, power: bool = False) -> None:
         """End the process at once; with `power` its disk forgets what was not synced, or some of it."""
+        if self.ready and self.broker is not None:
+            logs = [replica.log for replica in self.broker.replicas if replica.log.failure is None]
+            self.left = {(log.topic, log.partition): log.recovery_point for log in logs}
         self.owner.alive = False
         self.ready = False
         self.broker = None
         self._network.died(self.owner)
         if power:
-            self.disk.lose_power(lambda most: self._random.randint(0, most))
+            self.disk.lose_power(at_random(Random(self._random.getrandbits(64))))
         else:
             self.disk.kill()
 

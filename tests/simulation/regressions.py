@@ -22,3 +22,10 @@ SEEDS: dict[int, str] = {
     300935: "what a follower had cut filled the place of what came after it, when a loss of power took only the latter",
     11822: "a follower in a new epoch was not told a high watermark that it had been told in the old one",
 }
+
+COMPACTION_SEEDS: dict[int, str] = {
+    302: "a replica that lagged behind was held to sequences of an epoch that is over: a mistake of the check",
+    415: "a loss of power made a gap in a segment that had been found clean before it was durable",
+    318: "the marker that compaction had emptied and kept for its epoch was passed over when the log was read anew",
+}
+"""The same of the simulation with compaction. What its first seeds found, the mutants show again."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.regressions import SEEDS
 from tests.simulation.world import FAULTS, Fault, Simulation
 
@@ -37,6 +38,17 @@ def test_seeds_are_clean_and_every_fault_is_tried() -> None:
     assert not [kind for kind in FAULTS if not faults[kind]]
     assert faults["sessions expired"] > 0
     assert acknowledged > 1000, "a cluster in which nothing is written proves nothing"
+
+
+@pytest.mark.slow
+def test_disks_fail_one_at_a_time_and_nothing_is_lost() -> None:
+    faults: Counter[str] = Counter()
+    for seed in range(40):
+        result = Simulation(seed, disks=True).run()
+        assert result.violation is None, f"seed {seed}: {result.violation}"
+        faults.update(result.faults)
+    assert not [kind for kind in DISK_FAULTS if not faults[kind]]
+    assert faults["failed calls to disks"] > 50
 
 
 @pytest.mark.slow

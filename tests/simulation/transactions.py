@@ -17,7 +17,7 @@ from math import inf
 from typing import Any, Final
 
 from odradek.protocol import messages as m
-from odradek.protocol.batch import Record, build, read_header, records
+from odradek.protocol.batch import build, read_header, records
 from odradek.protocol.errors import ErrorCode
 from tests.simulation.clients import BACKOFF_S, Client, LostError, Partition
 from tests.simulation.verdict import Fate, Transaction, TransactionHistory, batches
@@ -38,6 +38,7 @@ AGAIN: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -165,7 +166,7 @@ class TransactionalProducer(Client):
         told.update(dict.fromkeys(values))
         sequence = instance.sequences.get(partition, 0)
         batch = build(
-            [Record(number, 0, None, value) for number, value in enumerate(values)],
+            [self.record(number, value) for number, value in enumerate(values)],
             producer_id=instance.producer_id,
             producer_epoch=instance.epoch,
             base_sequence=sequence,
@@ -419,7 +420,7 @@ class IdempotentProducer(Client):
         return None if answer.error_code else answer.producer_id
 
     async def _write(self, partition: Partition, producer_id: int, sequence: int, value: bytes) -> bool:
-        batch = build([Record(0, 0, None, value)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        batch = build([self.record(0, value)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
         data = m.ProduceRequest.PartitionProduceData(index=partition[1], records=batch)
         topic = m.ProduceRequest.TopicProduceData(name=partition[0], partition_data=[data])
         request = m.ProduceRequest(acks=-1, timeout_ms=500, topic_data=[topic])

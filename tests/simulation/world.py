@@ -24,6 +24,7 @@ from odradek.protocol.batch import read_header
 from odradek.protocol.errors import KafkaError
 from tests.simulation.classic_groups import ClassicMember
 from tests.simulation.clients import Consumer, History, Producer
+from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.groups import GroupHistory, GroupMember
 from tests.simulation.lateness import WRITE_MARKERS, LateNetwork
 from tests.simulation.loop import Owner, SimulatedLoop
@@ -81,9 +82,10 @@ class Simulation:
         duration_s: float = 6.0,
         script: Sequence[Fault] | None = None,
         transactions: bool | None = None,
+        disks: bool = False,
     ) -> None:
         """Everything that is drawn comes from `seed`, but for the faults where there is a `script`; `transactions` says
-        whether there are any, in place of the seed.
+        whether there are any, in place of the seed; with `disks` those fail, too.
         """
         self.script = script
         self.groups, self.classics = GroupHistory(), GroupHistory()
@@ -112,6 +114,7 @@ class Simulation:
         self.intensity = random.choice((0.3, 0.8, 1.5))
         self.kinds = random.sample(FAULTS, random.randint(2, len(FAULTS)))
         self.lost_power: int | None = None
+        self.disks = DiskFaults(Random(f"disks {seed}")) if disks else None
 
     def _properties(self) -> dict[str, str]:
         random = self.random
@@ -128,6 +131,7 @@ class Simulation:
             "controlled.shutdown.retry.backoff.ms": "200",
             "log.segment.bytes": str(random.choice((700, 1 << 20))),
             "log.flush.scheduler.interval.ms": "1000",
+            "log.cleaner.enable": "false",  # see compaction.py
             "replica.fetch.max.bytes": str(random.choice((200, 1 << 20))),
             "offsets.topic.num.partitions": "1",
             "offsets.retention.check.interval.ms": "200",
@@ -309,7 +313,9 @@ class Simulation:
     def _fault(self, kind: str, victim: Process | None = None) -> None:
         """Let something happen, if the cluster promises to survive it now."""
         random = self.random
-        down = [process for process in self.processes if not process.running]
+        if self.disks is not None and self.disks.random.random() < 0.4 and self._break_disk(self.disks):
+            return
+        down = [process for process in self.processes if not process.running and self._may_start(process)]
         for process in down:
             if process.broker is None and not process.running and random.random() < 0.7:
                 self._note("start", process)
@@ -360,6 +366,28 @@ class Simulation:
             case "move":
                 self._move()
 
+    def _break_disk(self, disks: DiskFaults) -> bool:
+        """Let a disk fail, or work again; False where now is not the time."""
+        if disks.sick is not None:
+            self._cure(disks)
+            return True
+        victim = disks.random.choice(self.processes)
+        if not victim.running or not victim.ready or not self._recovered() or not self._spared(victim):
+            return False
+        self._note(disks.strike(victim), victim)
+        self.lost_power = victim.broker_id
+        return True
+
+    def _cure(self, disks: DiskFaults) -> None:
+        process = disks.cure()
+        if process is not None:
+            self._note("cure", process, f"after {process.disk.plan.failed} failed calls")
+            self.lost_power = process.broker_id
+
+    def _may_start(self, process: Process) -> bool:
+        """Whether a broker that is down may come back now."""
+        return True
+
     def _late(self, owner: Owner, key: int) -> None:
         """A request stalls; what holds a coordinator's markers may cost it its session as well (KAFKA-9144)."""
         self.result.trace.append(f"{self.loop.time():.6f} late {owner.name} request {key}")
@@ -370,6 +398,8 @@ class Simulation:
 
     def _spared(self, victim: Process) -> bool:
         """Whether every other broker is well, so that what one loses with its power is on others."""
+        if self.disks is not None and self.disks.sick is not None:
+            return False
         others = [process for process in self.processes if process is not victim]
         if self.network.cuts or not all(each.running and each.ready and not each.owner.paused for each in others):
             return False
@@ -413,6 +443,9 @@ class Simulation:
 
     def _heal(self) -> None:
         self.note("heal")
+        if self.disks is not None:
+            self._cure(self.disks)
+            self.result.faults["failed calls to disks"] += sum(each.disk.plan.failed for each in self.processes)
         self.network.on = False
         self.network.heal()
         for process in self.processes:
@@ -448,9 +481,7 @@ class Simulation:
 
     def _check_transactions(self, history: TransactionHistory, clients: list[Any]) -> None:
         verdict = Verdict(history)
-        for partition in self.partitions:
-            for _, replica in self.monitor._replicas(partition):
-                verdict.read(partition, read_whole(replica))
+        self._read_all(verdict)
         verdict.judge()
         for client in clients:
             if isinstance(client, TransactionalProducer):
@@ -470,6 +501,11 @@ class Simulation:
         if classic is not None:
             self._spawn(classic.finish())
             self._wait(lambda: self.classics.judged, REST_S, "the offsets of the classic group can be read")
+
+    def _read_all(self, verdict: Verdict) -> None:
+        for partition in self.partitions:
+            for _, replica in self.monitor._replicas(partition):
+                verdict.read(partition, read_whole(replica))
 
     def _in_sync(self) -> bool:
         if not all(process.ready for process in self.processes):

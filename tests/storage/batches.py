@@ -53,6 +53,8 @@ def open_log(
     clean: bool = True,
     start_offset: int = 0,
     recovery_point: int = 0,
+    cleaned_to: int = -1,
+    gaps_are_losses: bool = True,
     now_ms: int = NOW_MS,
 ) -> Log:
     """The log in the directory `path`, which is created where missing."""
@@ -63,6 +65,8 @@ def open_log(
         clean=clean,
         start_offset=start_offset,
         recovery_point=recovery_point,
+        cleaned_to=cleaned_to,
+        gaps_are_losses=gaps_are_losses,
         now_ms=now_ms,
     )
     return Log.open(Folder(disk, str(path)), ("topic", 0), TOPIC_ID, request)

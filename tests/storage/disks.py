@@ -1,63 +1,97 @@
-"""Disks that fail: one in memory that loses power, and a plan of which call fails in which way.
+"""A simulated disk: what a file system and the medium under it may do to a log, as `storage.disk` sees them.
 
-`MemoryDisk` keeps apart what was written and what is on stable storage. A killed process loses nothing; `lose_power`
-gives back, file by file and as `choose` decides, something between the last sync and the last write, torn at any byte.
+A file is pages of 4 KiB in front of a medium that writes sectors of 512 bytes. What was written since the last sync is
+only in memory; `lose_power` lets any of these pages reach the medium, or the first sectors of one, and lets the file's
+size be the old or the new one: what was never written reads as zeros. Names are the same: creating, renaming and
+removing wait until their directory is synced, and of those that wait any may be lost, but those of one name or one file
+only in order, and a rename never in half. POSIX allows no less; a file system with an ordered journal (ext4) keeps a
+prefix. Each loss of power draws which of the two it is.
+
+A sync that fails marks its pages clean, so that the next one succeeds and writes nothing: they are gone with the power
+(what Linux does, found by PostgreSQL in 2018). `Plan` says which call fails, and how; `flip` and `spoil` harm what the
+medium has.
+
+A directory right below the root is a mount point, which is there before any broker is.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final
 
-from odradek.storage.disk import Buffer, Entry, Lock
+from odradek.storage.disk import TEMPORARY_SUFFIX, Buffer, Entry, Lock
+from tests.storage.names import Directory, Pending, settle_names
+from tests.storage.pages import Choose, Content
 
-Choose = Callable[[int], int]  # a number from 0 to the argument, both included
+__all__ = ["Choose", "MemoryDisk", "Plan", "at_random", "keep_all", "keep_nothing"]
+
+ROOT: Final = "/"
+
+
+def keep_nothing(most: int) -> int:
+    """The loss of power that drops whatever was not synced."""
+    return 0
+
+
+def keep_all(most: int) -> int:
+    """The loss of power that came just after everything had been written."""
+    return most
+
+
+def at_random(random: Random, *first: int) -> Choose:
+    """A loss of power that keeps anything; `first` are its first draws (1 alone: what a journal keeps in order)."""
+    drawn = iter(first)
+    return lambda most: min(next(drawn, random.randint(0, most)), most)
 
 
 class Plan:
     """Lets the call number `at` of those that change the disk fail with `code`, and all later ones if `lasting`.
 
-    A failing write leaves half of its bytes behind. `calls` counts, so that a test knows how many there were.
+    A failing write leaves half of its bytes behind, and a failing sync loses its pages. `calls` counts, so that a test
+    knows how many there were, and `failed` those that failed; `before` hears of each call before it is carried out.
     """
 
     def __init__(self, at: int = -1, code: int = errno.EIO, *, lasting: bool = False) -> None:
         self.at, self.code, self.lasting = at, code, lasting
         self.calls = 0
+        self.failed = 0
+        self.before: Callable[[], None] | None = None
+        self._next_sync = False
 
-    def step(self) -> bool:
+    def fail_next(self, code: int = errno.EIO, *, lasting: bool = False) -> None:
+        """Let the next call fail, and those behind it if `lasting`."""
+        self.at, self.code, self.lasting = self.calls, code, lasting
+
+    def fail_next_sync(self) -> None:
+        """Let the next sync of a file fail, whatever is called before."""
+        self._next_sync, self.code = True, errno.EIO
+
+    def recover(self) -> None:
+        """Let nothing fail any more."""
+        self.at, self._next_sync = -1, False
+
+    def step(self, *, is_sync: bool = False) -> bool:
         """Count a call; whether it fails."""
+        if self.before is not None:
+            self.before()
         self.calls += 1
-        return 0 <= self.at < self.calls if self.lasting else self.calls - 1 == self.at
+        fails = 0 <= self.at < self.calls if self.lasting else self.calls - 1 == self.at
+        if is_sync and self._next_sync:
+            self._next_sync, fails = False, True
+        self.failed += fails
+        return fails
 
     def check(self) -> None:
         """Count a call, and raise where it fails."""
         if self.step():
-            raise OSError(self.code, os.strerror(self.code))
+            raise self.error()
 
-
-class Content:
-    """The bytes behind a name, and those of them that survive a loss of power."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.synced: bytes | None = None  # None: not even the name is sure
-        self.modified_ms = 0
-
-    def settle(self, choose: Choose) -> bool:
-        """Take what the disk happens to have after a loss of power; False where the file is not there at all."""
-        synced, data = self.synced, self.data
-        if synced is None and choose(2) == 0:
-            return False
-        synced = synced or b""
-        if data.startswith(synced):
-            kept = len(synced) + choose(len(data) - len(synced))
-            torn = bytes(choose(min(len(data) - kept, 64)))
-            self.data = bytearray(data[:kept] + torn)
-        elif choose(1):
-            self.data = bytearray(synced)
-        self.synced = bytes(self.data)
-        return True
+    def error(self) -> OSError:
+        """What a failing call raises."""
+        return OSError(self.code, os.strerror(self.code))
 
 
 class MemoryFile:
@@ -72,17 +106,14 @@ class MemoryFile:
 
     def read(self, size: int, position: int) -> bytes:
         assert self._open
-        return bytes(self._content.data[position : position + size])
+        return self._content.read(size, position)
 
     def write(self, data: Buffer, position: int) -> None:
         assert self._open
-        fails = self._plan.step()
-        data = bytes(data)[: len(data) // 2] if fails else bytes(data)
-        content = self._content.data
-        content.extend(bytes(max(0, position - len(content))))
-        content[position : position + len(data)] = data
-        if fails:
-            raise OSError(self._plan.code, "the write failed half way")
+        if self._plan.step():
+            self._content.write(bytes(data)[: len(data) // 2], position)
+            raise self._plan.error()
+        self._content.write(data, position)
 
     def write_parts(self, parts: Sequence[Buffer], position: int) -> None:
         self.write(b"".join(parts), position)
@@ -90,14 +121,14 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         assert self._open
         self._plan.check()
-        content = self._content.data
-        del content[size:]
-        content.extend(bytes(size - len(content)))
+        self._content.truncate(size)
 
     def sync(self) -> None:
         assert self._open
-        self._plan.check()
-        self._content.synced = bytes(self._content.data)
+        if self._plan.step(is_sync=True):
+            self._content.fail_sync()
+            raise self._plan.error()
+        self._content.sync()
 
     def close(self) -> None:
         self._open = False
@@ -114,95 +145,186 @@ class MemoryLock:
 
 
 class MemoryDisk:
-    """A whole file system in memory."""
+    """A whole file system in memory, with everything that a loss of power can take."""
 
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan = plan or Plan()
-        self.files: dict[str, Content] = {}
-        self.directories: set[str] = set()
+        self._root = Directory()
+        self._pending: list[Pending] = []
         self._held: set[str] = set()
 
+    # ---- what happens to it
+
     def lose_power(self, choose: Choose) -> None:
-        """Every process is gone, and with it whatever was not on stable storage, or not all of it."""
+        """Every process is gone, and of what was not synced there is what `choose` says (0 each time: nothing)."""
         self._held.clear()
-        self.files = {path: content for path, content in sorted(self.files.items()) if content.settle(choose)}
+        any_order = choose(1) == 0
+        settle_names(self._pending, choose, any_order=any_order)
+        self._pending = []
+        self._root = self._root.settled(choose, any_order=any_order)
 
     def kill(self) -> None:
         """Every process is gone; what they wrote is still with the operating system."""
         self._held.clear()
 
+    def fork(self) -> MemoryDisk:
+        """A disk of its own with the same state, synced and not; it has a new plan, and nobody holds its locks."""
+        copies: dict[int, Directory | Content] = {}
+        disk = MemoryDisk()
+        disk._root = self._root.copy(copies)
+        disk._pending = [each.copy(copies) for each in self._pending]
+        return disk
+
+    def flip(self, path: str, bit: int) -> None:
+        """Turn over one bit of a file, counted from its begin, on the medium and in memory."""
+        self._file(path).flip(bit)
+
+    def spoil(self, path: str, position: int) -> None:
+        """Let the page at a position be unreadable (EIO) until it is written again."""
+        self._file(path).unreadable.add(position // Content.PAGE)
+
+    @property
+    def files(self) -> dict[str, Content]:
+        """Every file by its path, as processes see them; sorted."""
+        return dict(sorted(self._walk(ROOT, self._root)))
+
+    def _walk(self, path: str, directory: Directory) -> Iterator[tuple[str, Content]]:
+        for name, node in directory.names.items():
+            below = os.path.join(path, name)
+            if isinstance(node, Directory):
+                yield from self._walk(below, node)
+            else:
+                yield below, node
+
+    # ---- names
+
+    def _find(self, path: str) -> Directory | Content | None:
+        node: Directory | Content | None = self._root
+        for name in path.split("/"):
+            if name:
+                if not isinstance(node, Directory):
+                    return None
+                node = node.names.get(name)
+        return node
+
+    def _directory(self, path: str) -> Directory:
+        node = self._find(path)
+        if not isinstance(node, Directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return node
+
+    def _file(self, path: str) -> Content:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    def _place(self, path: str) -> tuple[Directory, str]:
+        above, _, name = path.rpartition("/")
+        return self._directory(above or ROOT), name
+
+    def _change(self, pending: Pending) -> None:
+        pending.carry_out()
+        self._pending.append(pending)
+
+    # ---- the Disk protocol
+
     def open(self, path: str) -> MemoryFile:
-        if path not in self.files:
+        if self._find(path) is None:
+            directory, name = self._place(path)
             self.plan.check()
-            if os.path.dirname(path) not in self.directories:
-                raise FileNotFoundError(path)
-            self.files[path] = Content()
-        return MemoryFile(self.files[path], self.plan)
+            self._change(Pending(directory, name, Content()))
+        return MemoryFile(self._file(path), self.plan)
+
+    def open_existing(self, path: str) -> MemoryFile:
+        return MemoryFile(self._file(path), self.plan)
 
     def read(self, path: str) -> bytes:
-        if path not in self.files:
-            raise FileNotFoundError(path)
-        return bytes(self.files[path].data)
+        content = self._file(path)
+        return content.read(len(content.data), 0)
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
-        self.plan.check()
-        content = Content()
-        content.data = bytearray(data)
-        old = self.files.get(path)
-        content.synced = bytes(data) if sync else old.synced if old else None
-        self.files[path] = content
+        if self.exists(path + TEMPORARY_SUFFIX):
+            self.open(path + TEMPORARY_SUFFIX).truncate(0)
+        file = self.open(path + TEMPORARY_SUFFIX)
+        file.write(data, 0)
         if sync:
-            self._keep_names(os.path.dirname(path))
+            file.sync()
+        self.rename(path + TEMPORARY_SUFFIX, path)
+        if sync:
+            self.sync_directory(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
-        return path in self.files or path in self.directories
+        return self._find(path) is not None
 
     def modified_ms(self, path: str) -> int:
-        return self.files[path].modified_ms
+        return self._file(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._file(path).modified_ms = modified_ms
 
     def list(self, path: str) -> list[Entry]:
-        below = sorted(each for each in self.directories if os.path.dirname(each) == path)
-        inside = [Entry(os.path.basename(each), True, 0) for each in below]
-        return inside + [
-            Entry(os.path.basename(name), False, len(content.data))
-            for name, content in self.files.items()
-            if os.path.dirname(name) == path
+        return [
+            Entry(name, True, 0) if isinstance(node, Directory) else Entry(name, False, len(node.data))
+            for name, node in self._directory(path).names.items()
         ]
 
     def make_directory(self, path: str) -> None:
-        while path not in self.directories and path != "/":
-            self.directories.add(path)
-            path = os.path.dirname(path)
+        if isinstance(self._find(path), Directory) or not path.strip("/"):
+            return
+        above = os.path.dirname(path)
+        self.make_directory(above)
+        directory, name = self._place(path)
+        if directory is not self._root:
+            self.plan.check()
+        self._change(Pending(directory, name, Directory()))
+        if directory is self._root:
+            self._sync_names(directory)
 
     def rename(self, old: str, new: str) -> None:
+        directory, name = self._place(old)
+        node = directory.names.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        target, new_name = self._place(new)
         self.plan.check()
-        if old in self.files:
-            self.files[new] = self.files.pop(old)
-        elif old in self.directories:
-            self.directories = {new if path == old else path for path in self.directories}
-            self.files = {path.replace(old + "/", new + "/", 1): content for path, content in self.files.items()}
-        else:
-            raise FileNotFoundError(old)
+        self._change(Pending(target, new_name, node, came_from=(directory, name)))
 
     def remove(self, path: str) -> None:
-        self.plan.check()
-        self.files.pop(path, None)
+        if self._find(path) is not None:
+            directory, name = self._place(path)
+            self.plan.check()
+            self._change(Pending(directory, name, None))
 
     def remove_directory(self, path: str) -> None:
-        self.plan.check()
-        self.directories.discard(path)
-        self.files = {name: content for name, content in self.files.items() if not name.startswith(path + "/")}
+        node = self._find(path)
+        if node is None:
+            return
+        for name, below in list(self._directory(path).names.items()):
+            if isinstance(below, Directory):
+                self.remove_directory(f"{path}/{name}")
+            else:
+                self.remove(f"{path}/{name}")
+        self.remove(path)
 
     def sync_directory(self, path: str) -> None:
+        directory = self._directory(path)
         self.plan.check()
-        self._keep_names(path)
+        self._sync_names(directory)
 
-    def _keep_names(self, path: str) -> None:
-        for name, content in self.files.items():
-            if content.synced is None and os.path.dirname(name) == path:
-                content.synced = b""
+    def _sync_names(self, directory: Directory) -> None:
+        waiting = []
+        for pending in self._pending:
+            if pending.touches(directory):
+                pending.make_durable()
+            else:
+                waiting.append(pending)
+        self._pending = waiting
 
     def lock(self, path: str) -> Lock | None:
+        self.open(path)
         if path in self._held:
             return None
         self._held.add(path)

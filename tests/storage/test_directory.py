@@ -125,6 +125,90 @@ def test_a_checkpoint_that_cannot_be_read_costs_time_and_no_records(tmp_path: Pa
     directory.close(now_ms=NOW_MS)
 
 
+def noted(path: Path) -> dict[str, dict[tuple[str, int], int]]:
+    """What the checkpoints on disk say, by the first word of their names."""
+    files = ("recovery-point", "log-start", "cleaner", "replication")
+    return {each: decode_offsets((path / f"{each}-offset-checkpoint").read_bytes()) for each in files}
+
+
+def with_checkpoints(path: Path, *topics: str) -> Directory:
+    """A directory whose checkpoints all say something of partition 0 of these topics."""
+    directory = Directory.open(str(path), request())
+    for topic in topics:
+        log = directory.create_log((topic, 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+        for _ in range(10):
+            log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+        log.flush(now_ms=NOW_MS)
+        log.advance_start_offset(5, high_watermark=20)
+        log.cleaned_to = 16
+    directory.write_recovery_points()
+    directory.write_start_offsets()
+    directory.write_cleaner_offsets()
+    directory.write_high_watermarks({(topic, 0): 18 for topic in topics})
+    return directory
+
+
+def test_checkpoints_do_not_outlive_the_records_that_they_speak_of(tmp_path: Path) -> None:
+    """Others may take the offsets of records that were cut, and a crash may come before the next checkpoint."""
+    directory = with_checkpoints(tmp_path, "x", "y")
+    assert noted(tmp_path) == {
+        "recovery-point": {("x", 0): 20, ("y", 0): 20},
+        "log-start": {("x", 0): 5, ("y", 0): 5},
+        "cleaner": {("x", 0): 16, ("y", 0): 16},
+        "replication": {("x", 0): 18, ("y", 0): 18},
+    }
+    log = directory.logs["x", 0]
+    log.truncate_to(18, now_ms=NOW_MS)
+    assert noted(tmp_path)["recovery-point"] == {("x", 0): 18, ("y", 0): 20}
+    before = {each: each.stat().st_mtime_ns for each in tmp_path.glob("*-checkpoint")}
+    log.append(batch(2), leader_epoch=1, now_ms=NOW_MS)
+    log.truncate_to(18, now_ms=NOW_MS)
+    assert {each: each.stat().st_mtime_ns for each in before} == before, "nothing was said of what is gone now"
+    log.truncate_to(4, now_ms=NOW_MS)
+    assert noted(tmp_path) == {
+        "recovery-point": {("x", 0): 4, ("y", 0): 20},
+        "log-start": {("x", 0): 4, ("y", 0): 5},
+        "cleaner": {("x", 0): 4, ("y", 0): 16},
+        "replication": {("x", 0): 18, ("y", 0): 18},
+    }
+    directory.logs["y", 0].truncate_fully(0, now_ms=NOW_MS)
+    assert noted(tmp_path)["recovery-point"] == {("x", 0): 4, ("y", 0): 0}
+    assert noted(tmp_path)["cleaner"] == {("x", 0): 4}
+    directory.close(now_ms=NOW_MS)
+
+
+def test_a_log_inherits_nothing_from_one_that_was_deleted(tmp_path: Path) -> None:
+    directory = with_checkpoints(tmp_path, "x", "y", "z")
+    for topic in ("x", "z"):
+        directory.delete_log((topic, 0), now_ms=NOW_MS)
+    log = directory.create_log(("x", 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    assert noted(tmp_path) == {
+        "recovery-point": {("y", 0): 20},
+        "log-start": {("y", 0): 5},
+        "cleaner": {("y", 0): 16},
+        "replication": {("y", 0): 18},
+    }
+    log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
+    directory.close(now_ms=NOW_MS, clean=False)
+    log = Directory.open(str(tmp_path), request()).logs["x", 0]
+    assert (log.start_offset, log.end_offset) == (0, 2)
+
+
+def test_an_empty_cleaner_checkpoint_says_that_nothing_was_cleaned(tmp_path: Path) -> None:
+    """Kafka makes the file when it starts, and leaves it empty until it has cleaned something."""
+    with_checkpoints(tmp_path, "x").close(now_ms=NOW_MS)
+    (tmp_path / "cleaner-offset-checkpoint").write_bytes(b"")
+    directory = Directory.open(str(tmp_path), request())
+    assert directory.logs["x", 0].cleaned_to == -1
+    assert directory.cleaner_offsets == {}
+    directory.close(now_ms=NOW_MS)
+    (tmp_path / "cleaner-offset-checkpoint").write_bytes(b"0\n1\nx 0 21\n")
+    directory = Directory.open(str(tmp_path), request())
+    assert directory.logs["x", 0].cleaned_to == -1, "the log ends below"
+    assert (tmp_path / "cleaner-offset-checkpoint").read_bytes() == b"0\n0\n"
+    directory.close(now_ms=NOW_MS)
+
+
 def test_a_deleted_log_is_out_of_the_way_at_once_and_gone_later(tmp_path: Path) -> None:
     directory = Directory.open(str(tmp_path), request())
     long = "t" * 249

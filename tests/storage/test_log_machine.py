@@ -23,7 +23,10 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk = MemoryDisk()
+        self.disk.make_directory(PATH)
+        self.disk.sync_directory("/data")
         self.log: Log = open_log(PATH, CONFIG, disk=self.disk)
+        self.disk.sync_directory(PATH)  # as a data directory does when it begins a log
         self.model: list[bytes] = []
         self.start_offset = 0
         self.end_offset = 0

@@ -153,9 +153,9 @@ def test_sequences_wrap(log: Log) -> None:
 def test_silent_producers_are_forgotten_unless_a_transaction_is_open(log: Log) -> None:
     Client(log, A).send(transactional=True)
     Client(log, B).send(transactional=False)
-    log.expire_producers(1000, now_ms=NOW_MS + 999)
+    log.producers.expire(NOW_MS + 999, 1000)
     assert len(log.producers) == 2
-    log.expire_producers(1000, now_ms=NOW_MS + 1000)
+    log.producers.expire(NOW_MS + 1000, 1000)
     assert [producer.producer_id for producer in log.producers.active()] == [A]
 
 

@@ -18,7 +18,7 @@ from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, all_bytes, all_headers, batch, files, open_log
-from tests.storage.disks import MemoryDisk
+from tests.storage.disks import MemoryDisk, keep_nothing
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300)
 
@@ -187,7 +187,7 @@ def test_an_epoch_that_was_cut_is_gone_for_good_with_the_next_flush() -> None:
         log.append_replicated(bytes(batch(2, base_offset=offset, leader_epoch=0)), now_ms=NOW_MS, leader_epoch=6)
     log.flush(now_ms=NOW_MS)
     assert log.active_base_offset > 2
-    disk.lose_power(lambda most: most)  # what was not synced is as it was before
+    disk.lose_power(keep_nothing)  # what was not synced is as it was before
     recovered = open_log("/topic-0", config, disk=disk, clean=False, recovery_point=20)
     assert recovered.end_offset == 20
     assert recovered.epochs.entries() == [(0, 0)]
@@ -312,7 +312,9 @@ def test_leftovers_are_swept(path: Path) -> None:
     for name in (f"{0:020d}.log.deleted", f"{5:020d}.index.deleted", f"{0:020d}.log.cleaned", f"{7:020d}.index"):
         (path / name).write_bytes(b"left over")
     (path / f"{3:020d}.snapshot").write_bytes(b"left over")
-    open_log(path, CONFIG).close(now_ms=NOW_MS)
+    log = open_log(path, CONFIG)
+    log.purge(NOW_MS)
+    log.close(now_ms=NOW_MS)
     assert files(path) == expected
 
 
@@ -325,7 +327,10 @@ def test_an_interrupted_swap_is_finished(path: Path) -> None:
     for suffix in (".log", ".index", ".timeindex"):
         (path / (first + suffix)).rename(path / f"{first}{suffix}.swap")
     (path / f"{1:020d}.log").write_bytes(b"an older segment that the swapped one was made from")
-    open_log(path, CONFIG).close(now_ms=NOW_MS)
+    log = open_log(path, CONFIG)
+    assert (path / f"{1:020d}.log.deleted").exists()
+    log.purge(NOW_MS)
+    log.close(now_ms=NOW_MS)
     found = files(path)
     assert {name: data for name, data in found.items() if not name.endswith(".txnindex")} == {
         name: data for name, data in expected.items() if not name.endswith(".txnindex")
@@ -364,3 +369,169 @@ def test_the_start_offset_holds_across_a_restart(path: Path) -> None:
     log.close(now_ms=NOW_MS)
     log = open_log(path, start_offset=12)
     assert (log.start_offset, log.epochs.entries()) == (12, [(2, 12), (3, 15)])
+
+
+def test_below_the_recovery_point_only_headers_are_read(path: Path, tmp_path: Path) -> None:
+    log = open_log(path)
+    for _ in range(20):
+        log.append(batch(2, size=300), leader_epoch=0, now_ms=NOW_MS)
+    whole = all_bytes(log)
+    abandon(log)
+    segment = path / f"{0:020d}.log"
+    harmed = bytearray(segment.read_bytes())
+    harmed[len(harmed) // 2 + 150] ^= 1  # among the records of a batch
+    segment.write_bytes(harmed)
+    shutil.copytree(path, tmp_path / "doubted")
+    assert len(all_bytes(open_log(tmp_path / "doubted", clean=False))) < len(whole)
+    log = open_log(path, clean=False, recovery_point=40)
+    assert all_bytes(log) == bytes(harmed)
+    assert (log.end_offset, log.recovery_point, log.damaged_at) == (40, 40, None)
+
+
+@pytest.mark.parametrize("position", [16, 23, 8])  # of the magic, the last offset delta, the length
+def test_what_should_be_sound_and_is_not_is_found(path: Path, position: int) -> None:
+    log = open_log(path)
+    sizes = []
+    for _ in range(6):
+        log.append(batch(2, size=300), leader_epoch=0, now_ms=NOW_MS)
+        sizes.append(log.size)
+    abandon(log)
+    segment = path / f"{0:020d}.log"
+    harmed = bytearray(segment.read_bytes())
+    harmed[sizes[2] + position] ^= 0xC0
+    segment.write_bytes(harmed)
+    log = open_log(path, clean=False, recovery_point=12)
+    assert (log.end_offset, log.size) == (6, sizes[2])
+
+
+# -- gaps --------------------------------------------------------------------------------------------------------------
+
+COMPACTED = LogConfig(segment_bytes=1500, index_interval_bytes=300, cleanup_policy=("compact",))
+
+
+def with_a_gap(path: Path) -> tuple[int, int]:
+    """A log of several segments, one of which has lost its last batches; its base, and that of the one behind."""
+    log = open_log(path, COMPACTED)
+    for _ in range(30):
+        log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
+    segments = log.segments
+    abandon(log)
+    positions = [position for position, _ in segments[1].headers()]
+    shorter, behind = path / segments[1].name, segments[2].base_offset
+    shorter.write_bytes(shorter.read_bytes()[: positions[-2]])
+    return segments[1].base_offset, behind
+
+
+def test_a_gap_is_a_loss(path: Path) -> None:
+    base, behind = with_a_gap(path)
+    log = open_log(path, COMPACTED, clean=False)
+    assert base < log.end_offset < behind
+    assert log.damaged_at is not None
+
+
+def test_a_clean_stop_loses_nothing(path: Path) -> None:
+    with_a_gap(path)
+    for index in path.glob("*.index"):
+        index.unlink()  # so the segments are read
+    log = open_log(path, COMPACTED)
+    assert (log.end_offset, log.damaged_at) == (60, None)
+
+
+def test_the_cleaners_checkpoint_tells_a_gap_of_compaction_from_a_loss(path: Path, tmp_path: Path) -> None:
+    base, behind = with_a_gap(path)
+    for cleaned_to, survives in ((base, False), (base + 1, True), (behind, True)):
+        copy = tmp_path / f"cleaned-{cleaned_to}"
+        shutil.copytree(path, copy)
+        log = open_log(copy, COMPACTED, clean=False, cleaned_to=cleaned_to)
+        assert (log.end_offset == 60) is survives
+        assert log.cleaned_to == cleaned_to
+        abandon(log)
+
+
+def test_the_file_that_a_segment_was_made_from_tells_it_too(path: Path, tmp_path: Path) -> None:
+    base, behind = with_a_gap(path)
+    witness = path / f"{base:020d}.log.deleted"
+    witness.write_bytes(b"what it was made from")
+    shutil.copytree(path, tmp_path / "other")
+    for _ in range(2):  # it stays until what it says is noted elsewhere
+        log = open_log(path, COMPACTED, clean=False)
+        assert (log.end_offset, log.cleaned_to, log.damaged_at) == (60, behind, None)
+        abandon(log)
+    log.purge(NOW_MS)
+    assert not witness.exists()
+    (tmp_path / "other" / witness.name).rename(tmp_path / "other" / f"{base + 2:020d}.log.deleted")
+    log = open_log(tmp_path / "other", COMPACTED, clean=False)
+    assert log.end_offset < behind, "a segment that was dropped for good says nothing"
+
+
+def test_without_the_cleaners_checkpoint_a_compacted_log_gets_the_benefit_of_the_doubt(path: Path) -> None:
+    with_a_gap(path)
+    log = open_log(path, COMPACTED, clean=False, gaps_are_losses=False)
+    assert (log.end_offset, log.damaged_at) == (60, None)
+
+
+def test_what_was_cut_has_not_been_cleaned(path: Path) -> None:
+    log = open_log(path, COMPACTED)
+    for _ in range(10):
+        log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
+    abandon(log)
+    for cleaned_to, expected in ((20, 20), (21, -1)):
+        log = open_log(path, COMPACTED, clean=False, cleaned_to=cleaned_to)
+        assert log.cleaned_to == expected
+        abandon(log)
+
+
+def test_a_new_segment_has_no_old_file_as_its_witness(path: Path) -> None:
+    """A follower's log is cut where a segment began, and goes on with a segment that begins at the same offset."""
+    log = open_log(path, CONFIG)
+    while len(log.segments) < 3:
+        log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
+    base = log.active_base_offset
+    log.truncate_to(base, now_ms=NOW_MS)
+    log.truncate_to(base - 1, now_ms=NOW_MS)
+    assert (path / f"{base:020d}.log.deleted").exists()
+    log.append_replicated(bytes(batch(base - log.end_offset, base_offset=log.end_offset)), now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    assert log.active_base_offset == base
+    assert not (path / f"{base:020d}.log.deleted").exists()
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_compaction_and_a_loss_of_power(data: st.DataObject) -> None:
+    """What was synced stays and what stays has no hole, wherever compaction took the ends of segments away before."""
+    disk = MemoryDisk()
+    log = open_log("/topic-0", COMPACTED, disk=disk)
+
+    def write(batches: int) -> None:
+        for _ in range(batches):
+            log.append(batch(1, size=200), leader_epoch=0, now_ms=NOW_MS)
+
+    def offsets() -> list[int]:
+        return [header.base_offset for segment in log.segments for _, header in segment.headers()]
+
+    write(data.draw(st.integers(10, 25), "batches before compaction"))
+    log.flush(now_ms=NOW_MS)
+    cleaned_to = log.active_base_offset
+    for segment in log.segments[:-1]:
+        kept = data.draw(st.integers(0, 5), f"batches kept at {segment.base_offset}")
+        size = [*(position for position, _ in segment.headers()), segment.size][min(kept, 5)]
+        segment.undo_write(size)
+        segment.file.sync()
+    is_noted = data.draw(st.booleans(), "the checkpoint was written")
+    if not is_noted:
+        for segment in log.segments[:-1]:
+            disk.replace(f"/topic-0/{segment.name}.deleted", b"", sync=True)
+    write(data.draw(st.integers(0, 15), "batches after it"))
+    synced = log.end_offset if data.draw(st.booleans(), "flushed") else log.recovery_point
+    if synced == log.end_offset:
+        log.flush(now_ms=NOW_MS)
+    write(data.draw(st.integers(0, 15), "batches that nobody waits for"))
+    before = offsets()
+    disk.lose_power(lambda most: data.draw(st.integers(0, most)))
+    noted = cleaned_to if is_noted else -1
+    log = open_log("/topic-0", COMPACTED, disk=disk, clean=False, cleaned_to=noted)
+    after = offsets()
+    assert after == before[: len(after)]
+    assert log.end_offset >= synced
+    assert noted <= log.cleaned_to <= cleaned_to

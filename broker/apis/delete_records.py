@@ -1,0 +1,136 @@
+"""DeleteRecords (key 21), versions 0 to 2: partitions begin at another offset from now on (KIP-107).
+
+The leader moves the start of its log and answers once every replica that runs has moved its own, or with
+REQUEST_TIMED_OUT; the answer tells the low watermark, the least start of all those. Files go later, by retention.
+Offset -1 stands for the high watermark. Topics that only compact keep their records: POLICY_VIOLATION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.machines.topics import is_internal
+from odradek.broker.replica import Replica, Replicas
+from odradek.broker.waiting import Clock, Timer, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+HIGH_WATERMARK: Final = -1
+INVALID_LOW_WATERMARK: Final = -1
+NO_EPOCH: Final = -1
+
+Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+class DeleteRecords:
+    """The start of logs, on request."""
+
+    KEY = 21
+    VERSIONS = (0, 2)
+
+    def __init__(self, replicas: Replicas, runs: Callable[[int], bool], clock: Clock, timers: Timers) -> None:
+        """`runs` says whether a broker is one of those that the cluster has now."""
+        self._replicas = replicas
+        self._runs = runs
+        self._clock = clock
+        self._timers = timers
+
+    def handle(self, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
+        response = m.DeleteRecordsResponse()
+        waiting: list[tuple[Replica, int, Result]] = []
+        for topic in request.topics:
+            results = []
+            for partition in topic.partitions:
+                result = Result(partition_index=partition.partition_index, low_watermark=INVALID_LOW_WATERMARK)
+                results.append(result)
+                try:
+                    replica, offset = self._delete(topic.name, partition.partition_index, partition.offset)
+                except KafkaError as refused:
+                    result.error_code = refused.code
+                    continue
+                result.low_watermark = replica.low_watermark(self._runs)
+                if result.low_watermark < offset:
+                    waiting.append((replica, offset, result))
+            response.topics.append(
+                m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results)
+            )
+        if not waiting:
+            return response
+        _Deletion(waiting, self._runs, lambda: call.reply(response)).start(
+            self._timers, self._clock.monotonic_ms() + request.timeout_ms
+        )
+        return None
+
+    def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
+        """Move the start of the leader's log; returns it, and where it has to begin. Raises KafkaError."""
+        if is_internal(topic):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
+        replica = self._replicas.get(topic, index)
+        if replica is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        replica.machine.check_leader(NO_EPOCH)
+        if not replica.log.config.deletes:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy delete, so its records stay as they are"
+            )
+        if offset == HIGH_WATERMARK:
+            offset = replica.machine.high_watermark
+        if offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is no offset; -1 is the high watermark")
+        replica.delete_records(offset)
+        return replica, offset
+
+
+class _Deletion:
+    """What one request still waits for: replicas that have yet to follow their leaders."""
+
+    def __init__(
+        self, waiting: list[tuple[Replica, int, Result]], runs: Callable[[int], bool], done: Callable[[], None]
+    ) -> None:
+        self._waiting = waiting
+        self._runs = runs
+        self._done = done
+        self._timer: Timer | None = None
+
+    def start(self, timers: Timers, deadline_ms: int) -> None:
+        self._timer = timers.at(deadline_ms, self._time_out)
+        for replica in dict.fromkeys(replica for replica, _, _ in self._waiting):
+            replica.watch(self)
+
+    def wake(self, replica: Replica) -> None:
+        """The replica has moved, or leads no more."""
+        left = []
+        for waited, offset, result in self._waiting:
+            if waited is not replica or not self._settled(replica, offset, result):
+                left.append((waited, offset, result))
+        self._waiting = left
+        if all(waited is not replica for waited, _, _ in left):
+            replica.unwatch(self)
+        if not left and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._done()
+
+    def _settled(self, replica: Replica, offset: int, result: Result) -> bool:
+        try:
+            replica.machine.check_leader(NO_EPOCH)
+        except KafkaError as error:
+            result.error_code, result.low_watermark = error.code, INVALID_LOW_WATERMARK
+            return True
+        low_watermark = replica.low_watermark(self._runs)
+        if low_watermark < offset:
+            return False
+        result.low_watermark = low_watermark
+        return True
+
+    def _time_out(self) -> None:
+        self._timer = None
+        for replica, _, result in self._waiting:
+            replica.unwatch(self)
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._waiting = []
+        self._done()

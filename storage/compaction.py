@@ -1,0 +1,521 @@
+"""Compaction: from segments to segments that keep the last record of each key (Kafka's Cleaner; KIP-58, KIP-534).
+
+A pass takes the segments of a log from the first to the first that must not be cleaned, in two walks:
+
+1. The dirty part goes into a map of keys and their latest offsets (`protocol/offset_map.py`). Where the map is full the
+   pass ends before the batch that does not fit, and where it can at a place where no transaction is under way; the next
+   pass goes on there. Aborted data stays out.
+2. Every batch up to there is written again with what stays of it. A tombstone stays until its batch has a delete
+   horizon that has passed, and so does the marker of a transaction of which no data is left; the horizon is set by the
+   pass that first could have dropped it (KIP-534). It goes then, provided that every replica has compacted what it
+   covers (`compacted_everywhere`, see docs/compaction.md).
+
+Offsets and sequences never change. A batch that loses all its records stays as a bare header where a producer's last
+sequences stand in it, or as the last one of a segment: between segments of ours there is never a gap that only
+compaction could explain, so a gap shows a loss (see recovery.py).
+
+All of this runs in a worker process on files that nobody changes any more. It writes `BASE.log.cleaned` and its
+indexes beside the log, makes them durable and touches nothing else; `swap.py` puts them in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from odradek.protocol.batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAX_DECOMPRESSED,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Header,
+    read_header,
+    sealed,
+)
+from odradek.protocol.chain import FAULTS
+from odradek.protocol.compression import compress, decompress
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.offset_map import APPEND_TIME, ENTRY_BYTES, FORCE_HORIZON, HAS_HORIZON, SET_HORIZON, OffsetMap
+from odradek.storage.config import LogConfig
+from odradek.storage.disk import Buffer, Disk, Folder, OsDisk
+from odradek.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
+from odradek.storage.producers import read_marker
+from odradek.storage.seen_transactions import SeenTransactions
+from odradek.storage.segment import Segment
+
+CLEANED_SUFFIX: Final = ".cleaned"
+_WRITTEN_AT_ONCE: Final = 1 << 20
+_PAUSE_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A segment to be cleaned; `next_base` is where the one behind it begins."""
+
+    base_offset: int
+    size: int
+    next_base: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRequest:
+    """One pass over one log.
+
+    `sources` are all segments below the first that must not be cleaned; the part from `first_dirty` on has never been.
+    `remembered` has the producers that must not lose their sequences: their epoch, and the last offsets of their last
+    batches, empty where only a marker is known. `map_bytes` is the share of log.cleaner.dedupe.buffer.size.
+    `generation` comes back in the answer.
+    """
+
+    path: str
+    config: LogConfig
+    sources: tuple[Source, ...]
+    first_dirty: int
+    now_ms: int
+    hash_key: bytes
+    compacted_everywhere: int = -1
+    remembered: dict[int, tuple[int, frozenset[int]]] = field(default_factory=dict)
+    aborted: tuple[AbortedTransaction, ...] = ()
+    map_bytes: int = 128 << 20
+    load_factor: float = 0.9
+    bytes_per_second: float = float("inf")
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """A segment that stands ready beside the log, and the segments (base offsets) whose place it takes."""
+
+    base_offset: int
+    size: int
+    replaces: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanStats:
+    """What a pass did: bytes and records before and after, keys in the map, and how full the map was (0 to 1)."""
+
+    bytes_read: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    keys: int = 0
+    utilization: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a pass made. Everything below `cleaned_to` has been compacted once `groups` are in place."""
+
+    groups: tuple[CleanedGroup, ...]
+    cleaned_to: int
+    generation: int
+    stats: CleanStats
+
+
+class CleanedFolder(Folder):
+    """A log's folder in which every name ends in `.cleaned`."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> str:
+        return f"{self.path}/{name}{CLEANED_SUFFIX}"
+
+
+def clean_on_disk(request: CleanRequest) -> Cleaned:
+    """`clean` on the disk of the operating system: what a worker process is asked for."""
+    return clean(OsDisk(), request)
+
+
+def clean(disk: Disk, request: CleanRequest) -> Cleaned:
+    """Carry out one pass.
+
+    Raises KafkaError CORRUPT_MESSAGE where a batch cannot be read, OSError where the disk fails or a segment is gone;
+    what has been written is removed then.
+    """
+    folder = Folder(disk, request.path)
+    throttle = _Throttle(request.bytes_per_second)
+    dirty_map = _DirtyMap(folder, request, throttle)
+    dirty_map.fill()
+    rewriting = _Rewriting(folder, request, dirty_map, throttle)
+    sizes = {entry.name: entry.size for entry in folder.list()}
+    sources = [source for source in request.sources if source.base_offset < dirty_map.end_offset]
+    try:
+        groups = [rewriting.rewrite(group) for group in grouped(sources, request.config, sizes)]
+    except BaseException:
+        rewriting.discard()
+        raise
+    stats = replace(
+        rewriting.stats,
+        bytes_read=rewriting.stats.bytes_before + dirty_map.bytes_read,
+        keys=len(dirty_map.offsets),
+        utilization=len(dirty_map.offsets) / dirty_map.offsets.capacity,
+    )
+    return Cleaned(tuple(filter(None, groups)), dirty_map.end_offset, request.generation, stats)
+
+
+def grouped(sources: list[Source], config: LogConfig, sizes: dict[str, int]) -> list[list[Source]]:
+    """Neighbours that together are no larger than one segment, in log and indexes; `sizes` are those of the files."""
+    groups: list[list[Source]] = []
+    total = index_bytes = time_index_bytes = 0
+    for source in sources:
+        index = sizes.get(f"{source.base_offset:020d}.index", 0)
+        time_index = sizes.get(f"{source.base_offset:020d}.timeindex", 0)
+        if (
+            groups
+            and total + source.size <= config.segment_bytes
+            and index_bytes + index <= config.segment_index_bytes
+            and time_index_bytes + time_index <= config.segment_index_bytes
+            and source.next_base - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+            total = index_bytes = time_index_bytes = 0
+        total += source.size
+        index_bytes += index
+        time_index_bytes += time_index
+    return groups
+
+
+class _Throttle:
+    """Holds reading and writing down to `bytes_per_second` (log.cleaner.io.max.bytes.per.second)."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._due = time.monotonic()
+
+    def spend(self, size: int) -> None:
+        """So many bytes have been read or written; waits for as long as they should have taken."""
+        if self._rate == float("inf") or self._rate <= 0:
+            return
+        now = time.monotonic()
+        self._due = max(self._due, now - _PAUSE_SECONDS) + size / self._rate
+        if self._due > now + _PAUSE_SECONDS:
+            time.sleep(self._due - now)
+
+
+def _batches(
+    folder: Folder, config: LogConfig, source: Source, throttle: _Throttle
+) -> Iterator[tuple[Buffer, int, int, Header]]:
+    """(buffer, place in it, position, header) of every batch. Raises KafkaError CORRUPT_MESSAGE, OSError."""
+    segment = Segment(folder, source.base_offset, source.size, config)
+    segment.open_existing()
+    end = 0
+    try:
+        for buffer, place, position, header in segment.checked_batches():
+            end = position + header.size
+            throttle.spend(header.size)
+            yield buffer, place, position, header
+    finally:
+        segment.close()
+    if end != source.size:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{folder / segment.name} at byte {end}: no sound batch, and {source.size - end} bytes are left",
+        )
+
+
+def _payload(buffer: Buffer, place: int, header: Header) -> tuple[Buffer, int, int]:
+    """The records of a batch, decompressed, and where they stand in the buffer. Raises KafkaError."""
+    start, end = place + HEADER_SIZE, place + header.size
+    if not header.attributes & CODEC_MASK or not header.record_count:
+        return buffer, start, end
+    payload = decompress(header.codec, memoryview(buffer)[start:end], MAX_DECOMPRESSED)
+    return payload, 0, len(payload)
+
+
+def _check(fault: int, index: int, header: Header) -> None:
+    if fault:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"record {index} of the batch at offset {header.base_offset} cannot be read: {FAULTS[fault]}",
+        )
+
+
+class _DirtyMap:
+    """The first walk. Afterwards `offsets` says which records are the latest below `end_offset`."""
+
+    def __init__(self, folder: Folder, request: CleanRequest, throttle: _Throttle) -> None:
+        self._folder, self._request, self._throttle = folder, request, throttle
+        slots = max(2, request.map_bytes // ENTRY_BYTES)
+        capacity = min(max(1, int(slots * request.load_factor)), slots - 1)
+        self.offsets = OffsetMap(slots, capacity, request.hash_key)
+        self.end_offset = request.first_dirty
+        self.bytes_read = 0
+        # The walk meets no marker below its start, and would take such a transaction for one that goes on.
+        self._seen = SeenTransactions(each for each in request.aborted if each.last_offset >= request.first_dirty)
+        self._under_way: set[int] = set()  # the producers whose transactions the walk is within
+        self._settled_end = request.first_dirty  # the last end at which there were none
+
+    def fill(self) -> None:
+        """Read until everything is in the map or the map is full. Raises KafkaError, OSError."""
+        for source in self._request.sources:
+            if source.next_base <= self._request.first_dirty:
+                continue
+            if not self._fill_from(source):
+                if self._settled_end > self._request.first_dirty:
+                    self.end_offset = self._settled_end
+                return
+            self._ends_at(source.next_base)
+
+    def _fill_from(self, source: Source) -> bool:
+        """Take in one segment; False where the map is full before its end."""
+        first_dirty = self._request.first_dirty
+        for buffer, place, _, header in _batches(self._folder, self._request.config, source, self._throttle):
+            self.bytes_read += header.size
+            if header.last_offset < first_dirty:
+                continue
+            if header.attributes & CONTROL:
+                self._seen.marker(header, read_marker(buffer, place, header))
+                self._under_way.discard(header.producer_id)
+            else:
+                if header.is_transactional:
+                    self._under_way.add(header.producer_id)
+                if not self._seen.data(header) and not self._take(buffer, place, header):
+                    return False
+            self._ends_at(header.next_offset)
+        return True
+
+    def _take(self, buffer: Buffer, place: int, header: Header) -> bool:
+        """Take in a batch, whole or not at all; the first one even where it alone is more than the map should hold."""
+        held = len(self.offsets)
+        if held and held + header.record_count > self.offsets.capacity:
+            return False
+        payload, start, end = _payload(buffer, place, header)
+        fault, index, _ = self.offsets.note(
+            payload, start, end, header.record_count, header.base_offset, self._request.first_dirty
+        )
+        _check(fault, index, header)
+        return True
+
+    def _ends_at(self, offset: int) -> None:
+        self.end_offset = offset
+        if not self._under_way:
+            self._settled_end = offset
+
+
+class _Rewriting:
+    """The second walk, group after group from the start of the log."""
+
+    def __init__(self, folder: Folder, request: CleanRequest, dirty_map: _DirtyMap, throttle: _Throttle) -> None:
+        self._folder, self._request, self._throttle = folder, request, throttle
+        self._offsets = dirty_map.offsets
+        self._latest = dirty_map.end_offset - 1
+        self._seen = SeenTransactions(request.aborted)
+        self._targets: list[_Target] = []
+        self._epoch = NO_LEADER_EPOCH
+        self.stats = CleanStats()
+
+    def rewrite(self, group: list[Source]) -> CleanedGroup | None:
+        """Write what stays of a group's segments; None where that is all of it, and the one segment can stay.
+
+        Raises KafkaError, OSError.
+        """
+        config, base_offset = self._request.config, group[0].base_offset
+        target = _Target(self._folder, base_offset, config, self._throttle)
+        self._targets.append(target)
+        before = after = records_before = records_after = 0
+        is_copy = len(group) == 1
+        for source in group:
+            for buffer, place, position, header in _batches(self._folder, config, source, self._throttle):
+                is_last = source is group[-1] and position + header.size == source.size
+                whole = memoryview(buffer)[place : place + header.size]
+                kept, count = self._filter(target, whole, header, is_last)
+                is_copy &= kept is whole
+                before += header.size
+                records_before += header.record_count
+                records_after += count
+                if kept is not None:
+                    after += len(kept)
+                    target.add(kept)
+        self.stats = replace(
+            self.stats,
+            bytes_before=self.stats.bytes_before + before,
+            bytes_after=self.stats.bytes_after + after,
+            records_before=self.stats.records_before + records_before,
+            records_after=self.stats.records_after + records_after,
+        )
+        if is_copy:
+            target.discard()
+            if group[0].next_base > self._request.first_dirty:
+                # Recovery takes a gap below `cleaned_to` for the work of compaction, so no loss of power may make one.
+                self._folder.sync_file(f"{base_offset:020d}.log")
+            return None
+        target.finish(self._folder.modified_ms(f"{group[-1].base_offset:020d}.log"))
+        return CleanedGroup(base_offset, after, tuple(source.base_offset for source in group))
+
+    def discard(self) -> None:
+        """Remove what has been written, as far as the disk lets it."""
+        for target in self._targets:
+            with contextlib.suppress(OSError):
+                target.discard()
+
+    def _filter(self, target: _Target, whole: memoryview, header: Header, is_last: bool) -> tuple[Buffer | None, int]:
+        """What is written in the place of a whole batch, None for nothing, and how many records are left."""
+        # Without the batch that begins an epoch, a follower would take the epoch before to reach further than it does.
+        begins_epoch, self._epoch = header.leader_epoch != self._epoch, header.leader_epoch
+        if header.attributes & CONTROL:
+            goes, entry = self._seen.marker(header, read_marker(whole, 0, header))
+            if entry is not None:
+                target.aborted(entry)
+            if header.last_offset > self._latest or not goes:
+                return whole, header.record_count
+            if header.record_count and not self._horizon_passed(header):
+                return self._retained(whole, header, FORCE_HORIZON, latest=-1)
+        else:
+            goes = self._seen.data(header)
+            if header.last_offset > self._latest:
+                return whole, header.record_count
+            if header.record_count and not goes:
+                kept, count = self._retained(whole, header, SET_HORIZON, latest=self._latest)
+                if kept is not None:
+                    return kept, count
+        if self._is_remembered(header):
+            return (_bare(header) if header.record_count else whole), 0
+        if not is_last and not begins_epoch:
+            return None, 0
+        return (_bare(_without_producer(header)) if header.record_count or header.producer_id >= 0 else whole), 0
+
+    def _horizon_passed(self, header: Header) -> bool:
+        """Whether a marker may go, as far as time and the other replicas are concerned."""
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None or horizon_ms > self._request.now_ms:
+            return False
+        return header.last_offset < self._request.compacted_everywhere
+
+    def _retained(self, whole: memoryview, header: Header, flag: int, *, latest: int) -> tuple[Buffer | None, int]:
+        """A batch with the records that stay, None where none does, and their number."""
+        request = self._request
+        horizon_ms = header.delete_horizon_ms
+        tombstones_below = 0
+        if horizon_ms is not None:
+            flag |= HAS_HORIZON
+            if horizon_ms <= request.now_ms:
+                tombstones_below = max(request.compacted_everywhere, 0)
+        if header.is_log_append_time:
+            flag |= APPEND_TIME
+        payload, start, end = _payload(whole, 0, header)
+        fault, index, _, kept, max_timestamp, _, base_timestamp, has_horizon, data = self._offsets.retain(
+            payload,
+            start,
+            end,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp,
+            flag,
+            latest,
+            tombstones_below,
+            request.now_ms + request.config.delete_retention_ms,
+        )
+        _check(fault, index, header)
+        if not kept:
+            return None, 0
+        if data is None:
+            return whole, kept
+        written = compress(header.codec, data)
+        attributes = header.attributes & ~DELETE_HORIZON | (DELETE_HORIZON if has_horizon else 0)
+        made = header._replace(
+            attributes=attributes,
+            batch_length=HEADER_SIZE - LOG_OVERHEAD + len(written),
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            record_count=kept,
+        )
+        return sealed(made, written), kept
+
+    def _is_remembered(self, header: Header) -> bool:
+        """Whether a producer would be forgotten, or its last sequences, without this batch."""
+        producer = self._request.remembered.get(header.producer_id)
+        if producer is None:
+            return False
+        epoch, last_offsets = producer
+        if last_offsets:
+            return header.last_offset in last_offsets
+        return header.attributes & CONTROL != 0 and header.producer_epoch == epoch
+
+
+def _without_producer(header: Header) -> Header:
+    """The header of a batch that only holds a place: nobody must wait for the marker of its transaction."""
+    return header._replace(
+        attributes=header.attributes & ~(TRANSACTIONAL | CONTROL),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+    )
+
+
+def _bare(header: Header) -> bytearray:
+    """The header of a batch that has lost all of its records (DefaultRecordBatch.writeEmptyHeader)."""
+    return sealed(
+        header._replace(
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
+            batch_length=HEADER_SIZE - LOG_OVERHEAD,
+            base_timestamp=NO_TIMESTAMP,
+            record_count=0,
+        ),
+        b"",
+    )
+
+
+class _Target:
+    """The segment that takes what stays."""
+
+    def __init__(self, folder: Folder, base_offset: int, config: LogConfig, throttle: _Throttle) -> None:
+        self._folder = CleanedFolder(folder.disk, folder.path)
+        self._segment = Segment.create(self._folder, base_offset, config, 0, 0)
+        self._throttle = throttle
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+
+    def add(self, batch: Buffer) -> None:
+        """Write a batch behind the others, at the latest with `finish`. Raises OSError."""
+        self._waiting.append(bytes(batch))
+        self._waiting_bytes += len(batch)
+        if self._waiting_bytes >= _WRITTEN_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        segment = self._segment
+        position = segment.size
+        segment.write(b"".join(self._waiting))
+        for batch in self._waiting:
+            header = read_header(batch)
+            segment.note(position, len(batch), header.last_offset, header.max_timestamp)
+            position += len(batch)
+        self._throttle.spend(self._waiting_bytes)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def aborted(self, entry: AbortedTransaction) -> None:
+        """Keep an aborted transaction in the index. Raises OSError."""
+        self._segment.aborted.append(entry)
+
+    def finish(self, modified_ms: int) -> None:
+        """Make everything durable, with the time of the last write that the replaced segments had. Raises OSError."""
+        if self._waiting:
+            self._write()
+        self._segment.seal()
+        self._segment.file.sync()
+        self._segment.sync_indexes()
+        self._segment.close()
+        self._folder.set_modified_ms(self._segment.name, modified_ms)
+
+    def discard(self) -> None:
+        """Nothing was to be done. Raises OSError."""
+        self._segment.close()
+        for name in self._segment.file_names():
+            self._folder.remove(name)

@@ -1,0 +1,55 @@
+"""What the cleaner knows of transactions as it walks along a log (Kafka's CleanedTransactionMetadata).
+
+The data of an aborted transaction can go at once. A marker can go only when nothing is left of the data of its
+transaction, or a reader would take aborted data for committed, or wait for ever for an end; that is so when a walk over
+the whole log, from its start, meets the marker and has met no data before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.protocol.batch import Header
+from odradek.storage.index import AbortedTransaction
+from odradek.storage.producers import Marker
+
+
+class SeenTransactions:
+    """The transactions of one walk. Batches come in the order of their offsets."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """`aborted` are all aborted transactions that reach into the walk, in any order."""
+        self._later = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._aborting: dict[int, AbortedTransaction] = {}  # by producer id; begun and not ended yet
+        self._with_data: set[int] = set()  # producer ids of transactions of which data was met
+
+    def _advance(self, offset: int) -> None:
+        while self._later and self._later[-1].first_offset <= offset:
+            begun = self._later.pop()
+            self._aborting.setdefault(begun.producer_id, begun)
+
+    def data(self, header: Header) -> bool:
+        """Take note of a batch of data; returns whether its transaction was aborted, so that it can go."""
+        self._advance(header.last_offset)
+        if not header.is_transactional:
+            return False
+        self._with_data.add(header.producer_id)
+        return header.producer_id in self._aborting
+
+    def marker(self, header: Header, marker: Marker | None) -> tuple[bool, AbortedTransaction | None]:
+        """Take note of a control batch: whether nothing is left of its transaction, and the entry that the index of
+        transactions needs as long as something is.
+
+        `marker` is None where compaction has taken the record, or where it is none that ends a transaction.
+        """
+        self._advance(header.last_offset)
+        if marker is None:
+            return header.record_count == 0, None
+        had_data = header.producer_id in self._with_data
+        self._with_data.discard(header.producer_id)
+        if marker.commits:
+            return not had_data, None
+        begun = self._aborting.pop(header.producer_id, None)
+        if begun is None or not had_data:
+            return True, None
+        return False, begun

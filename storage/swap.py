@@ -1,0 +1,71 @@
+"""Compacted segments take the place of those that they were made from (LocalLog.replaceSegments).
+
+A crash at any step, and a loss of power that keeps any of the renames since the last sync, must leave a log that is
+whole. So, for all groups of a pass together:
+
+1. `.cleaned` becomes `.swap`, the indexes first and the log last, and the folder is synced. From here on a load
+   finishes the swap (`recovery.py`), before it a load removes what it finds.
+2. The old files get `.deleted`, and the folder is synced: without that a load could find a compacted segment and some
+   of the old ones, cut the former where the latter begin, and miss the rest.
+3. `.swap` becomes the plain name, the indexes first and the log last, and the folder is synced before anybody deletes
+   a file or begins another pass.
+
+No reader can come in between: the caller does all of it in one go, and those who have a place in an old file keep it
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.storage.compaction import CLEANED_SUFFIX, CleanedGroup
+from odradek.storage.config import LogConfig
+from odradek.storage.disk import Folder
+from odradek.storage.segment import Segment
+from odradek.storage.segments import Segments
+
+SWAP_SUFFIX: Final = ".swap"
+
+
+def still_there(segments: Segments, groups: Sequence[CleanedGroup]) -> bool:
+    """Whether a log has all segments that are to be replaced, side by side and closed to writes."""
+    bases = [segment.base_offset for segment in segments if segment is not segments.active]
+    for group in groups:
+        if group.base_offset not in bases:
+            return False
+        first = bases.index(group.base_offset)
+        if tuple(bases[first : first + len(group.replaces)]) != group.replaces:
+            return False
+    return True
+
+
+def swap_in(
+    folder: Folder, segments: Segments, groups: Sequence[CleanedGroup], config: LogConfig
+) -> tuple[list[str], list[int]]:
+    """Carry out the swap, in the folder and in `segments`.
+
+    Returns the names of the files that can be deleted, and the base offsets that no segment has any more. Raises
+    OSError, after which the log on disk is whole, but the caller no longer knows what is in it.
+    """
+    fresh = [Segment(folder, group.base_offset, group.size, config) for group in groups]
+    for segment in fresh:
+        _rename(folder, segment, CLEANED_SUFFIX, SWAP_SUFFIX)
+    folder.sync()
+    names: list[str] = []
+    bases: list[int] = []
+    for group, segment in zip(groups, fresh, strict=True):
+        for old in segments.replace(group.replaces, segment):
+            names += old.mark_deleted()
+            old.drop()
+        bases += group.replaces[1:]
+    folder.sync()
+    for segment in fresh:
+        _rename(folder, segment, SWAP_SUFFIX, "")
+    folder.sync()
+    return names, bases
+
+
+def _rename(folder: Folder, segment: Segment, old_suffix: str, new_suffix: str) -> None:
+    for name in reversed(segment.file_names()):
+        folder.rename(name + old_suffix, name + new_suffix)

@@ -1,0 +1,177 @@
+"""How far replicas have compacted, on its way between brokers: tags of our own in Fetch, over the wire.
+
+A test that speaks as a follower sees what the leader says and to whom; three brokers that follow each other come to
+know what the one that is farthest behind has compacted, and hold on to it when that one is gone. How far a log is
+compacted is set by the test.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.machines.partition import Role
+from odradek.broker.replica import Replica
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.broker.test_cluster_admin import Cluster, running_cluster
+from tests.broker.test_cluster_admin_configs import until
+from tests.broker.wire import batch, fetch_request
+
+Cleaned = defaultdict[int, int]
+"""Below which offset each broker has compacted; -1 where it has not."""
+RECORDS = 20
+SAID_NOTHING = -1
+
+
+@pytest.fixture
+def cleaned(monkeypatch: pytest.MonkeyPatch) -> Cleaned:
+    offsets: Cleaned = defaultdict(lambda: -1)
+    monkeypatch.setattr(Replica, "cleaned_to", property(lambda replica: offsets[replica.machine.broker_id]))
+    return offsets
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, cleaned: Cleaned) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path, replica_fetch_wait_max_ms="50", replica_lag_time_max_ms="1000") as running:
+        yield running
+
+
+def replica_of(cluster: Cluster, broker_id: int) -> Replica:
+    replica = cluster.brokers[broker_id].replicas.get("t", 0)
+    assert replica is not None
+    return replica
+
+
+async def known(cluster: Cluster, broker_id: int) -> int:
+    return replica_of(cluster, broker_id).machine.compacted_everywhere
+
+
+async def written(cluster: Cluster, leader: int) -> None:
+    answer = await cluster.clients[leader].produce("t", batch(*[b"v"] * RECORDS), acks=-1)
+    assert answer.error_code == ErrorCode.NONE
+
+
+class Follower:
+    """Speaks as a replica that does not run."""
+
+    def __init__(self, cluster: Cluster, broker_id: int, leader: int) -> None:
+        self._client = cluster.clients[leader]
+        self._state = m.FetchRequest.ReplicaState(replica_id=broker_id)
+        self._topic_id = replica_of(cluster, leader).topic_id
+        self._session_id = self._epoch = 0
+
+    async def fetch(self, cleaned_to: int | None = None, *, offset: int = RECORDS) -> list[int]:
+        """What it is told of the partition, with the next request of its session: nothing, or one number.
+
+        Without `cleaned_to` the request does not name the partition, unless it is the first.
+        """
+        topics = []
+        if cleaned_to is not None or not self._epoch:
+            said = SAID_NOTHING if cleaned_to is None else cleaned_to
+            wanted = m.FetchRequest.FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20, cleaned_to=said)
+            topics = [m.FetchRequest.FetchTopic(topic_id=self._topic_id, partitions=[wanted])]
+        request = m.FetchRequest(
+            replica_state=self._state,
+            min_bytes=1,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=topics,
+        )
+        answer = await self._client.ask(request, 17)
+        assert answer.error_code == ErrorCode.NONE
+        self._session_id, self._epoch = answer.session_id, self._epoch + 1
+        found = [each for topic in answer.responses for each in topic.partitions]
+        assert all(each.error_code == ErrorCode.NONE for each in found)
+        return [each.compacted_everywhere for each in found]
+
+
+async def test_a_follower_says_how_far_it_is_and_is_told_how_far_all_are(cluster: Cluster, cleaned: Cleaned) -> None:
+    await cluster.create("t", [1, 2])
+    await written(cluster, 1)
+    await cluster.brokers[2].stop()
+    cleaned[1] = 15
+    follower = Follower(cluster, 2, 1)
+    assert await follower.fetch(0) == [0]
+    assert await follower.fetch() == [], "nothing new"
+    assert await follower.fetch(12) == [12]
+    assert await follower.fetch() == []
+    assert await follower.fetch(18) == [15], "the leader itself is behind"
+    cleaned[1] = 17
+    assert await follower.fetch() == [17], "told without being asked"
+    assert await known(cluster, 1) == 17
+    assert await follower.fetch(5) == [5]
+
+
+async def test_a_broker_of_kafka_is_told_nothing_and_counts_with_what_it_has(
+    cluster: Cluster, cleaned: Cleaned
+) -> None:
+    await cluster.create("t", [1, 2])
+    await written(cluster, 1)
+    await cluster.brokers[2].stop()
+    cleaned[1] = 15
+    follower = Follower(cluster, 2, 1)
+    assert await follower.fetch(offset=0) == [SAID_NOTHING]
+    assert await known(cluster, 1) == 0
+    assert await follower.fetch(SAID_NOTHING) == []
+    assert await known(cluster, 1) == 15
+
+
+async def test_a_consumer_is_told_nothing_and_counts_for_nothing(cluster: Cluster, cleaned: Cleaned) -> None:
+    await cluster.create("t", [1])
+    await written(cluster, 1)
+    cleaned[1] = 15
+    replica_of(cluster, 1).cleaned()
+    assert await known(cluster, 1) == 15
+    request = fetch_request("t", 0)
+    request.topics[0].partitions[0].cleaned_to = 3
+    answer = (await cluster.clients[1].ask(request, 12)).responses[0].partitions[0]
+    assert (answer.compacted_everywhere, answer.unknown_tagged_fields) == (SAID_NOTHING, None)
+    assert len(answer.records)
+    assert await known(cluster, 1) == 15
+
+
+async def test_three_brokers_come_to_know_what_the_last_has_compacted(cluster: Cluster, cleaned: Cleaned) -> None:
+    await cluster.create("t", [1, 2, 3])
+    await written(cluster, 1)
+    for broker_id in (1, 2, 3):
+        await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 0)
+    cleaned.update({1: 18, 2: 16, 3: 9})
+    for broker_id in (1, 2, 3):
+        await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 9)
+    cleaned[3] = 17
+    for broker_id in (1, 2, 3):
+        await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 16)
+
+
+async def test_a_replica_that_is_away_holds_everybody_back(cluster: Cluster, cleaned: Cleaned) -> None:
+    await cluster.create("t", [1, 2, 3])
+    await written(cluster, 1)
+    cleaned.update({1: 8, 2: 8, 3: 8})
+    await until(lambda: known(cluster, 2), lambda offset: offset == 8)
+    await cluster.brokers[3].stop()
+    await until(lambda: _isr(cluster, 1), lambda isr: 3 not in isr)
+    cleaned.update({1: 19, 2: 19})
+    leading = replica_of(cluster, 1).machine
+    await until(lambda: _reported(cluster, 1, 2), lambda offset: offset == 19)
+    assert leading.compacted_everywhere == 0, "its loss began an epoch, and in that it has said nothing"
+    assert await Follower(cluster, 3, 1).fetch(8) == [8]
+    await until(lambda: known(cluster, 2), lambda offset: offset == 8)
+    await cluster.brokers[1].stop()
+    await until(lambda: _role(cluster, 2), lambda role: role is Role.LEADER)
+    assert await known(cluster, 2) == 0, "nobody but broker 2 itself has said anything to it"
+
+
+async def _isr(cluster: Cluster, leader: int) -> frozenset[int]:
+    return replica_of(cluster, leader).machine.isr
+
+
+async def _reported(cluster: Cluster, leader: int, follower: int) -> int:
+    return replica_of(cluster, leader).machine.remotes[follower].compacted_to
+
+
+async def _role(cluster: Cluster, broker_id: int) -> Role:
+    return replica_of(cluster, broker_id).machine.role

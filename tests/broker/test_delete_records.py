@@ -1,0 +1,59 @@
+"""DeleteRecords over the wire, on one broker: what it moves and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from tests.broker.wire import Client, batch
+
+NO_LOW_WATERMARK = -1
+
+
+async def delete(client: Client, topic: str, offset: int, *, partition: int = 0, version: int = 2) -> tuple[int, int]:
+    """Low watermark and error of the answer."""
+    asked = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    topics = [m.DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[asked])]
+    response = await client.ask(m.DeleteRecordsRequest(topics=topics, timeout_ms=1000), version)
+    answer = response.topics[0].partitions[0]
+    return answer.low_watermark, answer.error_code
+
+
+async def earliest(client: Client, topic: str) -> int:
+    asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-2)
+    topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])]
+    response = await client.ask(m.ListOffsetsRequest(replica_id=-1, topics=topics), 7)
+    return int(response.topics[0].partitions[0].offset)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_the_log_begins_elsewhere_and_never_goes_back(client: Client, version: int) -> None:
+    await client.create_topic("t")
+    for _ in range(5):
+        await client.produce("t", batch(b"a", b"b"))
+    assert await delete(client, "t", 3, version=version) == (3, ErrorCode.NONE)
+    assert await earliest(client, "t") == 3
+    assert await delete(client, "t", 2, version=version) == (3, ErrorCode.NONE)
+    fetched = await client.fetch("t", 2)
+    assert fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert await delete(client, "t", -1, version=version) == (10, ErrorCode.NONE)
+    assert await earliest(client, "t") == 10
+
+
+async def test_what_is_refused(client: Client) -> None:
+    await client.create_topic("t")
+    await client.create_topic("compacted", configs={"cleanup.policy": "compact"})
+    await client.create_topic("both", configs={"cleanup.policy": "compact,delete"})
+    await client.create_topic("__consumer_offsets")
+    await client.produce("t", batch(b"a"))
+    for topic, partition, offset, error in (
+        ("t", 0, 2, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ("t", 0, -2, ErrorCode.OFFSET_OUT_OF_RANGE),
+        ("t", 1, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("nobody", 0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("compacted", 0, 0, ErrorCode.POLICY_VIOLATION),
+        ("__consumer_offsets", 0, 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ):
+        assert await delete(client, topic, offset, partition=partition) == (NO_LOW_WATERMARK, error), topic
+    assert await delete(client, "both", -1) == (0, ErrorCode.NONE)

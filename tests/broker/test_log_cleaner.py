@@ -1,0 +1,212 @@
+"""Compaction as a broker does it: when, in which process, and what becomes of it when something fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from odradek.broker_process import BrokerProcess
+from odradek.ports import free_port
+
+TIMEOUT_S = 30.0
+SLOW = "20000"  # bytes a second, so that a pass over what is written here takes a while
+FAST = "1000000000"
+
+
+class Compacting(BrokerProcess):
+    """A broker that looks for dirty logs ten times a second, with a page of figures."""
+
+    def __init__(self, folder: Path, overrides: dict[str, str]) -> None:
+        super().__init__(folder, {"log.cleaner.backoff.ms": "100", "file.delete.delay.ms": "60000", **overrides})
+        self.metrics_port = free_port()
+
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments(), f"--metrics=127.0.0.1:{self.metrics_port}"]
+
+    def figures(self) -> dict[str, float]:
+        """The figures on the page."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+    def uncleanable(self) -> float:
+        return self.figures()[
+            f'kafka_log_logcleanermanager_uncleanable_partitions_count{{logdirectory="{self.data_dir}"}}'
+        ]
+
+    @property
+    def folder(self) -> Path:
+        return self.data_dir / "t-0"
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Come back when it holds."""
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def compacting(tmp_path: Path) -> Iterator[Callable[..., Compacting]]:
+    brokers: list[Compacting] = []
+
+    def start(**overrides: str) -> Compacting:
+        broker = Compacting(tmp_path, {name.replace("_", "."): value for name, value in overrides.items()})
+        brokers.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in brokers:
+        broker.close()
+
+
+def create(broker: Compacting, *topics: str, **config: str) -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    settings = {"cleanup.policy": "compact", "segment.bytes": "10000", "min.cleanable.dirty.ratio": "0.01"}
+    settings |= {name.replace("_", "."): value for name, value in config.items()}
+    for created in admin.create_topics([NewTopic(topic, 1, 1, config=settings) for topic in topics]).values():
+        created.result(TIMEOUT_S)
+    return admin
+
+
+def fill(broker: Compacting, topic: str = "t", rounds: int = 40, keys: int = 50) -> None:
+    """Each key once a round; a batch each round."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "batch.num.messages": keys})
+    for number in range(rounds):
+        for key in range(keys):
+            producer.produce(topic, key=b"k%d" % key, value=b"%d of %d" % (number, key))
+        assert producer.flush(TIMEOUT_S) == 0
+
+
+def read(broker: Compacting, topic: str = "t") -> list[tuple[int, bytes, bytes]]:
+    """Offset, key and value of everything in the topic."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        end = consumer.get_watermark_offsets(partition, TIMEOUT_S)[1]
+        consumer.assign([partition])
+        found = []
+        while consumer.position([partition])[0].offset < end:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None
+            assert message.error() is None
+            found.append((message.offset(), message.key(), message.value()))
+        return found
+    finally:
+        consumer.close()
+
+
+def set_broker(admin: AdminClient, name: str, value: str) -> None:
+    resource = ConfigResource(ConfigResource.Type.BROKER, "0")
+    resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(TIMEOUT_S)
+
+
+def sealed_records(broker: Compacting, keys: int) -> bool:
+    """Whether no more is left than a record for each key and the active segment."""
+    return len(read(broker)) < 2 * keys + 600
+
+
+def children(pid: int) -> Sequence[int]:
+    """The processes that any thread of this one has started."""
+    found = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(each) for thread in found for each in thread]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_topic_shrinks_to_the_latest_values_and_the_figures_say_so(compacting: Callable[..., Compacting]) -> None:
+    broker = compacting()
+    create(broker, "t")
+    fill(broker)
+    until(lambda: sealed_records(broker, 50))
+    found = read(broker)
+    assert {key: value for _, key, value in found} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
+    assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
+    figures = broker.figures()
+    assert figures["odradek_log_cleaner_passes_total"] >= 1
+    assert 0 < figures["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
+    assert broker.uncleanable() == 0
+    until(lambda: "t 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
+    assert list(broker.folder.glob("*.deleted")), "the old files stay for file.delete.delay.ms"
+
+
+def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callable[..., Compacting]) -> None:
+    broker = compacting(log_cleaner_enable="false")
+    admin = create(broker, "t", "other")
+    fill(broker)
+    fill(broker, "other")
+    broker.stop()
+    first = broker.folder / f"{0:020d}.log"
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    first.write_bytes(data)
+    broker = compacting()
+    until(lambda: broker.uncleanable() == 1)
+    until(lambda: "other 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
+    sizes = f'kafka_log_logcleanermanager_uncleanable_bytes{{logdirectory="{broker.data_dir}"}}'
+    assert broker.figures()[sizes] > 10_000
+    assert "t-0 is not compacted any more until the broker starts anew" in broker.output
+    assert not list(broker.folder.glob("*.cleaned"))
+    fill(broker, rounds=1)
+    del admin
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced_and_the_pass_begun_again(compacting: Callable[..., Compacting]) -> None:
+    broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
+    admin = create(broker, "t")
+    fill(broker)
+    until(lambda: list(broker.folder.glob("*.cleaned")))
+    (worker,) = children(broker.pid)
+    set_broker(admin, "log.cleaner.io.max.bytes.per.second", FAST)
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: sealed_records(broker, 50))
+    assert "broke off and will be tried again" in broker.output
+    assert broker.uncleanable() == 0
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_takes_its_worker_along(compacting: Callable[..., Compacting]) -> None:
+    broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
+    create(broker, "t")
+    fill(broker)
+    until(lambda: list(broker.folder.glob("*.cleaned")))
+    (worker,) = children(broker.pid)
+    broker.kill()
+    until(lambda: not alive(worker))
+    broker = compacting()
+    until(lambda: sealed_records(broker, 50))
+    assert {key: value for _, key, value in read(broker)} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
+
+
+@pytest.mark.slow
+def test_a_topic_can_be_deleted_and_made_anew_while_it_is_compacted(compacting: Callable[..., Compacting]) -> None:
+    broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
+    admin = create(broker, "t")
+    fill(broker)
+    until(lambda: list(broker.folder.glob("*.cleaned")))
+    for deleted in admin.delete_topics(["t"]).values():
+        deleted.result(TIMEOUT_S)
+    until(lambda: not broker.folder.exists())
+    create(broker, "t")
+    set_broker(admin, "log.cleaner.io.max.bytes.per.second", FAST)
+    fill(broker, rounds=45)
+    until(lambda: sealed_records(broker, 50))
+    assert {key: value for _, key, value in read(broker)} == {b"k%d" % key: b"44 of %d" % key for key in range(50)}

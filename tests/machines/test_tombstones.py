@@ -1,0 +1,168 @@
+"""What was deleted stays deleted, whatever becomes of the replicas; and the mistakes by which it comes back.
+
+Hypothesis chooses the events. Each mutant is a partition machine that counts somebody out, or with more than it has
+compacted; the search has to find how a deleted record comes back.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from odradek.broker.machines.partition import PartitionMachine
+from tests.machines.tombstones_model import BROKERS, Compacted, meaning
+
+BROKER = st.sampled_from(BROKERS)
+ALL = 100
+
+
+class Tombstones(RuleBasedStateMachine):
+    """Any event at any time."""
+
+    model: type[Compacted] = Compacted
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partition = self.model()
+
+    @rule(key=st.sampled_from("ab"), delete=st.booleans())
+    def write(self, key: str, delete: bool) -> None:
+        self.partition.write(key, delete=delete)
+
+    @rule(broker=BROKER, most=st.integers(1, 3))
+    def fetch(self, broker: int, most: int) -> None:
+        self.partition.fetch(broker, most)
+
+    @rule()
+    def fetch_all(self) -> None:
+        for _ in range(2):
+            for broker in BROKERS:
+                self.partition.fetch(broker, ALL)
+
+    @rule(key=st.sampled_from("ab"))
+    def write_and_delete(self, key: str) -> None:
+        """A value that everybody has is deleted."""
+        self.partition.write(key, delete=False)
+        self.fetch_all()
+        self.partition.write(key, delete=True)
+        self.fetch_all()
+
+    @rule(broker=BROKER, passes=st.integers(1, 2))
+    def clean(self, broker: int, passes: int) -> None:
+        for _ in range(passes):
+            self.partition.clean(broker)
+
+    @rule(broker=BROKER)
+    def elect(self, broker: int) -> None:
+        self.partition.elect(broker)
+
+    @rule(broker=BROKER, lost=st.integers(0, 3))
+    def stop(self, broker: int, lost: int) -> None:
+        self.partition.stop(broker, lost)
+
+    @rule(broker=BROKER)
+    def start(self, broker: int) -> None:
+        self.partition.start(broker)
+
+    @rule(broker=BROKER, lost=st.integers(0, 3))
+    def restart(self, broker: int, lost: int) -> None:
+        """It is away for a moment only, and gets what it has missed."""
+        self.partition.stop(broker, lost)
+        self.partition.start(broker)
+        self.fetch_all()
+
+    @invariant()
+    def promises(self) -> None:
+        self.partition.check()
+
+
+def search(machine: type[PartitionMachine], examples: int, steps: int = 40) -> None:
+    class Model(Compacted):
+        machine_class = machine
+
+    class Search(Tombstones):
+        model = Model
+
+    run_state_machine_as_test(
+        Search,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=(Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_what_was_deleted_stays_deleted_whatever_happens() -> None:
+    search(PartitionMachine, 150)
+
+
+def test_tombstones_go_in_the_end() -> None:
+    """The rule is not kept by keeping everything."""
+    partition = Compacted()
+    partition.write("a", delete=False)
+    partition.write("a", delete=True)
+    partition.write("b", delete=False)
+    for _ in range(4):
+        for broker in BROKERS:
+            partition.fetch(broker, ALL)
+    for _ in range(3):
+        for broker in BROKERS:
+            partition.clean(broker)
+            partition.fetch(broker, ALL)
+    for broker in partition.brokers.values():
+        assert [each.key for each in broker.log] == ["b"]
+        assert meaning(broker.log, ALL) == {"b": 3}
+
+
+class AsKafka(PartitionMachine):
+    """The time decides, and nobody asks the other replicas."""
+
+    __slots__ = ()
+
+    def _count_compacted(self) -> None:
+        self.compacted_everywhere = self.local_end
+
+
+class InSyncOnly(PartitionMachine):
+    """Who is out of the ISR does not count."""
+
+    __slots__ = ()
+
+    def _count_compacted(self) -> None:
+        said = (remote.compacted_to for each, remote in self.remotes.items() if each in self.isr)
+        self.compacted_everywhere = max(0, min((self.cleaned_to, *said)))
+
+
+class ReportedOnly(PartitionMachine):
+    """Who has said nothing yet in this epoch does not count."""
+
+    __slots__ = ()
+
+    def _count_compacted(self) -> None:
+        said = (remote.compacted_to for remote in self.remotes.values() if remote.end_offset >= 0)
+        self.compacted_everywhere = max(0, min((self.cleaned_to, *said)))
+
+
+class FetchedIsEnough(PartitionMachine):
+    """Who has fetched a tombstone counts as if it had compacted what the tombstone covers."""
+
+    __slots__ = ()
+
+    def follower_fetched(self, replica_id: int, offset: int, now_ms: int, **said: int) -> bool:
+        return super().follower_fetched(replica_id, offset, now_ms, **{**said, "cleaned_to": -1})
+
+
+LONGER = (AsKafka, InSyncOnly, FetchedIsEnough)
+
+
+@pytest.mark.parametrize("mutant", [ReportedOnly, *(pytest.param(each, marks=pytest.mark.slow) for each in LONGER)])
+def test_a_mistake_that_brings_deleted_records_back_is_found(mutant: type[PartitionMachine]) -> None:
+    with pytest.raises(AssertionError, match="C1"):
+        search(mutant, 12_000, 60)  # ends with the first that is found

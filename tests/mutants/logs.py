@@ -1,0 +1,44 @@
+"""Mistakes of logs on disks that fail, planted one at a time for the simulation with `disks` to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+from unittest import mock
+
+from odradek.broker.machines.controller_partitions import Partitions
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.log import Log
+from odradek.storage.segment import Segment
+from tests.mutants.replication import Plant
+
+
+@contextmanager
+def kafka_10778() -> Iterator[None]:
+    """Appends go on behind what a failed write has left, and the log is not taken offline."""
+
+    def undo(log: Log, segment: Segment, size: int, error: OSError) -> NoReturn:
+        segment.size = len(segment.file.read(1 << 30, 0))
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    with mock.patch.object(Log, "_undo", undo):
+        yield
+
+
+@contextmanager
+def cords() -> Iterator[None]:
+    """A log cut at a checksum in its middle counts as if only a torn tail was gone: its broker is in sync as before.
+
+    It may lead then, and cuts its followers (Redundancy Does Not Imply Fault Tolerance, FAST 2017).
+    """
+    real = Partitions._renewed
+
+    def renewed(partitions: Partitions, partition: Any, state: Any, replicas: Any, bounced: Sequence[int]) -> Any:
+        return real(partitions, partition, state, replicas, [])
+
+    with mock.patch.object(Partitions, "_renewed", renewed):
+        yield
+
+
+LOG_MUTANTS: dict[str, Plant] = {"KAFKA-10778": kafka_10778, "CORDS": cords}

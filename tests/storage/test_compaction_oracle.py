@@ -1,0 +1,224 @@
+"""Apache Kafka's cleaner and ours make the same of the same log, batch by batch.
+
+Kafka writes topics of every kind with its cleaner off; the directory is copied; Kafka's cleaner works on the one, ours
+on the other. Then the same again with more records, so that what the first pass has left (horizons, bare batches,
+tombstones and markers whose time is over) is compacted in turn, by both from what Kafka's first pass has made.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.protocol.batch import DELETE_HORIZON, Header, Record, records
+from odradek.storage.checkpoints import decode_offsets
+from odradek.storage.cleanable import cleanable_part, request_for
+from odradek.storage.compaction import clean
+from odradek.storage.config import LogConfig
+from odradek.storage.disk import OsDisk
+from odradek.storage.log import Log
+from tests.jvm.kafka import Kafka
+from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.storage.batches import open_log
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+TIMEOUT_S = 60.0
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TOPICS = (*(f"plain-{codec}" for codec in CODECS), "transactions", "append-time")
+TOPIC = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "4000",
+    "index.interval.bytes": "200",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "1",
+    "file.delete.delay.ms": "0",
+}
+CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=4000, index_interval_bytes=200, delete_retention_ms=1)
+
+
+class Batch(NamedTuple):
+    """A batch as it stands in a log, without what may differ: the codec's bytes, and the time of a horizon."""
+
+    header: Header
+    records: tuple[Record, ...]
+
+
+def batches(log: Log) -> list[Batch]:
+    found = []
+    for segment in log.segments:
+        for buffer, place, _, header in segment.checked_batches():
+            plain = header._replace(batch_length=0, crc=0)
+            if header.attributes & DELETE_HORIZON:
+                plain = plain._replace(base_timestamp=0)
+            found.append(Batch(plain, tuple(records(buffer, place))))
+    return found
+
+
+class Cluster:
+    """One ZooKeeper, and a Kafka whose cleaner is on or off."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.zookeeper = ZooKeeperServer(folder, folder / "zookeeper")
+        self.zookeeper.start()
+        self.kafka: Kafka | None = None
+
+    def run(self, *, cleans: bool) -> Kafka:
+        self.stop()
+        properties = {
+            "log.cleaner.enable": str(cleans).lower(),
+            "log.cleaner.backoff.ms": "50",
+            "zookeeper.session.timeout.ms": "2000",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+        }
+        self.kafka = Kafka(self.folder / "kafka", properties, zookeeper=self.zookeeper.connect)
+        self.kafka.start()
+        return self.kafka
+
+    def stop(self) -> None:
+        if self.kafka is not None:
+            self.kafka.stop()
+            self.kafka = None
+
+    def close(self) -> None:
+        if self.kafka is not None:
+            self.kafka.close()
+        self.zookeeper.stop()
+
+    def copy(self, name: str) -> Path:
+        """A copy of the data as Kafka has left it."""
+        target = self.folder / name
+        shutil.copytree(self.folder / "kafka" / "logs", target)
+        return target
+
+    def checkpoint(self) -> dict[tuple[str, int], int]:
+        path = self.folder / "kafka" / "logs" / "cleaner-offset-checkpoint"
+        return decode_offsets(path.read_bytes()) if path.exists() else {}
+
+    def clean(self, wanted: dict[str, int]) -> None:
+        """Let Kafka clean until its checkpoint says so for every topic."""
+        self.run(cleans=True)
+        end = time.monotonic() + TIMEOUT_S
+        while any(self.checkpoint().get((topic, 0), -1) < offset for topic, offset in wanted.items()):
+            assert time.monotonic() < end, f"{self.checkpoint()} where {wanted} is wanted"
+            time.sleep(0.05)
+        self.stop()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    running = Cluster(tmp_path)
+    yield running
+    running.close()
+
+
+def write(bootstrap: str, round_: int) -> None:
+    """Values, tombstones, headers, batches of several sizes; transactions that commit and abort, one after the other
+    and side by side; producers that go on and producers that fall silent.
+    """
+    for topic in TOPICS:
+        if topic == "transactions":
+            continue
+        codec = topic.partition("-")[2] if topic.startswith("plain") else "lz4"
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 100, "enable.idempotence": True}
+        )
+        for number in range(60):
+            for key in range(1 + number % 7):
+                value = None if (number + key) % 5 == 0 else b"%d of round %d " % (number, round_) * (1 + number % 4)
+                producer.produce(topic, key=b"key %d" % ((number * 3 + key) % 25), value=value, headers=[("h", b"x")])
+            assert producer.flush(TIMEOUT_S) == 0
+    producers = []
+    for name in range(3):
+        settings = {"bootstrap.servers": bootstrap, "transactional.id": f"id-{name}", "linger.ms": 100}
+        producers.append(Producer(settings))
+        producers[-1].init_transactions(TIMEOUT_S)
+    for number in range(20):
+        for name, producer in enumerate(producers):
+            if number % (name + 1) == 0:
+                producer.begin_transaction()
+        for name, producer in enumerate(producers):
+            if number % (name + 1) == 0:
+                for key in range(3):
+                    value = None if (number + key) % 4 == 0 else b"%d by %d in round %d" % (number, name, round_)
+                    producer.produce("transactions", key=b"key %d" % ((number + key * name) % 9), value=value)
+                producer.flush(TIMEOUT_S)
+        for name, producer in enumerate(producers):
+            if number % (name + 1) == 0:
+                if (number + name) % 3:
+                    producer.commit_transaction(TIMEOUT_S)
+                else:
+                    producer.abort_transaction(TIMEOUT_S)
+
+
+def opened(data: Path, topic: str, cleaned_to: int) -> Log:
+    log = open_log(data / f"{topic}-0", CONFIG)
+    log.cleaned_to = cleaned_to
+    return log
+
+
+def cleaned_by_us(log: Log) -> int:
+    """One pass over all that can be cleaned; returns up to where."""
+    now_ms = time.time_ns() // 1_000_000
+    part = cleanable_part(log, last_stable_offset=log.end_offset, now_ms=now_ms)
+    request = request_for(
+        log,
+        part,
+        now_ms=now_ms,
+        hash_key=bytes(16),
+        compacted_everywhere=log.end_offset,
+        map_bytes=128 << 20,
+        load_factor=0.9,
+        bytes_per_second=float("inf"),
+    )
+    cleaned = clean(OsDisk(), request)
+    assert log.swap_in(cleaned, now_ms=now_ms)
+    return cleaned.cleaned_to
+
+
+def check_same(kafkas: Log, ours: Log) -> int:
+    """Every batch that has records is the same; bare ones of ours may be more. Returns how many batches there were."""
+    theirs = {batch.header.base_offset: batch for batch in batches(kafkas)}
+    mine = {batch.header.base_offset: batch for batch in batches(ours)}
+    assert {offset: batch for offset, batch in mine.items() if batch.records} == {
+        offset: batch for offset, batch in theirs.items() if batch.records
+    }
+    for offset, batch in theirs.items():
+        assert mine[offset] == batch
+    extra = [batch for offset, batch in mine.items() if offset not in theirs]
+    assert len(extra) <= 8 + len(ours.segments), "the last five of each producer, and the last of each segment"
+    return len(theirs)
+
+
+def test_both_cleaners_make_the_same_of_the_same_log(cluster: Cluster) -> None:
+    kafka = cluster.run(cleans=False)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    own = {"append-time": {"message.timestamp.type": "LogAppendTime"}}
+    topics = [NewTopic(topic, 1, 1, config=TOPIC | own.get(topic, {})) for topic in TOPICS]
+    for created in admin.create_topics(topics).values():
+        created.result(TIMEOUT_S)
+    cleaned_to = dict.fromkeys(TOPICS, -1)
+    for round_ in (1, 2, 3):
+        kafka = cluster.run(cleans=False) if round_ > 1 else kafka
+        write(kafka.bootstrap, round_)
+        cluster.stop()
+        copy = cluster.copy(f"round-{round_}")
+        ours = {topic: opened(copy, topic, cleaned_to[topic]) for topic in TOPICS}
+        for topic, log in ours.items():
+            before = sum(len(batch.records) for batch in batches(log))
+            cleaned_to[topic] = cleaned_by_us(log)
+            assert sum(len(batch.records) for batch in batches(log)) < before
+        cluster.clean(cleaned_to)
+        for topic, log in ours.items():
+            assert cluster.checkpoint()[topic, 0] == cleaned_to[topic]
+            assert check_same(opened(cluster.folder / "kafka" / "logs", topic, -1), log) > 5

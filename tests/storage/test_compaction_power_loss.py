@@ -1,0 +1,269 @@
+"""Power is lost at every call of a compaction to the disk, and what comes back is the old segments or the new ones.
+
+Whatever the disk has kept of writes and renames: every record in the log was written there, what was synced is there
+or has a later record of its key behind it, nothing that was aborted or deleted is back, no offset comes twice, the
+indexes fit, and the log can be compacted again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from odradek.protocol.batch import Record, build, control_batch, records
+from odradek.storage.compaction import clean
+from odradek.storage.config import LogConfig, Origin
+from odradek.storage.directory import Directory, DirectoryRequest
+from odradek.storage.log import Log
+from odradek.storage.producers import WAIVED
+from tests.storage.batches import NOW_MS, TOPIC_ID
+from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
+from tests.storage.r13 import batches_in, check_indexes
+from tests.storage.test_compaction import Written, a_pass, committed_view, folded, stored
+
+PATH, NAME = "/data", ("topic", 0)
+CONFIG = LogConfig(
+    cleanup_policy=("compact",),
+    segment_bytes=700,
+    index_interval_bytes=100,
+    delete_retention_ms=0,
+    file_delete_delay_ms=0,
+)
+TRANSACTIONAL = 9
+KEYS_IN_THE_MAP = 7
+
+
+class Life:
+    """A broker's directory with one compacted log; `written` is what it was told to keep, by offset."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.written: dict[int, Written] = {}
+        self.sequence = 0
+        self.undecided: list[int] = []
+        self.aborted: set[int] = set()
+        self.synced = 0
+        self.log: Log
+
+    def open(self) -> None:
+        request = DirectoryRequest(0, "cluster", NOW_MS, config_for=lambda topic: CONFIG, random=Random(0))
+        self.directory = Directory.open(PATH, request, self.disk)
+        self.log = self.directory.logs.get(NAME) or self.directory.create_log(NAME, TOPIC_ID, CONFIG, now_ms=NOW_MS)
+
+    def append(self, *items: tuple[bytes, bytes | None], transactional: bool = False) -> None:
+        data = build(
+            [Record(number, NOW_MS, key, value) for number, (key, value) in enumerate(items)],
+            producer_id=TRANSACTIONAL if transactional else -1,
+            producer_epoch=0 if transactional else -1,
+            base_sequence=self.sequence if transactional else -1,
+            transactional=transactional,
+        )
+        wrote = self.log.append(data, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED)
+        for number, (key, value) in enumerate(items):
+            offset = wrote.first_offset + number
+            self.written[offset] = Written(offset, -1, -1, key, value)
+            if transactional:
+                self.undecided.append(offset)
+        if transactional:
+            self.sequence += len(items)
+
+    def end(self, *, commit: bool) -> None:
+        marker = control_batch(
+            commit=commit, coordinator_epoch=0, producer_id=TRANSACTIONAL, producer_epoch=0, timestamp_ms=NOW_MS
+        )
+        self.log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        if not commit:
+            self.aborted.update(self.undecided)
+        self.undecided.clear()
+
+    def roll(self) -> None:
+        self.log.roll(NOW_MS)
+
+    def flush(self) -> None:
+        self.log.flush(now_ms=NOW_MS)
+        self.synced = self.log.end_offset
+
+    def checkpoint(self) -> None:
+        self.directory.write_recovery_points()
+        self.directory.write_start_offsets()
+
+    def compact(self) -> None:
+        """One pass with a small map, as the broker carries it out."""
+        request = a_pass(self.log, NOW_MS, everywhere=self.log.cleaned_to, keys=KEYS_IN_THE_MAP)
+        if request is not None:
+            assert self.log.swap_in(clean(self.disk, request), now_ms=NOW_MS)
+            self.directory.write_cleaner_offsets()
+
+    def purge(self) -> None:
+        self.log.purge(NOW_MS)
+
+    def be_killed(self) -> None:
+        self.disk.kill()
+        self.open()
+
+    def restart(self) -> None:
+        self.directory.close(now_ms=NOW_MS)
+        self.synced = self.log.end_offset
+        self.open()
+
+
+def some(life: Life, *, transactional: bool = False) -> None:
+    """A few values and a tombstone."""
+    base = life.log.end_offset
+    items = [(b"k%d" % ((base + number * 3) % 8), b"%d" % (base + number) * 8) for number in range(4)]
+    life.append(*items, (b"k%d" % (base % 5), None), transactional=transactional)
+
+
+def some_in_a_transaction(life: Life) -> None:
+    some(life, transactional=True)
+
+
+STEPS: list[tuple[str, Callable[[Life], None]]] = [
+    ("open", Life.open),
+    *[("append", some)] * 6,
+    ("flush", Life.flush),
+    ("checkpoint", Life.checkpoint),
+    ("roll", Life.roll),
+    ("compact", Life.compact),
+    ("compact", Life.compact),
+    ("transaction", some_in_a_transaction),
+    ("append", some),
+    ("transaction", some_in_a_transaction),
+    ("abort", lambda life: life.end(commit=False)),
+    ("append", some),
+    ("roll", Life.roll),
+    ("flush", Life.flush),
+    ("compact", Life.compact),
+    ("purge", Life.purge),
+    ("compact", Life.compact),
+    ("compact", Life.compact),
+    ("kill", Life.be_killed),
+    ("transaction", some_in_a_transaction),
+    ("commit", lambda life: life.end(commit=True)),
+    *[("append", some)] * 3,
+    ("flush", Life.flush),
+    ("roll", Life.roll),
+    ("compact", Life.compact),
+    ("compact", Life.compact),
+    ("checkpoint", Life.checkpoint),
+    ("restart", Life.restart),
+    ("append", some),
+    ("roll", Life.roll),
+    ("compact", Life.compact),
+    ("purge", Life.purge),
+    ("compact", Life.compact),
+]
+
+
+class Crash(NamedTuple):
+    """The disk just before a call, with what was written and synced by then at least."""
+
+    disk: MemoryDisk
+    step: str
+    call: int
+    written: dict[int, Written]
+    aborted: frozenset[int]
+    synced: int
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def crashes() -> list[Crash]:
+    """One for each call of the steps from the first compaction on, and for their ends."""
+    life = Life(MemoryDisk())
+    found: list[Crash] = []
+    for name, act in STEPS:
+        synced, here = life.synced, len(found)
+
+        def before_call(name: str = name, synced: int = synced) -> None:
+            found.append(Crash(life.disk.fork(), name, life.disk.plan.calls, {}, frozenset(), synced))
+
+        life.disk.plan.before = before_call
+        act(life)
+        before_call()
+        # What the step writes may be there or not; what it decides was written before.
+        found[here:] = [
+            each._replace(written=dict(life.written), aborted=frozenset(life.aborted)) for each in found[here:]
+        ]
+    return found
+
+
+def check(life: Life, crash: Crash, *, power: bool) -> None:
+    """Whether the log that was opened is one of those that the crash may leave. Raises AssertionError."""
+    log = life.log
+    end = log.end_offset
+    assert end >= crash.synced
+    previous = -1
+    for segment in log.segments:
+        batches = batches_in(segment)
+        check_indexes(segment, batches)
+        for data, header in batches:
+            assert header.base_offset > previous, f"offset {header.base_offset} comes twice"
+            previous = header.last_offset
+            for each in records(data):
+                if not header.is_control:
+                    then = crash.written[each.offset]
+                    assert (then.key, then.value) == (each.key, each.value)
+    for segment, behind in pairwise(log.segments):
+        assert segment.next_offset() == behind.base_offset
+    undecided = log.producers.first_undecided_offset
+    limit = end if undecided is None else undecided
+    known = [each for each in crash.written.values() if each.offset < limit and each.offset not in crash.aborted]
+    assert folded([each for each in committed_view(log) if each.offset < limit]) == folded(known)
+
+
+def compacted_to_the_end(life: Life) -> list[Written]:
+    """What is left when everything has been compacted that can be."""
+    life.roll()
+    before = -2
+    while life.log.cleaned_to > before:
+        before = life.log.cleaned_to
+        life.compact()
+    return stored(life.log)
+
+
+def judged(crash: Crash, way: str, choose: Choose | None) -> str | None:
+    """What is wrong after a crash; None where nothing is."""
+    disk = crash.disk.fork()
+    if choose is not None:
+        disk.lose_power(choose)
+    life = Life(disk)
+    try:
+        life.open()
+        check(life, crash, power=choose is not None)
+        compacted_to_the_end(life)
+        check(life, crash, power=choose is not None)
+        life.restart()
+        check(life, crash, power=choose is not None)
+    except Exception as error:
+        return f"{crash.step}, call {crash.call}, {way}: {error!r}"
+    return None
+
+
+def ways(crash: Crash) -> dict[str, Choose | None]:
+    """Ways to end at a crash, with what is kept; None where only the process ends. The same in every run."""
+    found: dict[str, Choose | None] = {"a loss of all": keep_nothing}
+    orders = (0, 1) if crash.step == "compact" else (crash.call % 2,)
+    for seed, order in product(range(2), orders):
+        name = f"a loss in {'' if order else 'no '}order, {seed}"
+        found[name] = at_random(Random(f"{crash.call} {name}"), order)
+    return found | ({"a kill": None} if crash.call % 2 else {"a loss of nothing": keep_all})
+
+
+@pytest.mark.parametrize("every", [pytest.param(11, id="some"), pytest.param(1, marks=pytest.mark.slow, id="all")])
+def test_power_is_lost_at_every_call_of_a_compaction(every: int) -> None:
+    all_crashes = crashes()
+    assert sum(crash.step == "compact" for crash in all_crashes) > 150
+    found = [judged(crash, way, choose) for crash in all_crashes[::every] for way, choose in ways(crash).items()]
+    wrong = [each for each in found if each is not None]
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(found)}", *wrong[:20]])

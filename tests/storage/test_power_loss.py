@@ -1,0 +1,425 @@
+"""Power is lost at every call of a log's life to the disk, and the log that comes back is what R13 promises.
+
+A life is a row of named steps, done once; each call to the disk leaves a copy of the disk as it was just before. Every
+copy then loses its process, or its power in several ways, and is opened as a broker opens it: with its own clean mark
+and its own checkpoints. The opening is itself a row of calls at which power is lost again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from odradek.protocol.batch import control_batch, read_header, stamp
+from odradek.storage.config import LogConfig, Origin
+from odradek.storage.directory import Directory, DirectoryRequest
+from odradek.storage.log import Log
+from odradek.storage.producers import WAIVED
+from odradek.storage.recovery import LoadRequest
+from tests.storage.batches import NOW_MS, TOPIC_ID, batch
+from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
+from tests.storage.r13 import Written, batches_of, check_files, check_r13, check_rebuild, check_run
+
+PATH = "/data"
+NAME = ("topic", 0)
+LOG_PATH = f"{PATH}/topic-0"
+CONFIG = LogConfig(segment_bytes=9000, index_interval_bytes=1000, retention_bytes=30_000, file_delete_delay_ms=1000)
+
+
+class Life:
+    """A broker's data directory with one log, of which `written` says what it should hold.
+
+    `synced` is where what was flushed ends, `checkpointed_start` the log's start that is surely remembered. `exact`
+    says that its indexes have entries where a log has them that was never cut and written in one go.
+    """
+
+    def __init__(self, disk: MemoryDisk, config: LogConfig = CONFIG) -> None:
+        self.disk, self.config = disk, config
+        self.written: list[Written] = []
+        self.checkpointed_start = 0
+        self.synced = 0
+        self.sequences: dict[int, int] = {}
+        self.epoch = 0
+        self.exact = True
+        self.directory: Directory
+        self.log: Log
+
+    def open(self) -> None:
+        """As a broker that starts."""
+        request = DirectoryRequest(
+            broker_id=0, cluster_id="cluster", now_ms=NOW_MS, config_for=lambda topic: self.config, random=Random(0)
+        )
+        self.directory = Directory.open(PATH, request, self.disk)
+        log = self.directory.logs.get(NAME)
+        self.log = log or self.directory.create_log(NAME, TOPIC_ID, self.config, now_ms=NOW_MS)
+
+    def append(self, size: int = 700, *, producer: int = -1, transactional: bool = False, count: int = 2) -> None:
+        """As a leader."""
+        sequence = self.sequences.get(producer, 0)
+        data = batch(
+            count,
+            size=size // count,
+            timestamp_ms=NOW_MS + len(self.written) * 3 % 10 + len(self.written),
+            producer=(producer, 0, sequence) if producer >= 0 else (-1, -1, -1),
+            transactional=transactional,
+        )
+        self.sequences[producer] = sequence + count
+        self._append(data, Origin.CLIENT)
+
+    def marker(self, *, commit: bool, producer: int = 2) -> None:
+        """As a leader, for a coordinator."""
+        data = control_batch(
+            commit=commit, coordinator_epoch=1, producer_id=producer, producer_epoch=0, timestamp_ms=NOW_MS
+        )
+        self._append(memoryview(data), Origin.COORDINATOR)
+
+    def _append(self, data: memoryview, origin: Origin) -> None:
+        stamped = bytearray(data)
+        stamp(stamped, 0, self.log.end_offset, self.epoch)
+        self.written.append(Written(bytes(stamped), read_header(stamped)))
+        self.log.append(data, leader_epoch=self.epoch, now_ms=NOW_MS, origin=origin, verification=WAIVED)
+        self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
+        """Before the answer, as a replica does."""
+        if self.log.flush_due(NOW_MS):
+            self.flush()
+
+    def replicate(self, count: int = 2, *, size: int = 900, gap: int = 0) -> None:
+        """As a follower."""
+        offset = self.log.end_offset + gap
+        data = b""
+        for _ in range(count):
+            each = bytes(
+                batch(2, size=size // 2, base_offset=offset, leader_epoch=self.epoch, timestamp_ms=NOW_MS + self.epoch)
+            )
+            self.written.append(Written(each, read_header(each)))
+            data += each
+            offset += 2
+        self.log.append_replicated(data, now_ms=NOW_MS)
+        self._flush_if_due()
+
+    def begin_epoch(self) -> None:
+        self.epoch += 1
+        self.log.begin_epoch(self.epoch)
+
+    def truncate(self, offset: int) -> None:
+        self.exact = False
+        self.log.truncate_to(offset, now_ms=NOW_MS)
+        self.written = [each for each in self.written if each.header.next_offset <= offset]
+        self.synced = min(self.synced, offset)
+        self.epoch += 1
+
+    def truncate_fully(self, offset: int) -> None:
+        self.exact = False
+        self.log.truncate_fully(offset, now_ms=NOW_MS)
+        self.written = []
+        self.synced = offset
+        self.epoch += 1
+
+    def delete_records(self, offset: int) -> None:
+        self.log.advance_start_offset(offset, high_watermark=self.log.end_offset)
+
+    def retain(self) -> None:
+        self.log.delete_old_segments(high_watermark=self.log.end_offset, now_ms=NOW_MS)
+
+    def purge(self) -> None:
+        self.log.purge(NOW_MS + 2000)
+
+    def flush(self) -> None:
+        self.log.flush(now_ms=NOW_MS)
+        self.synced = self.log.end_offset
+
+    def flush_rolled(self) -> None:
+        flush = self.log.start_flush(rolled_only=True)
+        flush.run()
+        self.log.finish_flush(flush, None, now_ms=NOW_MS)
+        self.synced = max(self.synced, self.log.active_base_offset)
+
+    def checkpoint(self) -> None:
+        self.directory.write_recovery_points()
+        self.directory.write_start_offsets()
+        self.checkpointed_start = self.log.start_offset
+
+    def close(self) -> None:
+        self.directory.close(now_ms=NOW_MS)
+        self.synced = self.log.end_offset
+        self.checkpointed_start = self.log.start_offset
+
+    def restart(self) -> None:
+        self.close()
+        self.open()
+        self.exact = False
+
+    def be_killed(self) -> None:
+        self.disk.kill()
+        self.open()
+        self.exact = False
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+Step = tuple[str, Callable[[Life], None]]
+LEADER: list[Step] = [
+    ("open", Life.open),
+    ("append", Life.append),
+    ("idempotent", lambda life: life.append(1500, producer=1)),
+    ("transaction", lambda life: life.append(1200, producer=2, transactional=True)),
+    ("append", lambda life: life.append(2600)),
+    ("commit", lambda life: life.marker(commit=True)),
+    ("flush", Life.flush),
+    ("append", lambda life: life.append(3000, count=3)),
+    ("begin epoch", Life.begin_epoch),
+    *[("transaction", lambda life: life.append(1700, producer=2, transactional=True))] * 3,
+    ("abort", lambda life: life.marker(commit=False)),
+    ("flush what is rolled", Life.flush_rolled),
+    ("checkpoint", Life.checkpoint),
+    ("idempotent", lambda life: life.append(800, producer=1)),
+    ("kill", Life.be_killed),
+    *[("append", lambda life: life.append(2500))] * 4,
+    ("transaction", lambda life: life.append(900, producer=2, transactional=True)),
+    ("flush", Life.flush),
+    ("restart", Life.restart),
+    ("append", lambda life: life.append(600, producer=1)),
+    ("abort", lambda life: life.marker(commit=False)),
+    ("append", lambda life: life.append(2000)),
+    ("roll", lambda life: life.log.roll(NOW_MS)),
+    ("append", Life.append),
+    ("close", Life.close),
+]
+HEADS: list[Step] = [
+    ("open", Life.open),
+    *[("append", lambda life: life.append(2500, producer=1))] * 7,
+    ("delete records", lambda life: life.delete_records(5)),
+    ("checkpoint", Life.checkpoint),
+    ("transaction", lambda life: life.append(2500, producer=2, transactional=True)),
+    ("delete records", lambda life: life.delete_records(9)),
+    ("retention", Life.retain),
+    ("begin epoch", Life.begin_epoch),
+    *[("append", lambda life: life.append(2500))] * 8,
+    ("flush", Life.flush),
+    ("retention", Life.retain),
+    ("purge", Life.purge),
+    ("append", Life.append),
+    ("checkpoint", Life.checkpoint),
+    ("delete records", lambda life: life.delete_records(life.log.end_offset)),
+    ("retention", Life.retain),
+    ("append", Life.append),
+    ("kill", Life.be_killed),
+    ("purge", Life.purge),
+    ("restart", Life.restart),
+    ("append", Life.append),
+]
+FOLLOWER: list[Step] = [
+    ("open", Life.open),
+    *[("replicate", lambda life: life.replicate(3))] * 4,
+    ("flush", Life.flush),
+    ("replicate", Life.replicate),
+    ("checkpoint", Life.checkpoint),
+    ("truncate", lambda life: life.truncate(25)),
+    ("begin epoch", Life.begin_epoch),
+    ("replicate", lambda life: life.replicate(4)),
+    ("truncate far", lambda life: life.truncate(11)),
+    *[("replicate", lambda life: life.replicate(3, size=1200))] * 3,
+    ("flush what is rolled", Life.flush_rolled),
+    ("truncate to the end", lambda life: life.truncate(life.log.end_offset)),
+    ("begin epoch", Life.begin_epoch),
+    ("replicate", Life.replicate),
+    ("checkpoint", Life.checkpoint),
+    ("kill", Life.be_killed),
+    ("replicate", lambda life: life.replicate(5)),
+    ("truncate fully", lambda life: life.truncate_fully(100)),
+    *[("replicate", Life.replicate)] * 3,
+    ("flush", Life.flush),
+    ("replicate", Life.replicate),
+    ("truncate", lambda life: life.truncate(life.log.end_offset - 3)),
+    ("restart", Life.restart),
+    ("replicate", Life.replicate),
+    ("truncate", lambda life: life.truncate(103)),
+    ("replicate", lambda life: life.replicate(5)),
+    ("close", Life.close),
+]
+EVERY = 9
+"""The call in so many at which recovery begins that is itself crashed at each of its calls: all take ten minutes."""
+LIVES = {"leader": LEADER, "heads": HEADS, "follower": FOLLOWER}
+
+
+class State(NamedTuple):
+    """What a log is between two steps; the offsets are those of `Log`."""
+
+    written: list[Written]
+    synced: int
+    start: int
+    checkpointed_start: int
+    end: int
+    exact: bool
+
+    @classmethod
+    def of(cls, life: Life) -> State:
+        log, synced = life.log, life.synced
+        assert log.recovery_point <= synced
+        return cls(list(life.written), synced, log.start_offset, life.checkpointed_start, log.end_offset, life.exact)
+
+
+@dataclass
+class Crash:
+    """A disk just before a call, within the step between two states."""
+
+    disk: MemoryDisk
+    step: str
+    call: int
+    before: State
+    after: State = field(init=False)
+
+
+def live(steps: Sequence[Step], config: LogConfig = CONFIG) -> list[Crash]:
+    """Carry out the steps; a crash for each call to the disk, and one for the end."""
+    life = Life(MemoryDisk(), config)
+    state = State([], 0, 0, 0, 0, True)
+    crashes: list[Crash] = []
+    for name, act in steps:
+        here: list[Crash] = []
+
+        def before_call(here: list[Crash] = here, name: str = name, state: State = state) -> None:
+            here.append(Crash(life.disk.fork(), name, life.disk.plan.calls, state))
+
+        life.disk.plan.before = before_call
+        act(life)
+        before_call()
+        state = State.of(life)
+        for crash in here:
+            crash.after = state
+        crashes += here
+    return crashes
+
+
+def check(crash: Crash, disk: MemoryDisk, config: LogConfig, *, power: bool) -> None:
+    """Open what is left, hold it against what was written, write on, and lose power once more."""
+    before, after = crash.before, crash.after
+    life = Life(disk, config)
+    life.open()
+    found = batches_of(life.log)
+    synced = min(before.synced, after.synced) if power else min(before.end, after.end)
+    try:
+        check_run(found, before.written, synced, start=after.start)
+    except AssertionError as not_before:
+        try:
+            check_run(found, after.written, synced, start=after.start)
+        except AssertionError as not_after:
+            raise AssertionError(f"{not_before}; {not_after}") from None
+    check_files(life.log, start=after.start)
+    assert life.log.start_offset >= min(before.checkpointed_start, after.checkpointed_start)
+    if before.exact and after.exact:
+        copy = Life(disk.fork(), config)
+        copy.open()
+        copy.close()
+        request = LoadRequest(config=config, start_offset=copy.log.start_offset, now_ms=NOW_MS)
+        check_rebuild(copy.disk, LOG_PATH, request)
+    _write_on(life, found, after.start, Random(crash.call))
+
+
+def _write_on(life: Life, found: list[Written], start: int, random: Random) -> None:
+    """What comes in the place of what was cut may be lost with the next loss of power, but not if it was flushed."""
+    life.written, life.epoch = list(found), 99
+    life.sequences = {each.producer_id: each.last_sequence + 1 for each in life.log.producers.active()}
+    life.append(600)
+    life.append(1000, producer=7)
+    _check_after(life, at_random(random), life.log.recovery_point, start)
+    life.flush()
+    _check_after(life, keep_nothing, life.log.end_offset, start)
+
+
+def _check_after(life: Life, choose: Choose, synced: int, start: int) -> None:
+    fork = life.disk.fork()
+    fork.lose_power(choose)
+    again = Life(fork, life.config)
+    again.open()
+    check_r13(again.log, life.written, synced, start=max(start, life.log.start_offset))
+
+
+def losses(crash: Crash, seeds: int) -> dict[str, Choose | None]:
+    """Ways to end at a crash, with what is kept; None where only the process ends. The same in every run."""
+    ways: dict[str, Choose | None] = {"a kill": None, "a loss of all": keep_nothing, "a loss of nothing": keep_all}
+    for seed in range(seeds):
+        for order in range(2):
+            name = f"a loss in {'' if order else 'no '}order, {seed}"
+            ways[name] = at_random(Random(f"{crash.call} {name}"), order)
+    return ways
+
+
+def judged(crash: Crash, way: str, choose: Choose | None, config: LogConfig = CONFIG) -> str | None:
+    """What is wrong after a crash; None where nothing is."""
+    disk = crash.disk.fork()
+    if choose is not None:
+        disk.lose_power(choose)
+    try:
+        check(crash, disk, config, power=choose is not None)
+    except Exception as error:
+        return f"{crash.step}, call {crash.call}, {way}: {error!r}"
+    return None
+
+
+def wrong_after(crashes: Sequence[Crash], seeds: int, config: LogConfig = CONFIG) -> list[str]:
+    """All that is wrong after any of the crashes, ended in each way."""
+    found = [judged(crash, way, choose, config) for crash in crashes for way, choose in losses(crash, seeds).items()]
+    return [each for each in found if each is not None]
+
+
+def crashes_in_recovery(crash: Crash, choose: Choose) -> list[Crash]:
+    """A crash for each call to the disk of the broker that starts after a loss of power."""
+    disk = crash.disk.fork()
+    disk.lose_power(choose)
+    here: list[Crash] = []
+
+    def before_call() -> None:
+        again = Crash(disk.fork(), f"recovery after {crash.step}, call {crash.call}", disk.plan.calls, crash.before)
+        again.after = crash.after
+        here.append(again)
+
+    disk.plan.before = before_call
+    Life(disk).open()
+    return here
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_power_is_lost_at_every_call(name: str) -> None:
+    crashes = live(LIVES[name])
+    assert len(crashes) > 200
+    wrong = wrong_after(crashes, seeds=1)
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(crashes)} calls", *wrong[:20]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIVES)
+def test_power_is_lost_again_at_every_call_of_recovery(name: str) -> None:
+    wrong: list[str | None] = []
+    for crash in live(LIVES[name])[::EVERY]:
+        for again in crashes_in_recovery(crash, at_random(Random(crash.call))):
+            kept = again.call % 3
+            choose = keep_nothing if not kept else at_random(Random(f"{again.call} again"), kept - 1)
+            wrong.append(judged(again, "a second loss", choose))
+    assert len(wrong) > 300
+    assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_with_a_flush_for_each_message_nothing_acknowledged_is_lost(name: str) -> None:
+    """What the broker answers, once `flush.messages=1` is set, is there when every page is gone that was not synced."""
+    config = replace(CONFIG, flush_messages=1)
+    crashes = live(LIVES[name], config)
+    for crash in crashes:
+        if crash.before.written:
+            last = crash.before.written[-1].header.next_offset
+            assert crash.before.synced >= last, f"before {crash.step} all was answered"
+    wrong = [judged(crash, "a loss of all", keep_nothing, config) for crash in crashes]
+    assert not any(wrong), "\n".join(filter(None, wrong))
