@@ -20,10 +20,11 @@ from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, Partition
 from odradek.broker.waiting import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.admission import Appended
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
-from odradek.storage.log import Appended, Log
+from odradek.storage.log import Log
 from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
 

@@ -21,7 +21,7 @@ from odradek.broker.transaction_verification import Support, Transaction, Transa
 from odradek.broker.waiting import Clock
 from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.log import Appended
+from odradek.storage.admission import Appended
 from odradek.storage.producers import OPEN, WAIVED, Verification
 
 KNOWS_ABORTABLE: Final = 11

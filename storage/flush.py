@@ -48,6 +48,15 @@ class Flush:
         """Whether the log has not been cut since the flush began; else the offsets may stand for other records."""
         return truncations == self._truncations
 
+    def settle(self, segments: Segments) -> None:
+        """Make durable what only a roll during the flush has written: the indexes of the segment that ends where the
+        flush does, for no recovery will look at them. Raises OSError.
+        """
+        if self.end_offset == segments.active.base_offset and len(segments) > 1:
+            rolled = segments.holding(self.end_offset - 1)[0]
+            if not set(rolled.file_names()[1:]) <= set(self._names):
+                rolled.sync_indexes()
+
     def run(self) -> None:
         """Wait until all is on stable storage. Raises OSError, after which the log must be failed."""
         for file in self._files:

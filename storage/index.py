@@ -36,7 +36,7 @@ _TRANSACTION_ENTRY: Final = struct.Struct(">hqqqq")
 class OffsetIndex:
     """Offsets of a segment to positions in its file; offsets and positions grow together."""
 
-    __slots__ = ("_base", "_folder", "_max_entries", "_offsets", "_positions", "_saved", "name")
+    __slots__ = ("_base", "_folder", "_max_entries", "_offsets", "_positions", "_saved", "_whole", "name")
 
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int, *, fresh: bool) -> None:
         self.name = f"{base_offset:020d}.index"
@@ -44,6 +44,7 @@ class OffsetIndex:
         self._base = base_offset
         self._max_entries = max_bytes // OFFSET_ENTRY_SIZE
         self._saved = 0
+        self._whole = False
         self._offsets: array[int] | None = array("i") if fresh else None
         self._positions = array("i")
 
@@ -105,27 +106,40 @@ class OffsetIndex:
             _truncate(self._folder, self.name, kept * OFFSET_ENTRY_SIZE)
             self._saved = kept
 
-    def reset(self) -> None:
-        """Forget all entries, also those that cannot be read."""
+    def reset(self, *, in_place: bool = True) -> None:
+        """Forget all entries, also those that cannot be read.
+
+        Unless `in_place` the file stays until `save` puts another in its place, whole and durable: nobody will look
+        again whether it fits.
+        """
         self._offsets, self._positions, self._saved = array("i"), array("i"), 0
-        _truncate(self._folder, self.name, 0)
+        self._whole = not in_place
+        if in_place:
+            _truncate(self._folder, self.name, 0)
 
     def save(self) -> None:
         """Write the entries that are not in the file yet. Raises OSError."""
         offsets = self._offsets
-        if offsets is None or len(offsets) == self._saved:
+        if offsets is None or (len(offsets) == self._saved and not self._whole):
             return
         pairs = array("i", bytes(OFFSET_ENTRY_SIZE * (len(offsets) - self._saved)))
         pairs[0::2] = offsets[self._saved :]
         pairs[1::2] = self._positions[self._saved :]
         _to_big_endian(pairs)
-        _write(self._folder, self.name, pairs.tobytes(), self._saved * OFFSET_ENTRY_SIZE)
-        self._saved = len(offsets)
+        _save(self._folder, self.name, pairs.tobytes(), self._saved * OFFSET_ENTRY_SIZE, whole=self._whole)
+        self._saved, self._whole = len(offsets), False
 
 
 def _to_big_endian(numbers: array[int]) -> None:
     if sys.byteorder == "little":
         numbers.byteswap()
+
+
+def _save(folder: Folder, name: str, data: bytes, position: int, *, whole: bool) -> None:
+    if whole:
+        folder.replace(name, data, sync=True)
+    else:
+        _write(folder, name, data, position)
 
 
 def _write(folder: Folder, name: str, data: bytes, position: int) -> None:
@@ -168,7 +182,7 @@ def _increases(numbers: array[int], first: int) -> bool:
 class TimeIndex:
     """Timestamps of a segment to offsets: from an entry's batch on, no earlier batch has a higher timestamp."""
 
-    __slots__ = ("_base", "_folder", "_max_entries", "_offsets", "_saved", "_timestamps", "name")
+    __slots__ = ("_base", "_folder", "_max_entries", "_offsets", "_saved", "_timestamps", "_whole", "name")
 
     def __init__(self, folder: Folder, base_offset: int, max_bytes: int, *, fresh: bool) -> None:
         self.name = f"{base_offset:020d}.timeindex"
@@ -176,6 +190,7 @@ class TimeIndex:
         self._base = base_offset
         self._max_entries = max_bytes // TIME_ENTRY_SIZE
         self._saved = 0
+        self._whole = False
         self._timestamps: array[int] | None = array("q") if fresh else None
         self._offsets = array("i")
 
@@ -229,19 +244,21 @@ class TimeIndex:
             _truncate(self._folder, self.name, kept * TIME_ENTRY_SIZE)
             self._saved = kept
 
-    def reset(self) -> None:
-        """Forget all entries, also those that cannot be read."""
+    def reset(self, *, in_place: bool = True) -> None:
+        """Forget all entries, as `OffsetIndex.reset` does."""
         self._timestamps, self._offsets, self._saved = array("q"), array("i"), 0
-        _truncate(self._folder, self.name, 0)
+        self._whole = not in_place
+        if in_place:
+            _truncate(self._folder, self.name, 0)
 
     def save(self) -> None:
         """Write the entries that are not in the file yet. Raises OSError."""
         timestamps = self._timestamps
-        if timestamps is None or len(timestamps) == self._saved:
+        if timestamps is None or (len(timestamps) == self._saved and not self._whole):
             return
         data = b"".join(map(_TIME_ENTRY.pack, timestamps[self._saved :], self._offsets[self._saved :]))
-        _write(self._folder, self.name, data, self._saved * TIME_ENTRY_SIZE)
-        self._saved = len(timestamps)
+        _save(self._folder, self.name, data, self._saved * TIME_ENTRY_SIZE, whole=self._whole)
+        self._saved, self._whole = len(timestamps), False
 
 
 def _decode_time_entries(data: bytes, name: str) -> tuple[array[int], array[int]]:
@@ -272,12 +289,13 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions whose markers stand in one segment, in the order of the markers."""
 
-    __slots__ = ("_aborted", "_folder", "name")
+    __slots__ = ("_aborted", "_folder", "_whole", "name")
 
     def __init__(self, folder: Folder, base_offset: int, *, fresh: bool) -> None:
         self.name = f"{base_offset:020d}.txnindex"
         self._folder = folder
         self._aborted: list[AbortedTransaction] | None = [] if fresh else None
+        self._whole = False
 
     def entries(self) -> list[AbortedTransaction]:
         """Every aborted transaction. Raises CorruptFile."""
@@ -297,8 +315,9 @@ class TransactionIndex:
     def append(self, aborted: AbortedTransaction) -> None:
         """Add a transaction and write it. Raises OSError."""
         entries = self.entries()
-        data = _TRANSACTION_ENTRY.pack(0, *aborted)
-        _write(self._folder, self.name, data, len(entries) * TRANSACTION_ENTRY_SIZE)
+        if not self._whole:
+            data = _TRANSACTION_ENTRY.pack(0, *aborted)
+            _write(self._folder, self.name, data, len(entries) * TRANSACTION_ENTRY_SIZE)
         entries.append(aborted)
 
     def truncate(self, offset: int) -> None:
@@ -309,8 +328,18 @@ class TransactionIndex:
             del entries[kept:]
             _truncate(self._folder, self.name, kept * TRANSACTION_ENTRY_SIZE)
 
-    def reset(self) -> None:
-        """Forget all transactions, also those that cannot be read."""
+    def reset(self, *, in_place: bool = True) -> None:
+        """Forget all transactions, as `OffsetIndex.reset` does."""
         self._aborted = []
-        if self._folder.exists(self.name):
+        self._whole = not in_place
+        if in_place and self._folder.exists(self.name):
             _truncate(self._folder, self.name, 0)
+
+    def save(self) -> None:
+        """Put a whole file in place after a reset that left the old one; else each entry is there already."""
+        if self._whole:
+            self._whole = False
+            entries = self.entries()
+            if entries or self._folder.exists(self.name):
+                data = b"".join(_TRANSACTION_ENTRY.pack(0, *entry) for entry in entries)
+                self._folder.replace(self.name, data, sync=True)

@@ -33,8 +33,6 @@ from odradek.storage.segment import DELETED_SUFFIX, Segment
 from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
 from odradek.storage.swap import still_there, swap_in
 
-__all__ = ["Appended", "Log"]
-
 NO_TIMESTAMP: Final = -1
 _new: Final = tuple.__new__
 NO_LIMIT: Final = 2**63 - 1
@@ -44,11 +42,10 @@ _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class Log:
     """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
 
-    `start_offset` is the first offset that is served, `end_offset` the next one to be written, everything below
-    `recovery_point` is on stable storage, and everything below `cleaned_to` has been compacted (-1 where nothing ever
-    was). `generation` grows when the log is cut. `epochs` and `producers` are for reading; only the log changes them.
-    Methods raise KafkaError; KAFKA_STORAGE_ERROR means that `failure` says why the log is offline, or that a write had
-    no room.
+    `start_offset` is the first offset that is served, `end_offset` the next one to be written; what lies below
+    `recovery_point` is on stable storage, what lies below `cleaned_to` compacted (-1: nothing is). `generation` grows
+    with each cut. Only the log changes `epochs` and `producers`. Methods raise KafkaError; KAFKA_STORAGE_ERROR means
+    that a write had no room, or that the log is offline.
     """
 
     __slots__ = (
@@ -90,7 +87,7 @@ class Log:
         self.cleaned_to = loaded.cleaned_to
         self.generation = 0
         self.last_flush_ms = request.now_ms
-        self.failure: str | None = None
+        self.failure: str | None = None  # why it is offline
         self._folder = folder
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
         self._segments = Segments(loaded.segments)
@@ -109,7 +106,7 @@ class Log:
 
     @property
     def directory(self) -> str:
-        """The path of the log's folder."""
+        """The path of its folder."""
         return self._folder.path
 
     @property
@@ -510,7 +507,7 @@ class Log:
     def start_flush(self, *, rolled_only: bool = False) -> Flush:
         """A flush of all that is written now; `rolled_only` leaves the active segment out, as after a roll.
 
-        Call `run` of it, in a thread if need be, and then `finish_flush`; one flush serves every append before it.
+        Call its `run`, in a thread if need be, then `finish_flush`; one flush serves every append before it.
         """
         if self.failure is not None:
             self._refuse()
@@ -534,6 +531,8 @@ class Log:
             self._fail("flushing", error)
         self.last_flush_ms = now_ms
         if flush.still_counts(self.generation):
+            with self._disk("flushing"):
+                flush.settle(self._segments)
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
     def flush(self, *, now_ms: int) -> None:

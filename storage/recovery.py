@@ -29,7 +29,7 @@ from odradek.protocol.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, Header, r
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.config import LogConfig
-from odradek.storage.disk import Buffer, Entry, Folder, OsDisk
+from odradek.storage.disk import TEMPORARY_SUFFIX, Buffer, Entry, Folder, OsDisk
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.index import (
     MAX_RELATIVE_OFFSET,
@@ -206,6 +206,8 @@ def _sweep(folder: Folder) -> tuple[dict[tuple[int, str], Entry], list[str]]:
     for entry in folder.list():
         match = None if entry.is_directory else _NAME.fullmatch(entry.name)
         if match is None:
+            if entry.name.endswith(TEMPORARY_SUFFIX):
+                folder.remove(entry.name)  # of a file that was being put in place
             continue
         base, suffix, state = int(match[1]), match[2], match[3]
         if state is None:
@@ -365,7 +367,8 @@ def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sou
     Returns whether a whole batch stood behind the one that does not.
     """
     producers, epochs = loaded.producers, loaded.epochs
-    segment.reset_indexes()
+    # Of a segment that the next recovery will not look at, the files are made anew beside the old ones.
+    segment.reset_indexes(in_place=below is None or below > sound_below)
     next_offset = segment.base_offset
     valid_bytes = 0
     for buffer, place, position, header in _batches(segment, sound_below):

@@ -167,8 +167,8 @@ class Segment:
 
     def _prepare(self) -> None:
         if not self.load_indexes():
-            self._offset_index.reset()
-            self._time_index.reset()
+            self._offset_index.reset(in_place=False)
+            self._time_index.reset(in_place=False)
             self._restart_indexing()
             for position, header in self.headers():
                 self.note(position, header.size, header.last_offset, header.max_timestamp)
@@ -199,11 +199,13 @@ class Segment:
         self._ready = True
         return True
 
-    def reset_indexes(self) -> None:
-        """Empty the indexes before a rebuild. Raises OSError."""
-        self._offset_index.reset()
-        self._time_index.reset()
-        self.aborted.reset()
+    def reset_indexes(self, *, in_place: bool = True) -> None:
+        """Empty the indexes before a rebuild. Unless `in_place` their files stay until those that `seal` writes stand
+        whole and durable in their places. Raises OSError.
+        """
+        self._offset_index.reset(in_place=in_place)
+        self._time_index.reset(in_place=in_place)
+        self.aborted.reset(in_place=in_place)
         self._restart_indexing()
 
     def _restart_indexing(self) -> None:
@@ -309,6 +311,7 @@ class Segment:
         """Write the index entries that are only in memory. Raises OSError."""
         self._offset_index.save()
         self._time_index.save()
+        self.aborted.save()
 
     def sync_indexes(self) -> None:
         """Make the index files durable; safe in a thread. Raises OSError."""

@@ -267,3 +267,32 @@ def test_power_is_lost_at_every_call_of_a_compaction(every: int) -> None:
     found = [judged(crash, way, choose) for crash in all_crashes[::every] for way, choose in ways(crash).items()]
     wrong = [each for each in found if each is not None]
     assert not wrong, "\n".join([f"{len(wrong)} of {len(found)}", *wrong[:20]])
+
+
+@pytest.mark.slow
+def test_power_is_lost_again_while_what_a_compaction_left_is_put_in_order() -> None:
+    found = []
+    for crash in [each for each in crashes() if each.step == "compact"][::9]:
+        for choose in (keep_all, at_random(Random(crash.call), crash.call % 2)):
+            for again in crashes_in_recovery(crash, choose):
+                kept = again.call % 3
+                second = at_random(Random(f"{again.call} again"), kept - 1) if kept else keep_nothing
+                found.append(judged(again, "a second loss", second))
+    assert len(found) > 300
+    wrong = [each for each in found if each is not None]
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(found)}", *wrong[:20]])
+
+
+def crashes_in_recovery(crash: Crash, choose: Choose) -> list[Crash]:
+    """A crash for each call to the disk of the broker that starts after a loss of power."""
+    disk = crash.disk.fork()
+    disk.lose_power(choose)
+    found: list[Crash] = []
+
+    def before_call() -> None:
+        step = f"recovery after {crash.step}, call {crash.call}"
+        found.append(crash._replace(disk=disk.fork(), step=step, call=disk.plan.calls))
+
+    disk.plan.before = before_call
+    Life(disk).open()
+    return found

@@ -7,11 +7,12 @@ from contextlib import suppress
 
 import pytest
 
-from odradek.protocol.batch import headers
+from odradek.protocol.batch import control_batch, headers
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.config import LogConfig
+from odradek.storage.config import LogConfig, Origin
 from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.log import Log
+from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch, open_log
 from tests.storage.disks import MemoryDisk, keep_nothing
 
@@ -190,3 +191,21 @@ def test_nothing_but_one_module_touches_files() -> None:
             if module.name == "compaction.py":
                 names -= {"time"}  # it runs in a worker process, and no faster than it may
             assert not names & {"os", "io", "shutil", "pathlib", "fcntl", "mmap", "tempfile", "time", "asyncio"}, module
+
+
+def test_the_indexes_of_a_segment_that_was_rolled_during_a_flush_are_durable_after_it() -> None:
+    disk = MemoryDisk()
+    log = open_log("/data/topic-0", disk=disk)
+    disk.sync_directory("/data")
+    transactional = batch(producer=(1, 0, 0), transactional=True)
+    log.append(transactional, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED)
+    marker = control_batch(commit=False, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    flush = log.start_flush()
+    log.roll(NOW_MS)
+    flush.run()
+    log.finish_flush(flush, None, now_ms=NOW_MS)
+    assert log.recovery_point == log.active_base_offset == 2
+    disk.lose_power(keep_nothing)
+    again = open_log("/data/topic-0", disk=disk, clean=False, recovery_point=2)
+    assert again.aborted_transactions(0, 2) == [(1, 0)]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.admission import Appended
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig, Origin
-from odradek.storage.log import Appended, Log
+from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED, Producer, WrittenBatch, decode_snapshot, encode_snapshot
 from tests.storage.batches import NOW_MS, batch, open_log
 
