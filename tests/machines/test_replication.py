@@ -7,12 +7,12 @@ breaks a promise; a search that cannot find the mistakes of the past would prove
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from odradek.broker.machines.partition import IsrChange, PartitionMachine
 from tests.machines.replicas_model import BROKERS, Replicas
+from tests.machines.searching import run_search
 
 BROKER = st.sampled_from(BROKERS)
 
@@ -95,18 +95,7 @@ def search(machine: type[PartitionMachine], examples: int, steps: int = 40) -> N
     class Search(Replication):
         model = Model
 
-    run_state_machine_as_test(
-        Search,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_search(Search, examples, steps)
 
 
 def test_nothing_acknowledged_is_lost_whatever_happens() -> None:

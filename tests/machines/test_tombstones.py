@@ -7,11 +7,11 @@ compacted; the search has to find how a deleted record comes back.
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from odradek.broker.machines.partition import PartitionMachine
+from tests.machines.searching import run_search
 from tests.machines.tombstones_model import BROKERS, Compacted, meaning
 
 BROKER = st.sampled_from(BROKERS)
@@ -85,18 +85,7 @@ def search(machine: type[PartitionMachine], examples: int, steps: int = 40) -> N
     class Search(Tombstones):
         model = Model
 
-    run_state_machine_as_test(
-        Search,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_search(Search, examples, steps)
 
 
 def test_what_was_deleted_stays_deleted_whatever_happens() -> None:
