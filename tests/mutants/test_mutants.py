@@ -28,15 +28,10 @@ QUICK = {"KIP-101 loss": 100, "KIP-101 divergence": 100, "KIP-320": 60, "AsyncIs
     "CORDS": 60,
     "KAFKA-5490": 8,
     "KAFKA-13727": 8,
-    "marker before its data": 8,
     "transaction cut in two": 8,
-    "KIP-534 early": 8,
     "markers by key": 8,
     "offline replica": 8,
     "past the first unstable offset": 8,
-    "aborted long ago": 8,
-    "begin of an epoch": 15,
-    "emptied marker": 15,
 }
 
 

@@ -85,7 +85,7 @@ class CompactionMonitor(Monitor):
         """delete.retention.ms, less what clocks may be apart."""
         self.now_s: Callable[[], float] = lambda: 0.0
         self.swaps = self.tombstones = self.markers = 0
-        self._passes_under_way: dict[str, float] = {}
+        self._passes_under_way: dict[str, tuple[float, int]] = {}
         self._unchecked: dict[tuple[int, Partition], bool] = {}
         self._follows = False
 
@@ -96,10 +96,9 @@ class CompactionMonitor(Monitor):
         monitor, real_swap_in = self, Replica.swap_in
 
         def swap_in(replica: Replica, cleaned: Cleaned) -> bool:
-            stable = replica.last_stable_offset
             fits = real_swap_in(replica, cleaned)
             if fits:
-                monitor._swapped(replica, cleaned, stable)
+                monitor._swapped(replica.log, cleaned)
             return fits
 
         with super().listening():
@@ -118,9 +117,9 @@ class CompactionMonitor(Monitor):
             ):
                 yield
 
-    def begun(self, path: str) -> None:
-        """A pass over the log in this folder begins."""
-        self._passes_under_way[path] = self.now_s()
+    def begun(self, replica: Replica) -> None:
+        """A pass over a log begins."""
+        self._passes_under_way[replica.log.directory] = self.now_s(), replica.last_stable_offset
 
     def remember(self, broker_id: int) -> Callable[[], None]:
         """For what a broker does after it has died, in the middle of an event: how to forget it again."""
@@ -137,11 +136,11 @@ class CompactionMonitor(Monitor):
 
         return forget
 
-    def _swapped(self, replica: Replica, cleaned: Cleaned, stable: int) -> None:
-        log = replica.log
-        partition, path = (log.topic, log.partition), log.directory
+    def _swapped(self, log: Log, cleaned: Cleaned) -> None:
+        partition = (log.topic, log.partition)
         if partition not in self.known:
             return
+        began_s, stable = self._passes_under_way[log.directory]
         self.swaps += 1
         key = (self._owner_of(log), partition)
         before = self.copies[key].present
@@ -152,7 +151,7 @@ class CompactionMonitor(Monitor):
                 f"C1: broker {key[0]} compacted {partition} up to {cleaned.cleaned_to}, and {min(gone, default=None)} "
                 f"is gone; only what is below {stable} is stable"
             )
-        self.known[partition].passes.append(Pass(cleaned.cleaned_to, self._passes_under_way[path]))
+        self.known[partition].passes.append(Pass(cleaned.cleaned_to, began_s))
         self._dirty = self._logs_dirty = True
 
     def _log_changed(self, log: Log, end_before: int, size_before: int | None) -> None:

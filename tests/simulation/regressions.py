@@ -24,7 +24,6 @@ SEEDS: dict[int, str] = {
 }
 
 COMPACTION_SEEDS: dict[int, str] = {
-    302: "a replica that lagged behind was held to sequences of an epoch that is over: a mistake of the check",
     415: "a loss of power made a gap in a segment that had been found clean before it was durable",
     318: "the marker that compaction had emptied and kept for its epoch was passed over when the log was read anew",
 }
