@@ -199,6 +199,7 @@ class Pair:
             "broker.id": "0",
             "num.recovery.threads.per.data.dir": str(os.cpu_count() or 1),
             "log.cleaner.backoff.ms": "100",
+            "zookeeper.session.timeout.ms": "10000",
         }
         self._kafka = Kafka(folder / "kafka", values, STOCK_JVM, zookeeper=connect)
         self.data_dir = self._kafka.data_dir

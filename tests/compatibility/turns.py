@@ -29,7 +29,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
-    "zookeeper.session.timeout.ms": "2000",
+    "zookeeper.session.timeout.ms": "5000",
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "300",
     "log.cleaner.backoff.ms": "100",

@@ -76,6 +76,7 @@ class Cluster:
         properties = {
             "log.cleaner.enable": str(cleans).lower(),
             "log.cleaner.backoff.ms": "50",
+            "zookeeper.session.timeout.ms": "10000",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
