@@ -137,6 +137,7 @@ class LogCleaner:
         self._passes = 0
         self._closed = False
         self.figures = CleanerFigures()
+        self._count([])
 
     def is_cleaning(self, directory: str) -> bool:
         """Whether the log in this folder is being cleaned, so that its segments must stay where they are."""

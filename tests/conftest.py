@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.jvm.kafka import Kafka, running_kafka
+
+# How long an example takes is the machine's affair; a test that says how many it wants says how long it takes.
+settings.register_profile("odradek", deadline=None)
+settings.load_profile("odradek")
 
 
 @pytest.fixture(scope="session")

@@ -73,12 +73,15 @@ class CompactionSimulation(Simulation):
         if self.disks is not None:
             # C1 looks at every byte, also at those that no broker has looked at since they were turned over.
             self.disks.kinds = [kind for kind in DISK_FAULTS if kind != "bit flip"]
-        self.monitor = CompactionMonitor(self.processes, self.ensemble, self.partitions)
-        self.monitor.retention_s = (self.retention_ms - 2 * SKEW_MS) / 1000
-        self.monitor.now_s = self.loop.time
+        self._watch(CompactionMonitor(self.processes, self.ensemble, self.partitions))
         self.readers: list[MapReader] = []
         for process in self.processes:
             process.skew_ms = SKEW_MS
+
+    def _watch(self, monitor: CompactionMonitor) -> None:
+        self.monitor = monitor
+        monitor.retention_s = (self.retention_ms - 2 * SKEW_MS) / 1000
+        monitor.now_s = self.loop.time
 
     def _properties(self) -> dict[str, str]:
         random = self._draws
@@ -188,14 +191,19 @@ class CompactionSimulation(Simulation):
 
         It does all of it, but on a disk that goes on without it from that call on.
         """
-        random, disk = self._draws, process.disk
+        random = self._draws
         power = random.random() < 0.6
         may_die = self._is_breaking and self._recovered() and (self.disks is None or self.disks.sick is None)
         if random.random() >= self._deaths or not may_die or (power and not self._spared(process)):
             action()
             return False
+        return self._die_at(random.randrange(calls), what, process, action, power=power)
+
+    def _die_at(self, at: int, what: str, process: Process, action: Callable[[], None], *, power: bool) -> bool:
+        """Do something, and let the broker have died before that call of its disk; False where there are fewer."""
+        random, disk = self._draws, process.disk
         left: list[Any] = []
-        at, seen = random.randrange(calls), 0
+        seen = 0
 
         def before() -> None:
             nonlocal seen

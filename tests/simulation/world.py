@@ -217,13 +217,15 @@ class Simulation:
                 for process in self.processes:
                     broker = process.broker
                     if broker is not None and process.ready and broker.controller.is_active:
-                        wanted = NewTopic(TOPIC, partitions=len(self.partitions), replication_factor=3)
                         with contextlib.suppress(KafkaError):
-                            made.extend(await broker.controller.create_topics([wanted]))
+                            made.extend(await broker.controller.create_topics([self._topic()]))
                 await asyncio.sleep(0.05)
 
         self._spawn(create())
         self._wait(lambda: made and all(map(self._is_led, self.partitions)), START_S, "the topic is made")
+
+    def _topic(self) -> NewTopic:
+        return NewTopic(TOPIC, partitions=len(self.partitions), replication_factor=3)
 
     def _spawn(self, work: Any) -> None:
         asyncio._set_running_loop(self.loop)
