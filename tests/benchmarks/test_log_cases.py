@@ -68,6 +68,8 @@ def test_the_report_has_a_row_for_each_measure() -> None:
 MEASURE = START.measures[0].title.split()
 
 
+@pytest.mark.slow
+@pytest.mark.jvm
 @pytest.mark.parametrize("case", LOG_CASES, ids=lambda case: case.name)
 def test_both_run_a_tiny_case(tmp_path: Path, case: LogCase) -> None:
     course = LogCourse(tmp_path, ("kafka", "odradek"), 1, lambda line: None, budget_s=0)
