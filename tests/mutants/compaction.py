@@ -203,8 +203,8 @@ def past_the_stable() -> Iterator[None]:
 
 
 @contextmanager
-def unsynced_swap() -> Iterator[None]:
-    """The old files get their names, and the new ones theirs, without a sync between them."""
+def unsynced_swap(number: int = 2) -> Iterator[None]:
+    """One of the three syncs of a swap is left out: that between the old names and the new ones, if not another."""
     real_swap_in, real_sync = swap.swap_in, Folder.sync
 
     def swap_in(*arguments: Any) -> Any:
@@ -213,7 +213,7 @@ def unsynced_swap() -> Iterator[None]:
         def sync(folder: Folder) -> None:
             nonlocal syncs
             syncs += 1
-            if syncs != 2:
+            if syncs != number:
                 real_sync(folder)
 
         with mock.patch.object(Folder, "sync", sync):
@@ -302,5 +302,7 @@ COMPACTION_MUTANTS: dict[str, Plant] = {
     "unsynced copy": unsynced_copy,
 }
 
-NEED_DISKS: Final = frozenset({"KAFKA-3330"})
-"""Found only with disks that fail: as long as they keep their word, no log loses what it has compacted."""
+NEED_A_SCRIPT: Final = {"KAFKA-3330": "unclean", "swap without a sync": "swap"}
+"""Found only with directed faults, by these of the scripts: no log is cut below what it has compacted but by an unclean
+election, and few losses of power in few swaps show what was not synced.
+"""

@@ -1,7 +1,8 @@
 """The simulation finds the mistakes of the past. `make mutants` says with how many seeds; here the quick ones.
 
-One is found with directed faults: a broker has to lose the registry in the very moment in which it becomes the
-coordinator.
+Some are found with directed faults: a broker that loses the registry in the very moment in which it becomes the
+coordinator; an unclean election over a log that has compacted more than the new leader has; power lost in the middle of
+a swap of the only replica (`tests/simulation/directed.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.mutants.compaction import kafka_3330, unsynced_swap
 from tests.mutants.transactions import kafka_9307
 from tests.simulation.campaign import seeds_to_find
+from tests.simulation.directed import PowerLossInSwap, UncleanElection
 from tests.simulation.world import Fault, Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
@@ -76,3 +79,47 @@ def test_a_registry_that_is_lost_midway_leaves_no_coordinator_that_does_not_know
     with kafka_9307():
         found = [_preferred_leader_without_registry(seed) for seed in DIRECTED]
     assert any(violation is not None and violation.startswith("L1") for violation in found)
+
+
+UNCLEAN = range(6)
+
+
+@pytest.mark.parametrize("seed", UNCLEAN)
+def test_a_log_that_is_cut_below_what_it_has_compacted_compacts_anew_what_comes_in_its_place(seed: int) -> None:
+    """KAFKA-3330: with the mistake a key is there twice where the log says that it is compacted."""
+    logging.disable(logging.CRITICAL)
+    sound = UncleanElection(seed)
+    assert sound.run().violation is None
+    (forgiven,) = sound.monitor.forgiven
+    assert forgiven.acknowledged > 0, "nothing was lost, so no log was cut"
+    with kafka_3330():
+        violation = UncleanElection(seed).run().violation
+    assert violation is not None, "the mistake was not found"
+    assert violation.startswith("C1") and "although there is" in violation  # noqa: PT018
+
+
+def _first_to_find(sync: int, most: int) -> str | None:
+    for seed in range(most):
+        with unsynced_swap(sync):
+            violation = PowerLossInSwap(seed).run().violation
+        if violation is not None:
+            return violation
+    return None
+
+
+@pytest.mark.parametrize("sync", [1, 2, 3])
+def test_a_sync_that_is_left_out_of_a_swap_loses_records_with_the_power(sync: int) -> None:
+    logging.disable(logging.CRITICAL)
+    violation = _first_to_find(sync, most=30)
+    assert violation is not None
+    assert violation[:3] in ("R13", "C1:")
+
+
+def test_a_swap_that_loses_its_power_at_any_call_loses_no_record() -> None:
+    logging.disable(logging.CRITICAL)
+    crashes = 0
+    for seed in range(3):
+        simulation = PowerLossInSwap(seed)
+        assert simulation.run().violation is None, f"seed {seed}"
+        crashes += simulation.crashes
+    assert crashes > 25, "hardly any swap lost its power"

@@ -4,6 +4,7 @@
     python -m tests simulate --seeds 20000         from seed 0 on, in one process for each core
     python -m tests simulate --seeds 500 --disks   with disks that fail (tests/simulation/disk_faults.py)
     python -m tests simulate --seeds 500 --compaction    with compacted topics (tests/simulation/compaction.py)
+    python -m tests simulate --seeds 100 --directed swap    with a script of faults (tests/simulation/directed.py)
     python -m tests simulate --mutant KIP-279      how many seeds it takes to find a planted mistake
 
 The first broken promise ends a campaign, with its seed; the same seed runs the same way again, byte for byte. A process
@@ -25,11 +26,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tests.mutants.compaction import COMPACTION_MUTANTS, NEED_DISKS
+from tests.mutants.compaction import COMPACTION_MUTANTS, NEED_A_SCRIPT
 from tests.mutants.logs import LOG_MUTANTS
 from tests.mutants.replication import MUTANTS as REPLICATION_MUTANTS
 from tests.mutants.transactions import TRANSACTION_MUTANTS
 from tests.simulation.compaction import COMPACTED, CompactionSimulation
+from tests.simulation.directed import SCRIPTS
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.world import FAULTS, Result, Simulation
 
@@ -39,13 +41,18 @@ LARGEST_MUTANT_SEARCH = 2000
 
 
 class Profile(NamedTuple):
-    """What a seed runs with: `transactions` in place of what it draws itself, `disks` that fail, too, `compaction`."""
+    """What a seed runs with: `transactions` in place of what it draws itself, `disks` that fail, too, `compaction`, or
+    one of the `directed` scripts.
+    """
 
     transactions: bool | None = None
     disks: bool = False
     compaction: bool = False
+    directed: str | None = None
 
     def simulation(self, seed: int) -> Simulation:
+        if self.directed is not None:
+            return SCRIPTS[self.directed](seed)
         if self.compaction:
             return CompactionSimulation(seed, disks=self.disks)
         return Simulation(seed, transactions=self.transactions, disks=self.disks)
@@ -53,10 +60,13 @@ class Profile(NamedTuple):
     @property
     def options(self) -> str:
         """As they stand on the command line."""
-        return " --disks" * self.disks + " --compaction" * self.compaction
+        script = f" --directed {self.directed}" if self.directed is not None else ""
+        return " --disks" * self.disks + " --compaction" * self.compaction + script
 
     def must_happen(self, seeds: int) -> tuple[str, ...]:
         """What so many seeds cannot all have spared, or the harness is broken."""
+        if self.directed is not None:
+            return ()
         if self.compaction:
             return (*FAULTS, *COMPACTED) if seeds >= 300 else COMPACTED if seeds >= 20 else ()
         if self.disks:
@@ -145,7 +155,7 @@ def campaign(first: int, count: int, workers: int, profile: Profile) -> int:
 def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) -> int | None:
     """How many seeds from `first` on it takes until the planted mistake breaks a promise; None for more than `most`."""
     profile = Profile(
-        mutant in TRANSACTION_MUTANTS, mutant in {*LOG_MUTANTS, *NEED_DISKS}, mutant in COMPACTION_MUTANTS
+        mutant in TRANSACTION_MUTANTS, mutant in LOG_MUTANTS, mutant in COMPACTION_MUTANTS, NEED_A_SCRIPT.get(mutant)
     )
     for number in range(most):
         with MUTANTS[mutant]():
@@ -175,6 +185,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--disks", action="store_true", help="let disks fail, too")
     parser.add_argument("--compaction", action="store_true", help="compact all topics")
+    parser.add_argument("--directed", choices=SCRIPTS, help="a script in place of drawn faults")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--mutant", action="append", choices=[*MUTANTS, "all"], help="look for this planted mistake")
     parser.add_argument("--tries", type=int, default=3, help="searches for a mutant")
@@ -187,7 +198,7 @@ def main(arguments: list[str]) -> int:
     if options.mutant:
         names = list(MUTANTS) if "all" in options.mutant else options.mutant
         return hunt(names, options.tries, options.most)
-    profile = Profile(disks=options.disks, compaction=options.compaction)
+    profile = Profile(disks=options.disks, compaction=options.compaction, directed=options.directed)
     if options.seeds == 1:
         result = run_seed(options.seed, profile)
         if options.trace:

@@ -221,8 +221,7 @@ class CompactionSimulation(Simulation):
             return False
         forget()
         self._note(what, process, "with its power" if power else "")
-        process.disk = left[0]
-        process.kill(power=power)
+        self._fall(process, left[0], power=power)
         if power:
             self.lost_power = process.broker_id
         elsewhere = contextvars.Context()
@@ -230,6 +229,10 @@ class CompactionSimulation(Simulation):
             random.random() * 0.1, lambda: None if process.running else process.start(), context=elsewhere
         )
         return True
+
+    def _fall(self, process: Process, disk: MemoryDisk, *, power: bool) -> None:
+        process.disk = disk
+        process.kill(power=power)
 
     def _spared(self, victim: Process) -> bool:
         """Power is lost often here, so what the coordinators have must be on others as well."""
