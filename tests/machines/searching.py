@@ -1,9 +1,24 @@
-"""A search that runs the same way in every run, for machines that are to hold and for mutants that are to be found."""
+"""A search that runs the same way in every run, for machines that are to hold and for mutants that are to be found.
+
+What hypothesis draws depends on the constants of all modules that the process has imported, so a search that has to
+find something runs in a process of its own: `python -m tests.machines.searching MODULE MACHINE EXAMPLES STEPS` calls the
+module's `search` with that machine.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+ROOT = Path(__file__).resolve().parents[2]
+FOUND = 3
+"""The exit status of a search that has found something."""
 
 
 def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
@@ -20,3 +35,32 @@ def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int) 
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def search_alone(module: str, machine: str, examples: int, steps: int) -> None:
+    """Have a process of its own call the `search` of a module with one of its classes.
+
+    Raises AssertionError with what it found, RuntimeError where it broke off.
+    """
+    command = [sys.executable, "-m", __name__, module, machine, str(examples), str(steps)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == FOUND:
+        raise AssertionError(done.stdout)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+
+
+def main(name: str, machine: str, examples: str, steps: str) -> int:
+    """One search; returns the exit status."""
+    module = import_module(name)
+    try:
+        module.search(getattr(module, machine), int(examples), int(steps))
+    except AssertionError as found:
+        print(found)
+        return FOUND
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from odradek.broker.machines.partition import IsrChange, PartitionMachine
 from tests.machines.replicas_model import BROKERS, Replicas
-from tests.machines.searching import run_search
+from tests.machines.searching import run_search, search_alone
 
 BROKER = st.sampled_from(BROKERS)
 
@@ -143,4 +143,4 @@ class ShrinkBeforeTheAnswer(PartitionMachine):
 )
 def test_a_mistake_of_the_past_is_found(mutant: type[PartitionMachine]) -> None:
     with pytest.raises(AssertionError):
-        search(mutant, 12_000, 60)  # ends with the first that is found
+        search_alone(__name__, mutant.__name__, 12_000, 60)  # ends with the first that is found
