@@ -1,8 +1,8 @@
 """A search that runs the same way in every run, for machines that are to hold and for mutants that are to be found.
 
 What hypothesis draws depends on the constants of all modules that the process has imported, so a search that has to
-find something runs in a process of its own: `python -m tests.machines.searching MODULE MACHINE EXAMPLES STEPS` calls the
-module's `search` with that machine.
+find something runs in a process of its own: `python -m tests.machines.searching MODULE MACHINE EXAMPLES STEPS` calls
+the `search` of the module with that machine.
 """
 
 from __future__ import annotations
