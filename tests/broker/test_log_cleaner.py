@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 30.0
 SLOW = "20000"  # bytes a second, so that a pass over what is written here takes a while
 FAST = "1000000000"
@@ -168,7 +170,6 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callabl
     del admin
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced_and_the_pass_begun_again(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     admin = create(broker, "t")
@@ -182,7 +183,6 @@ def test_a_worker_that_dies_is_replaced_and_the_pass_begun_again(compacting: Cal
     assert broker.uncleanable() == 0
 
 
-@pytest.mark.slow
 def test_a_broker_that_is_killed_takes_its_worker_along(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     create(broker, "t")
@@ -196,7 +196,6 @@ def test_a_broker_that_is_killed_takes_its_worker_along(compacting: Callable[...
     assert {key: value for _, key, value in read(broker)} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
 
 
-@pytest.mark.slow
 def test_a_topic_can_be_deleted_and_made_anew_while_it_is_compacted(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     admin = create(broker, "t")

@@ -148,10 +148,8 @@ class FetchedIsEnough(PartitionMachine):
         return super().follower_fetched(replica_id, offset, now_ms, **{**said, "cleaned_to": -1})
 
 
-LONGER = (AsKafka, InSyncOnly, FetchedIsEnough)
-
-
-@pytest.mark.parametrize("mutant", [ReportedOnly, *(pytest.param(each, marks=pytest.mark.slow) for each in LONGER)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", [AsKafka, InSyncOnly, ReportedOnly, FetchedIsEnough])
 def test_a_mistake_that_brings_deleted_records_back_is_found(mutant: type[PartitionMachine]) -> None:
     with pytest.raises(AssertionError, match="C1"):
         search_alone(__name__, mutant.__name__, 12_000, 60)  # ends with the first that is found

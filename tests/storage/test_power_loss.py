@@ -391,7 +391,7 @@ def crashes_in_recovery(crash: Crash, choose: Choose) -> list[Crash]:
     return here
 
 
-@pytest.mark.parametrize("every", [pytest.param(7, id="some"), pytest.param(1, marks=pytest.mark.slow, id="all")])
+@pytest.mark.parametrize("every", [pytest.param(20, id="some"), pytest.param(1, marks=pytest.mark.slow, id="all")])
 @pytest.mark.parametrize("name", LIVES)
 def test_power_is_lost_at_every_call(name: str, every: int) -> None:
     crashes = live(LIVES[name])
@@ -413,6 +413,7 @@ def test_power_is_lost_again_at_every_call_of_recovery(name: str) -> None:
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIVES)
 def test_with_a_flush_for_each_message_nothing_acknowledged_is_lost(name: str) -> None:
     """What the broker answers, once `flush.messages=1` is set, is there when every page is gone that was not synced."""
