@@ -199,6 +199,7 @@ def test_every_package_is_installed() -> None:
     assert packages == set(setuptools["packages"])
 
 
+@pytest.mark.slow
 def test_odradek_is_the_only_name_that_an_install_adds(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT],

@@ -317,6 +317,7 @@ def test_a_test_may_stop_or_kill_its_broker_itself(suite: Callable[[str, str], p
 @pytest.mark.skipif(
     importlib.util.find_spec("odradek.broker.server") is None, reason="odradek.broker.server is not in this build"
 )
+@pytest.mark.slow
 def test_the_real_broker_starts_restarts_and_survives_a_kill(odradek_broker_factory: BrokerFactory) -> None:
     broker = odradek_broker_factory({"broker.id": "3"})
     assert (broker.data_dir / "meta.properties").read_text().count("broker.id=3") == 1

@@ -98,6 +98,7 @@ def search(machine: type[PartitionMachine], examples: int, steps: int = 40) -> N
     run_search(Search, examples, steps)
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
     search(PartitionMachine, 400)
 

@@ -27,6 +27,7 @@ def silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 def test_seeds_are_clean_and_every_fault_is_tried() -> None:
     faults: Counter[str] = Counter()
     acknowledged = 0
