@@ -1,8 +1,8 @@
 """The leader epochs of a log: at which offset each leader began to write (KIP-101, KIP-279; LeaderEpochFileCache).
 
 A follower asks a leader where an epoch ended and cuts its own log there, so these few pairs decide what survives a
-change of leaders. Every new epoch is on stable storage before its first batch is written; that entries have fallen away
-with the log's head or tail is made durable by the next flush, because loading a log removes what it cannot vouch for.
+change of leaders. They become durable with the next flush of the log, together with the batches that they speak of:
+above the recovery point recovery finds each epoch in its batches again, and one without batches is missed by nobody.
 """
 
 from __future__ import annotations
