@@ -17,6 +17,13 @@ COPY streams ./streams
 COPY spark_jobs ./spark_jobs
 RUN python -m venv /opt/odradek && /opt/odradek/bin/pip install --no-cache-dir --disable-pip-version-check .
 
+# With Java, Spark and the streams runtime: for `docker compose run pipeline`.
+FROM build AS pipeline
+RUN apt-get update && apt-get install --yes --no-install-recommends default-jre-headless && rm -rf /var/lib/apt/lists/*
+RUN /opt/odradek/bin/pip install --no-cache-dir --disable-pip-version-check '.[streams,spark]' matplotlib
+WORKDIR /report
+ENTRYPOINT ["/opt/odradek/bin/python", "-m", "odradek.spark_jobs.pipeline"]
+
 FROM python:3.13-slim
 COPY --from=build /opt/odradek /opt/odradek
 RUN useradd --system --uid 1000 --user-group --no-create-home odradek \

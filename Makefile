@@ -4,6 +4,10 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 BIN := .venv/bin
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
+# Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
+# say so), each of them compiles the product anew: half of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test check bench simulate mutants clean
 
 run: .venv/.installed
@@ -12,9 +16,10 @@ run: .venv/.installed
 
 test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
+	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or jvm"
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "slow or jvm"
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint
@@ -45,5 +50,5 @@ clean:
 
 .venv/.installed-dev: .venv/bin/python $(SOURCES)
 	@echo "installing Odradek and what its tests need into .venv (once, about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,streams]'
 	@touch $@ .venv/.installed

@@ -58,13 +58,18 @@ class TopicView(NamedTuple):
 class ClusterView:
     """The brokers and topics as this broker knows them."""
 
-    __slots__ = ("_by_id", "_watchers", "brokers", "cluster_id", "controller_id", "topics")
+    __slots__ = ("_by_id", "_watchers", "brokers", "cluster_id", "controller_id", "is_told", "own", "topics")
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
         self.brokers: dict[int, BrokerView] = {}
         self.topics: dict[str, TopicView] = {}
+        self.is_told = False
+        """Whether a controller has said what there is, since this broker has started."""
+        self.own: BrokerView | None = None
+        """This broker, for those who ask before a controller has said who lives. A client that hears of no broker at
+        all may drop those that it knows, and then has nobody left to ask (librdkafka)."""
         self._by_id: dict[bytes, str] = {}
         self._watchers: dict[Callable[[], None], None] = {}
 
@@ -80,7 +85,8 @@ class ClusterView:
         return iter(self.topics.values())
 
     def put_topics(self, topics: Iterable[TopicView]) -> None:
-        """Add topics, or replace them by what they are now."""
+        """Add topics, or replace them by what they are now. The first time these are all that there are."""
+        self.is_told = True
         for topic in topics:
             known = self.topics.get(topic.name)
             if known is not None and known.topic_id != topic.topic_id:
@@ -122,6 +128,7 @@ class ClusterView:
         return topic.topic_id if topic is not None else bytes(16)
 
     def live_brokers(self, listener: str) -> list[tuple[BrokerView, Endpoint]]:
-        """The brokers that can be reached through a listener, by id, with where."""
-        found = ((broker, broker.endpoint(listener)) for _, broker in sorted(self.brokers.items()))
+        """The brokers that can be reached through a listener, by id, with where; this one until others are known."""
+        own = {} if self.own is None else {self.own.broker_id: self.own}
+        found = ((broker, broker.endpoint(listener)) for _, broker in sorted((self.brokers or own).items()))
         return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]

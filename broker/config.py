@@ -16,14 +16,13 @@ from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.broker.config_dynamic import base_name, only_dynamic
+from odradek.broker.config_reasons import documentation
 from odradek.broker.config_rules import check_rules
 from odradek.broker.config_table import BROKER_PROPERTIES, FALLBACKS, HOUR, MINUTE
 from odradek.broker.config_types import (
-    LONG_MAX,
     ConfigEntry,
     ConfigError,
-    Property,
-    Range,
     Source,
     Synonym,
     Type,
@@ -31,21 +30,12 @@ from odradek.broker.config_types import (
     read_value,
     show_value,
 )
-from odradek.broker.listeners import Endpoint, parse_listeners, parse_pairs, parse_protocol_map
+from odradek.broker.listeners import Endpoint, address_of, parse_listeners, parse_pairs, parse_protocol_map
 from odradek.broker.properties import parse_properties
 
 Layer = tuple[Source, Mapping[str, str]]
 
-DYNAMIC_ONLY: Final = {
-    name: Property(name, Type.LONG, LONG_MAX, Range(0), Update.CLUSTER_WIDE, False, doc)
-    for name, doc in (
-        ("leader.replication.throttled.rate", "Bytes a second that throttled replicas get from this broker."),
-        ("follower.replication.throttled.rate", "Bytes a second that throttled replicas fetch to this broker."),
-        ("replica.alter.log.dirs.io.max.bytes.per.second", "Bytes a second between data directories of this broker."),
-    )
-}
-"""Properties of a broker that no file can set (Kafka's DynamicConfig)."""
-
+_PREFIX: Final = "listener.name."
 _DEFAULTS: Final = {name: row.default for name, row in BROKER_PROPERTIES.items()}
 _UNIT_MS: Final = {".hours": HOUR, ".minutes": MINUTE, ".ms": 1}
 
@@ -57,7 +47,7 @@ class BrokerConfig:
     `log_dirs`, `retention_ms` and so on. Asking for a name that no property has raises KeyError.
     """
 
-    __slots__ = ("_layers", "_values", "advertised_listeners", "inter_broker_listener", "listeners")
+    __slots__ = ("_layers", "_of_listeners", "_values", "advertised_listeners", "inter_broker_listener", "listeners")
 
     listeners: tuple[Endpoint, ...]
     advertised_listeners: tuple[Endpoint, ...]  # a host may be empty and a port 0 until the listener is open
@@ -81,6 +71,7 @@ class BrokerConfig:
                 if row := BROKER_PROPERTIES.get(name):
                     self._values[name] = read_value(row, text)
         self._read_listeners()
+        self._of_listeners = self._read_own_values()
         check_rules(self)
 
     @classmethod
@@ -100,7 +91,7 @@ class BrokerConfig:
     def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
         """This configuration with other layers set at run time; what cannot change at run time is left out of them."""
         static = self._layers[-1][1]
-        changed = BrokerConfig(static, _only_dynamic(cluster_default), _only_dynamic(per_broker))
+        changed = BrokerConfig(static, only_dynamic(cluster_default), only_dynamic(per_broker))
         return changed.with_broker_id(self.broker_id)
 
     def with_broker_id(self, broker_id: int) -> BrokerConfig:
@@ -113,12 +104,23 @@ class BrokerConfig:
         return numbered
 
     def adopt(self, other: BrokerConfig) -> None:
-        """Take over the values of `other`, made by `with_dynamic` of this configuration. Listeners stay as they are."""
-        self._layers, self._values = other._layers, other._values
+        """Take over the values of `other`, made by `with_dynamic` of this configuration."""
+        self._layers, self._values, self._of_listeners = other._layers, other._values, other._of_listeners
+        self.listeners, self.advertised_listeners = other.listeners, other.advertised_listeners
+
+    @property
+    def static(self) -> Mapping[str, str]:
+        """What stands in the file and on the command line, as text."""
+        return self._layers[-1][1]
 
     def __getitem__(self, name: str) -> Any:
         """The value of property `name`, in the Python type that `config_types.Value` gives for its Kafka type."""
         return self._values[name]
+
+    def of_listener(self, listener: str, name: str) -> Any:
+        """The value of property `name` for one listener: the one with its prefix, or else the broker's (KIP-103)."""
+        own = f"{_PREFIX}{listener.lower()}.{name}"
+        return self._of_listeners[own] if own in self._of_listeners else self._values[name]
 
     def is_set(self, name: str) -> bool:
         """Whether the file, the command line or a change at run time names the property."""
@@ -130,6 +132,12 @@ class BrokerConfig:
     def broker_id(self) -> int:
         """The number asked for; -1 leaves it to the data directory or to the registry."""
         return int(self["broker.id"])
+
+    @property
+    def control_listener(self) -> str:
+        """The listener on which brokers take the controller's orders (KIP-291)."""
+        named = self["control.plane.listener.name"]
+        return self.inter_broker_listener if named is None else str(named).upper()
 
     @property
     def log_dirs(self) -> tuple[Path, ...]:
@@ -162,10 +170,12 @@ class BrokerConfig:
         """Limits on connections from single hosts, from max.connections.per.ip.overrides. Raises ConfigError."""
         name = "max.connections.per.ip.overrides"
         limits = parse_pairs(name, self[name])
+        found = {}
         for host, limit in limits.items():
             if not limit.isascii() or not limit.isdigit():
                 raise ConfigError(f"Invalid value {limit} for configuration {name}: {host} needs a whole number")
-        return {host: int(limit) for host, limit in limits.items()}
+            found[address_of(name, host)] = int(limit)
+        return found
 
     def _duration_ms(self, name: str) -> int:
         for member in FALLBACKS[name]:
@@ -194,6 +204,19 @@ class BrokerConfig:
                 "listener.security.protocol.map."
             )
 
+    def _read_own_values(self) -> dict[str, Any]:
+        """The properties with the prefix of a listener that is there, in their types. Raises ConfigError.
+
+        As in Kafka, nobody looks at those of other listeners, and a prefix that is not in lower case is no listener's.
+        """
+        prefixes = tuple(f"{_PREFIX}{each.listener.lower()}." for each in self.listeners)
+        return {
+            name: read_value(row, text)
+            for _, layer in reversed(self._layers)
+            for name, text in layer.items()
+            if name.startswith(prefixes) and (row := BROKER_PROPERTIES.get(base_name(name)))
+        }
+
     # What to say about it
 
     def unknown(self) -> dict[str, str | None]:
@@ -217,10 +240,14 @@ class BrokerConfig:
     def describe_cluster_default(self) -> list[ConfigEntry]:
         """The properties set at run time for all brokers, as DescribeConfigs answers for a broker without a name."""
         source, layer = self._layers[1]
-        return [
-            self._describe(name, tuple(synonym for synonym in self.synonyms(name) if synonym.source is source))
-            for name in layer
-        ]
+        described = []
+        for name, text in layer.items():
+            synonyms = tuple(synonym for synonym in self.synonyms(name) if synonym.source is source)
+            entry = self._describe(name, synonyms)
+            row = BROKER_PROPERTIES.get(name)
+            value = None if entry.sensitive else text if row is None else show_value(read_value(row, text))
+            described.append(entry._replace(value=value))
+        return described
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """The places that could give property `name` its value, the one that does first.
@@ -228,9 +255,10 @@ class BrokerConfig:
         As in Kafka, the list starts at the first place with that very name: log.retention.ms is not said to come from a
         file that sets log.retention.hours, though its effect does.
         """
-        row = BROKER_PROPERTIES.get(name)
+        base = base_name(name)
+        row = BROKER_PROPERTIES.get(base)
         hidden = row is None or row.sensitive
-        family = FALLBACKS.get(name, (name,))
+        family = FALLBACKS.get(name, (name,) if base == name else (name, base))
         places = [
             Synonym(member, None if hidden else layer[member], source)
             for source, layer in self._layers
@@ -246,18 +274,18 @@ class BrokerConfig:
         return tuple(places[start:])
 
     def _describe(self, name: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
         row = BROKER_PROPERTIES.get(name)
-        sensitive = row is None or row.sensitive
-        return ConfigEntry(
-            name,
-            None if sensitive else show_value(self._values[name]),
-            synonyms[0].source if synonyms else Source.DEFAULT_CONFIG,
-            sensitive,
-            row is None or row.update is Update.READ_ONLY,
-            Type.UNKNOWN if row is None else row.type,
-            None if row is None else row.doc,
-            synonyms,
-        )
+        if row is not None:
+            value = None if row.sensitive else show_value(self._values[name])
+            read_only = row.update is Update.READ_ONLY
+            return ConfigEntry(name, value, source, row.sensitive, read_only, row.type, documentation(row), synonyms)
+        # Of a listener's own property Kafka shows the text, and calls it read-only although it is not.
+        base = BROKER_PROPERTIES.get(base_name(name))
+        if base is None:
+            return ConfigEntry(name, None, source, True, True, Type.UNKNOWN, None, synonyms)
+        value = None if base.sensitive or not synonyms else synonyms[0].value
+        return ConfigEntry(name, value, source, base.sensitive, True, base.type, None, synonyms)
 
 
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
@@ -270,17 +298,9 @@ def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
     return both
 
 
-def _only_dynamic(layer: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: text
-        for name, text in layer.items()
-        if name in DYNAMIC_ONLY or ((row := BROKER_PROPERTIES.get(name)) and row.update is not Update.READ_ONLY)
-    }
-
-
 def _is_known(name: str) -> bool:
     # Properties of one listener and of plug-ins have open ends; Kafka reads them through these prefixes.
-    prefixes = ("listener.name.", "config.providers", "rsm.config.", "rlmm.config.")
+    prefixes = (_PREFIX, "config.providers", "rsm.config.", "rlmm.config.")
     return name in BROKER_PROPERTIES or name.startswith(prefixes)
 
 

@@ -84,6 +84,13 @@ class ConfigChanges:
             await self._look(registry)
         self._begun = True
 
+    async def catch_up(self) -> None:
+        """Obey what has been changed until now. Raises RegistryError."""
+        registry = self._registry
+        if registry is not None:
+            async with self._turn:
+                await self._look(registry)
+
     # ---- watching
 
     def _fired(self, event: Event) -> None:

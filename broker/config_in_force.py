@@ -30,8 +30,12 @@ class ConfigInForce:
         host: ReplicaHost,
         replicas: Replicas,
         on_topic: OnTopicConfig = lambda name, properties: None,
+        on_broker: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_topic` hears of every topic whose properties have changed, whether it has a replica here or not."""
+        """`on_topic` hears of every topic whose properties have changed, whether it has a replica here or not;
+        `on_broker` that the broker's have.
+        """
+        self._on_broker = on_broker
         self._config = config
         self._topics = topics
         self._host = host
@@ -64,3 +68,4 @@ class ConfigInForce:
         log.info("set at run time: for all brokers %s, for this one %s", sorted(cluster_default), sorted(own))
         for name in dict.fromkeys(replica.topic for replica in self._replicas):
             self._host.configure(name, self._topics.get(name))
+        self._on_broker()

@@ -167,7 +167,7 @@ def _groups(config: BrokerConfig) -> None:
 
 
 def _what_is_not_there(config: BrokerConfig) -> None:
-    for name, harmless, instead in _REFUSED:
+    for name, (harmless, instead) in REFUSED.items():
         if config[name] not in harmless:
             raise ConfigError(f"Invalid value {show_value(config[name])} for configuration {name}: {instead}")
     for endpoint in config.listeners:
@@ -178,13 +178,14 @@ def _what_is_not_there(config: BrokerConfig) -> None:
             )
 
 
-_REFUSED: Final[tuple[tuple[str, tuple[object, ...], str], ...]] = (
-    ("process.roles", ((),), "Odradek keeps its metadata as ZooKeeper mode does; leave process.roles out"),
-    ("controller.listener.names", (None, ""), "it must be empty when not running in KRaft mode"),
-    ("zookeeper.metadata.migration.enable", (False,), "Odradek takes no part in the move to KRaft; allowed: false"),
-    ("authorizer.class.name", ("",), "authorizers are not there yet; leave it out if everyone may do everything"),
-    ("remote.log.storage.system.enable", (False,), "tiered storage is not there yet; allowed: false"),
-)
+REFUSED: Final[dict[str, tuple[tuple[object, ...], str]]] = {
+    "process.roles": (((),), "Odradek keeps its metadata as ZooKeeper mode does; leave process.roles out"),
+    "controller.listener.names": ((None, ""), "it must be empty when not running in KRaft mode"),
+    "zookeeper.metadata.migration.enable": ((False,), "Odradek takes no part in the move to KRaft; allowed: false"),
+    "authorizer.class.name": (("",), "authorizers are not there yet; leave it out if everyone may do everything"),
+    "remote.log.storage.system.enable": ((False,), "tiered storage is not there yet; allowed: false"),
+}
+"""Properties that would be dangerous to ignore -> the values that do no harm, and what to do about others."""
 
 _RULES: Final[tuple[Callable[[BrokerConfig], None], ...]] = (
     _ids,

@@ -51,6 +51,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
 
 
 class Password:
@@ -255,7 +256,7 @@ def read_value(row: Property, text: str) -> Value:
         if trimmed.lower() not in ("true", "false"):
             complaint = "Expected value to be either true or false"
     elif row.type in _NUMBER_RANGES:
-        whole = _whole_number(row.type, trimmed)
+        whole = whole_number(row.type, trimmed)
         if whole is None:
             complaint = f"Not a number of type {row.type.name}; allowed: {_numbers_allowed(row)}"
         value = whole
@@ -298,7 +299,8 @@ def is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _whole_number(kind: Type, text: str) -> int | None:
+def whole_number(kind: Type, text: str) -> int | None:
+    """The number of a SHORT, INT or LONG that `text` spells as Java reads it, without blanks; None for none."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isdecimal() or len(digits) > _LONGEST_NUMBER:
         return None

@@ -2,31 +2,37 @@
 
 A topic's properties are changed by any broker, a broker's own only by that broker, those of all brokers by any. What
 passes the rules is written to the registry, and takes effect when its notification comes back (`config_changes.py`), on
-this broker as on the others.
+this broker as on the others. Kafka answers when it has written; here whoever asked is answered when this broker has
+obeyed, too, and so reads what it wrote. Levels of loggers are the broker's own affair and stand in no registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import DYNAMIC_ONLY, BrokerConfig
+from odradek.broker.config import BrokerConfig
 from odradek.broker.config_changes import BROKERS, TOPICS, change_config, read_config
+from odradek.broker.config_dynamic import DYNAMIC_ONLY, check_change, check_dynamic, secrets
 from odradek.broker.config_table import BROKER_PROPERTIES
-from odradek.broker.config_types import ConfigError, Property, Type, Update, read_value, show_value
+from odradek.broker.config_types import ConfigError, Property, Type, show_value, whole_number
+from odradek.broker.logger_levels import check_level, check_reset, set_level
+from odradek.broker.policies import ALTER_CONFIG, AlterConfigRequest, load_policy
 from odradek.broker.registry import znodes
-from odradek.broker.registry.interface import BadArgumentsError, Registry
+from odradek.broker.registry.interface import BadArgumentsError, Registry, RegistryError
 from odradek.broker.topic_config import check_topic
 from odradek.broker.topic_table import TOPIC_PROPERTIES
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+log = logging.getLogger(__name__)
+
 TOPIC: Final = 2
 BROKER: Final = 4
-FIXED_AT_START: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
-"""Properties that Kafka can change at run time and this broker cannot: its addresses are taken once."""
-LISTENER_PREFIX: Final = "listener.name."
+LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
 
 
 class Operation(IntEnum):
@@ -54,11 +60,22 @@ Check = Callable[[Properties], object]
 class ConfigWriter:
     """Changes the configurations of topics and brokers."""
 
-    def __init__(self, config: BrokerConfig, view: ClusterView, registry: Callable[[], Registry]) -> None:
-        """`registry()` is the session of the moment."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        view: ClusterView,
+        registry: Callable[[], Registry],
+        obey: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`registry()` is the session of the moment; `obey` puts in force on this broker what has been written.
+
+        Raises ConfigError for a policy that is not there.
+        """
         self._config = config
         self._view = view
         self._registry = registry
+        self._obey = obey
+        self._judge = load_policy(config, ALTER_CONFIG)
 
     async def replace(
         self, kind: int, name: str, wanted: Sequence[tuple[str, str | None]], *, validate_only: bool
@@ -77,20 +94,32 @@ class ConfigWriter:
             [each.name for each in changes],
             [each.name for each in changes if each.value is None and each.operation != Operation.DELETE],
         )
+        if kind == LOGGER:
+            self._alter_loggers(name, changes, validate_only=validate_only)
+            return
+        if kind == TOPIC and name in (".", ".."):  # no path of the registry; other wrong names are only unknown
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid path for the topic {name!r}")
         rows = TOPIC_PROPERTIES if kind == TOPIC else {**BROKER_PROPERTIES, **DYNAMIC_ONLY}
         await self._change(kind, name, lambda known: _edited(known, changes, rows), validate_only=validate_only)
 
     async def _change(self, kind: int, name: str, edit: Edit, *, validate_only: bool) -> None:
         if kind == TOPIC:
+            if name and name not in self._view.topics:
+                edit({})  # what is wrong with the changes themselves is said first, as Kafka does
             entity, check = self._topic(name)
         elif kind == BROKER:
             entity, check = await self._broker(name)
         else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
+            # Kafka in ZooKeeper mode knows neither groups nor client metrics as resources; those came with KRaft.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
         def checked(known: Properties) -> dict[str, str]:
             properties = edit(known)
             check(properties)
+            self._judge(AlterConfigRequest(kind, name, properties))
+            if not validate_only and kind == BROKER and (secret := secrets(properties)):
+                # Kafka encrypts them with its password.encoder.secret, and says this where there is none.
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"secrets are not kept in the registry: {', '.join(secret)}")
             return properties
 
         if validate_only:
@@ -101,6 +130,39 @@ class ConfigWriter:
         except BadArgumentsError as error:
             message = f"the configuration of {entity} is larger than a node of the registry"
             raise KafkaError(ErrorCode.INVALID_CONFIG, message) from error
+        try:
+            await self._obey()
+        except RegistryError as error:
+            log.warning("the change of %s is written, and obeyed when the registry is back: %s", entity, error)
+
+    # ---- loggers
+
+    def _alter_loggers(self, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+        """Raises KafkaError: INVALID_REQUEST, INVALID_CONFIG."""
+        number = whole_number(Type.INT, name)
+        if number is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if number != self._config.broker_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected node id. Expected {self._config.broker_id}, but received {number}",
+            )
+        for logger, operation, level in changes:
+            if operation == Operation.SET:
+                check_level(logger, level or "")
+            elif operation == Operation.DELETE:
+                check_reset(logger)
+            elif operation in (Operation.APPEND, Operation.SUBTRACT):
+                what = Operation(operation).name
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
+                )
+            else:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # as Kafka: nobody says what went wrong
+        if not validate_only:
+            for logger, operation, level in changes:
+                set_level(logger, level if operation == Operation.SET else None)
+                log.info("the level of logger %s is set to %s", logger, level)
 
     # ---- topics
 
@@ -119,8 +181,8 @@ class ConfigWriter:
 
         Raises KafkaError, RegistryError.
         """
-        broker_id = str(self._config.broker_id)
-        if name not in ("", broker_id):
+        broker_id = self._config.broker_id
+        if name and whole_number(Type.INT, name) != broker_id:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}"
             )
@@ -133,8 +195,9 @@ class ConfigWriter:
     def _check_broker(self, properties: Properties, others: Properties, *, own: bool) -> None:
         """Raises KafkaError with INVALID_REQUEST: for a broker's properties Kafka has no other code."""
         try:
-            _check_dynamic(properties, own=own)
-            self._config.with_dynamic(*((others, properties) if own else (properties, others)))
+            check_dynamic(properties, own=own)
+            changed = self._config.with_dynamic(*((others, properties) if own else (properties, others)))
+            check_change(self._config, changed)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 
@@ -176,34 +239,3 @@ def _edited(known: Properties, changes: Sequence[Change], rows: Mapping[str, Pro
 
 def _items(text: str) -> list[str]:
     return text.split(",") if text else []
-
-
-def _check_dynamic(properties: Properties, *, own: bool) -> None:
-    """Whether these may be set at run time, for one broker or for all. Raises ConfigError."""
-    rows = {name: BROKER_PROPERTIES.get(_base_name(name)) for name in properties}
-    fixed = [
-        name
-        for name, row in rows.items()
-        if name in FIXED_AT_START or (row is not None and row.update is Update.READ_ONLY)
-    ]
-    if fixed:
-        raise ConfigError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
-    secret = [name for name, row in rows.items() if row is not None and row.sensitive]
-    if secret:
-        raise ConfigError(f"secrets are not kept in the registry: {', '.join(secret)}")
-    for name, row in rows.items():
-        limits = DYNAMIC_ONLY.get(name, row)
-        if limits is not None:
-            read_value(limits, properties[name])
-    if not own and (per_broker := [name for name, row in rows.items() if row and row.update is Update.PER_BROKER]):
-        raise ConfigError(
-            "Cannot update these configs at default cluster level, broker id must be specified: "
-            f"{', '.join(per_broker)}"
-        )
-
-
-def _base_name(name: str) -> str:
-    """The property behind one for a single listener, as in "listener.name.inside.ssl.keystore.type"."""
-    if not name.startswith(LISTENER_PREFIX):
-        return name
-    return name.removeprefix(LISTENER_PREFIX).partition(".")[2]

@@ -46,8 +46,9 @@ class Channels(Protocol):
 class ControlChannels:
     """The controller's connections to all live brokers."""
 
-    def __init__(self, broker_id: int, network: Network, local: Local) -> None:
-        """`local` is how this broker gives itself orders."""
+    def __init__(self, broker_id: int, network: Network, local: Local, timeout_ms: int = 30_000) -> None:
+        """`local` is how this broker gives itself orders; an order that is not answered in time is given again."""
+        self._timeout_ms = timeout_ms
         self._broker_id = broker_id
         self._network = network
         self._local = local
@@ -62,7 +63,12 @@ class ControlChannels:
         for broker_id, broker in live.items():
             if broker_id not in self._channels:
                 local = self._local if broker_id == self._broker_id else None
-                self._channels[broker_id] = _BrokerChannel(self._network, self._broker_id, broker_id, broker, local)
+                name = f"broker {broker_id}"
+                client_id = f"broker-{self._broker_id}-controller"
+                peer = Peer(self._network, name, broker.host, broker.port, client_id)
+                self._channels[broker_id] = _BrokerChannel(
+                    peer, client_id, broker, local, self._network, self._timeout_ms
+                )
 
     def send(self, broker_id: int, message: Any, on_response: OnResponse) -> None:
         """Give an order; it is dropped when the broker does not live."""
@@ -78,12 +84,15 @@ class ControlChannels:
 class _BrokerChannel:
     """The orders for one broker in one incarnation."""
 
-    def __init__(self, network: Network, own_id: int, broker_id: int, broker: LiveBroker, local: Local | None) -> None:
+    def __init__(
+        self, peer: Peer, client_id: str, broker: LiveBroker, local: Local | None, network: Network, timeout_ms: int
+    ) -> None:
         self.broker = broker
         self._network = network
-        self._own_id = own_id
+        self._client_id = client_id
         self._local = local
-        self._peer = Peer(network, f"broker {broker_id}", broker.host, broker.port, f"broker-{own_id}-controller")
+        self._timeout_ms = timeout_ms
+        self._peer = peer
         self._orders: deque[tuple[Any, OnResponse]] = deque()
         self._under_way = False
         self._timer: Timer | None = None
@@ -98,15 +107,14 @@ class _BrokerChannel:
             return
         self._under_way = True
         if self._local is None:
-            self._peer.ask(self._orders[0][0], self._answered, self._lost)
+            self._peer.ask(self._orders[0][0], self._answered, self._lost, self._timeout_ms)
         else:
             asyncio.get_running_loop().call_soon(self._call)
 
     def _call(self) -> None:
         if self._local is not None and not self._closed:
             message = self._orders[0][0]
-            client_id = f"broker-{self._own_id}-controller"
-            self._local(message, VERSIONS[message.API_KEY], client_id, self._answered, self._unanswered)
+            self._local(message, VERSIONS[message.API_KEY], self._client_id, self._answered, self._unanswered)
 
     def _unanswered(self) -> None:
         self._lost(PeerLostError("this broker did not answer itself"))

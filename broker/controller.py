@@ -324,7 +324,7 @@ class Controller:
         return found
 
     def _send_orders(self, office: Office) -> None:
-        listener = self._config.inter_broker_listener
+        listener = self._config.control_listener
         live = {}
         for broker_id, broker in office.machine.context.brokers.items():
             endpoint = next((each for each in broker.registration.endpoints if each.listener == listener), None)
@@ -425,10 +425,12 @@ class Controller:
 
         async def create(office: Office) -> list[TopicOutcome]:
             context = office.machine.context
-            outcomes = [
-                await self._maker.create(office.registry, context, topic, validate_only=validate_only)
-                for topic in wanted
-            ]
+            outcomes: list[TopicOutcome] = []
+            for topic in wanted:
+                made = () if validate_only else tuple(each.name for each in outcomes if each.error is ErrorCode.NONE)
+                outcomes.append(
+                    await self._maker.create(office.registry, context, topic, made=made, validate_only=validate_only)
+                )
             if not validate_only:
                 spare = self._maker.topic_ids(SPARE_TOPIC_IDS)
                 await self._run(office, office.machine.topics_changed(spare))
@@ -571,6 +573,13 @@ class Controller:
         office = self._office
         if office is not None:
             self._submit(office, lambda: office.machine.topic_config_changed(topic))
+
+    def broker_config_changed(self) -> None:
+        """The broker's configuration has changed."""
+        office = self._office
+        if office is not None:
+            allow = bool(self._config["unclean.leader.election.enable"])
+            self._submit(office, lambda: office.machine.unclean_default_changed(allow))
 
 
 _ELECTION_MESSAGES: Final = {

@@ -33,8 +33,17 @@ class Local(Protocol):
 class ControllerLink:
     """Requests to whoever is the controller now."""
 
-    def __init__(self, broker_id: int, view: ClusterView, listener: str, network: Network, local: Local) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        view: ClusterView,
+        listener: str,
+        network: Network,
+        local: Local,
+        timeout_ms: int = 30_000,
+    ) -> None:
         """`listener` is the name of the listener through which brokers reach each other."""
+        self._timeout_ms = timeout_ms
         self._broker_id = broker_id
         self._view = view
         self._listener = listener
@@ -54,7 +63,7 @@ class ControllerLink:
         if peer is None:
             asyncio.get_running_loop().call_soon(on_lost, PeerLostError("there is no controller at the moment"))
         else:
-            peer.ask(request, on_answer, on_lost)
+            peer.ask(request, on_answer, on_lost, self._timeout_ms)
 
     def _ask_self(
         self, request: Any, on_answer: Callable[[Any], None], on_lost: Callable[[PeerLostError], None]

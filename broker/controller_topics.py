@@ -6,7 +6,7 @@ assignment. Tools of older versions write the same nodes themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from odradek.broker.machines.topics import (
     place,
     place_over_racks,
 )
+from odradek.broker.policies import CREATE_TOPIC, NewTopicRequest, load_policy
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
     BadArgumentsError,
@@ -75,19 +76,32 @@ class TopicMaker:
     """Makes topics and partitions in the registry; the machine sees them there."""
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
-        """`random` draws topic ids and where placement begins."""
+        """`random` draws topic ids and where placement begins. Raises ConfigError for a policy that is not there."""
         self._config = config
         self._random = random
+        self._judge = load_policy(config, CREATE_TOPIC)
 
     def topic_ids(self, count: int) -> list[bytes]:
         """Random ids for topics."""
         return [self._random.randbytes(16) for _ in range(count)]
 
     async def create(
-        self, registry: Registry, context: Context, wanted: NewTopic, *, validate_only: bool
+        self,
+        registry: Registry,
+        context: Context,
+        wanted: NewTopic,
+        *,
+        made: Collection[str] = (),
+        validate_only: bool,
     ) -> TopicOutcome:
-        """Make a topic, or only see whether it could be made. Raises RegistryError."""
+        """Make a topic, or only see whether it could be made; `made` are topics that the context does not know yet.
+
+        Raises RegistryError.
+        """
         try:
+            other = collision(wanted.name, made)
+            if other is not None:
+                raise _collides(wanted.name, other)
             return await self._create(registry, context, wanted, validate_only=validate_only)
         except ConfigError as error:
             return TopicOutcome(wanted.name, ErrorCode.INVALID_CONFIG, error.message)
@@ -97,9 +111,16 @@ class TopicMaker:
     async def _create(
         self, registry: Registry, context: Context, wanted: NewTopic, *, validate_only: bool
     ) -> TopicOutcome:
-        _check_name(wanted.name, context)
+        _check_existence(wanted.name, context)
+        if without_value := [name for name, value in wanted.configs.items() if value is None]:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"no value is given for {', '.join(without_value)}")
         assignment = self._place(wanted, context)
+        _check_name(wanted.name, context)
         configs = check_topic(self._config, wanted.configs)
+        if wanted.assignments:
+            self._judge(NewTopicRequest(wanted.name, None, None, assignment, configs))
+        else:
+            self._judge(NewTopicRequest(wanted.name, len(assignment), len(assignment[0]), None, configs))
         topic_id = bytes(16) if validate_only else self._random.randbytes(16)
         if not validate_only:
             await self._write_topic(registry, context, wanted.name, topic_id, assignment, configs)
@@ -235,17 +256,24 @@ def _too_many(partitions: int) -> KafkaError:
     )
 
 
-def _check_name(name: str, context: Context) -> None:
+def _check_existence(name: str, context: Context) -> None:
     if name == CLUSTER_METADATA:
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the name {name!r} is kept for the cluster itself")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the name {name!r} is kept for the cluster itself")
+    if name in context.assignments:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _check_name(name: str, context: Context) -> None:
     problem = name_problem(name)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name in context.assignments:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = collision(name, context.assignments)
     if other is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {name!r} collides with {other!r}: names that differ only by '.' and '_' cannot both exist",
-        )
+        raise _collides(name, other)
+
+
+def _collides(name: str, other: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"topic {name!r} collides with {other!r}: names that differ only by '.' and '_' cannot both exist",
+    )

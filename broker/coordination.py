@@ -79,18 +79,25 @@ class Coordination:
             clock,
             timers,
             around.fresh_id,
-            around.topic(GROUP_OFFSETS, settings.offsets_commit_timeout_ms, codec=codec),
+            around.topic(
+                GROUP_OFFSETS,
+                settings.offsets_commit_timeout_ms,
+                codec=codec,
+                acks=settings.offsets_commit_required_acks,
+                load_bytes=settings.offsets_load_buffer_size,
+            ),
             TransactionalOffsets(settings, around.replicas, verification, clock, timers),
             TopicsOfView(around.view),
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
+        load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
         self._markers = Markers(self._marker_links, around.view, clock, timers, timeout_ms)
         self.transactions = TransactionCoordinator(
             self.transaction_settings,
             clock,
             timers,
             around.producer_ids,
-            around.topic(TRANSACTION_STATE, timeout_ms),
+            around.topic(TRANSACTION_STATE, timeout_ms, load_bytes=load_bytes),
             self._markers,
         )
         self.events = CoordinatorEvents(

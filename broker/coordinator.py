@@ -470,6 +470,14 @@ class GroupCoordinator:
         ]
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE, found
 
+    def standing(self) -> list[tuple[str, int]]:
+        """State and number of committed offsets of every group that is coordinated here."""
+        return [
+            (group.membership.state.value, len(group.offsets))
+            for groups in self._groups.values()
+            for group in groups.values()
+        ]
+
     def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups, for one of them."""
         error = self._check(group_id, may_be_empty=True)

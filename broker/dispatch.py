@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
+from odradek.broker.figures import ApiFigures
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
@@ -27,6 +28,10 @@ from odradek.protocol.outbox import Part
 log = logging.getLogger(__name__)
 
 API_VERSIONS_KEY: Final = 18
+FETCH_KEY: Final = 1
+FETCH_OF_CONSUMERS: Final = "FetchConsumer"
+FETCH_OF_FOLLOWERS: Final = "FetchFollower"
+"""Kafka's metrics know these two apart."""
 CONTROLLED_SHUTDOWN_0: Final = (7, 0)
 """The only API and version whose request has no client id in its header."""
 NO_CLIENT_ID: Final = 8
@@ -50,11 +55,25 @@ class Handler(Protocol):
 class Call(Exchange):
     """One request in flight: who asks, in which version, and the way back."""
 
-    __slots__ = ("_route", "client_id", "correlation_id", "no_reply", "version")
+    __slots__ = (
+        "_route",
+        "client_id",
+        "correlation_id",
+        "from_follower",
+        "local_ns",
+        "no_reply",
+        "started_ns",
+        "version",
+    )
 
-    def __init__(self, connection: Connection, route: Route, correlation_id: int, client_id: str | None) -> None:
+    def __init__(
+        self, connection: Connection, route: Route, correlation_id: int, client_id: str | None, started_ns: int
+    ) -> None:
         self.connection = connection
         self.answer = None
+        self.from_follower = False
+        self.started_ns = started_ns
+        self.local_ns = 0
         self._route = route
         self.correlation_id = correlation_id
         self.client_id = client_id
@@ -98,6 +117,7 @@ class Call(Exchange):
             connection.close()
             return
         connection.answer(self, parts)
+        self._route.count(self, response, self._route.now_ns() - self.started_ns)
 
 
 class LocalCall:
@@ -136,9 +156,22 @@ class LocalCall:
 class Route:
     """One API in one version: how to decode, who handles, how to encode."""
 
-    __slots__ = ("_encode", "_head", "api_key", "decode", "flexible", "handle", "name", "version")
+    __slots__ = (
+        "_encode",
+        "_figures",
+        "_head",
+        "_of_followers",
+        "_report_errors",
+        "api_key",
+        "decode",
+        "flexible",
+        "handle",
+        "name",
+        "now_ns",
+        "version",
+    )
 
-    def __init__(self, handler: Handler, version: int) -> None:
+    def __init__(self, handler: Handler, version: int, figures: ApiFigures) -> None:
         request, response = m.request_class(handler.KEY), m.response_class(handler.KEY)
         self.api_key = handler.KEY
         self.version = version
@@ -149,6 +182,10 @@ class Route:
             self.decode = lambda frame, body: decode(frame, NO_CLIENT_ID)
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
+        self.now_ns = figures.now_ns
+        self._figures = figures.of(FETCH_OF_CONSUMERS if handler.KEY == FETCH_KEY else self.name)
+        self._of_followers = figures.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._figures
+        self._report_errors = response.errors_reporter()
         self._encode = response.ENCODERS[version]
         # The response to ApiVersions keeps the oldest header, for it is read before the versions are known (KIP-511).
         tags = version >= response.FIRST_FLEXIBLE and handler.KEY != API_VERSIONS_KEY
@@ -164,12 +201,21 @@ class Route:
         SIZE_CORRELATION.pack_into(head, 0, size - 4, correlation_id)
         return parts
 
+    def count(self, call: Call, response: Any, total_ns: int) -> None:
+        """A request has its answer, or is done where none is owed (None)."""
+        figures = self._of_followers if call.from_follower else self._figures
+        figures.answered(self.version, total_ns, call.local_ns or total_ns)
+        if response is not None:
+            self._report_errors(response, figures.failed)
+
 
 class Dispatcher:
     """Frames in, answers out."""
 
-    def __init__(self, handlers: Iterable[Handler]) -> None:
+    def __init__(self, handlers: Iterable[Handler], figures: ApiFigures) -> None:
         """Raises ValueError when two handlers claim one key."""
+        self._figures = figures
+        self._now_ns = figures.now_ns
         self._handlers: dict[int, Handler] = {}
         self._routes: dict[int, Route] = {}
         self.serve(handlers)
@@ -204,6 +250,8 @@ class Dispatcher:
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request. `frame` begins at the request header; it is valid only during this call."""
+        route = None
+        started_ns = self._now_ns()
         try:
             key_version, correlation_id, length = HEADER.unpack_from(frame)
             route = self._routes.get(key_version)
@@ -214,24 +262,29 @@ class Dispatcher:
                     return
             body = 10 + length
             if length >= 0 and not (route.flexible and frame[body]) and body <= len(frame):
-                client_id: str | None = str(frame[10:body], "utf-8")
+                client_id: str | None = str(frame[10:body], "utf-8", "replace")
                 body += route.flexible
             else:  # no client id, or tagged fields: rare
                 header = read_request_header(frame)
                 client_id, body = header.client_id, header.body
             request, _ = route.decode(frame, body)
-        except (ProtocolError, struct.error, IndexError, UnicodeDecodeError) as error:
-            connection.refuse("invalid request", f"the request cannot be decoded: {error}")
+        except (ProtocolError, struct.error, IndexError) as error:
+            what = "a request" if route is None else f"a request {route.name} v{route.version}"
+            connection.refuse("invalid request", f"{what} of {len(frame)} bytes cannot be decoded: {error}")
             return
-        call = Call(connection, route, correlation_id, client_id)
+        call = Call(connection, route, correlation_id, client_id, started_ns)
         try:
             response = route.handle(call, request)
             if response is not None:
                 connection.send(call, route.encode(correlation_id, response))
+                route.count(call, response, self._now_ns() - started_ns)
             elif call.answer is not None:  # answered before the handler returned
                 connection.send(call, call.answer)
-            elif not call.no_reply:
+            elif call.no_reply:
+                route.count(call, None, self._now_ns() - started_ns)
+            else:
                 connection.expect(call)
+                call.local_ns = self._now_ns() - started_ns
         except Exception:
             log.exception("%s v%d of client %r failed", route.name, route.version, client_id)
             connection.close()
@@ -241,7 +294,7 @@ class Dispatcher:
         handler = self._handlers.get(key)
         if handler is None or not handler.VERSIONS[0] <= version <= handler.VERSIONS[1]:
             return None
-        route = self._routes[key_version] = Route(handler, version)
+        route = self._routes[key_version] = Route(handler, version, self._figures)
         return route
 
     def _refuse(self, connection: Connection, key_version: int, correlation_id: int) -> None:
@@ -251,7 +304,11 @@ class Dispatcher:
             low, high = handler.VERSIONS
             known = m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             response = m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[known])
-            route = Route(handler, 0)
-            connection.send(Call(connection, route, correlation_id, None), route.encode(correlation_id, response))
+            route = Route(handler, 0, self._figures)
+            call = Call(connection, route, correlation_id, None, self._now_ns())
+            connection.send(call, route.encode(correlation_id, response))
             return
-        connection.refuse("unsupported request", f"API key {key} in version {version} is not served here")
+        asked = self._handlers.get(key)
+        served = "not at all" if asked is None else "only in {} to {}".format(*asked.VERSIONS)
+        text = f"API key {key} is not served in version {version}, {served}: ApiVersions tells a client which are"
+        connection.refuse("unsupported request", text)

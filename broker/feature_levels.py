@@ -62,6 +62,23 @@ class FeatureLevels:
         self._registry: Registry | None = None
         self._turn = asyncio.Lock()
 
+    def refusal(self, name: str, level: int, *, is_known_kind: bool, is_downgrade: bool) -> str:
+        """Why nobody can give a feature this level: it follows from what the brokers support (UpdateFeatures)."""
+        now = self.levels.get(name)
+        if not name:
+            return "the name of the feature is empty"
+        if not is_known_kind:
+            return f"{name}: the kind of upgrade is none of 1, 2 and 3"
+        if level < 1 and not is_downgrade:
+            return f"{name}: level {level} would be a downgrade, which the request does not allow"
+        if level < 1 and now is None:
+            return f"{name} is not finalized, so that cannot be ended"
+        if name not in SUPPORTED or not SUPPORTED[name].lowest <= level <= SUPPORTED[name].highest:
+            return f"{name} is not known at level {level} by this broker"
+        if now == level:
+            return f"{name} has level {level} already"
+        return f"{name} has level {now or 0}, the highest that every broker of the cluster supports"
+
     def session_lost(self) -> None:
         """What was known holds until there is something newer."""
         self._registry = None

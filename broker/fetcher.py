@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from odradek.broker.machines.follower import FetchSession, Position
 from odradek.broker.peers import Network, Peer, PeerLostError
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-GRACE_MS: Final = 30_000
 SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -39,6 +39,8 @@ ListTopic = m.ListOffsetsRequest.ListOffsetsTopic
 ListPartition = m.ListOffsetsRequest.ListOffsetsPartition
 Key = tuple[bytes, int]
 """Topic id and index."""
+_Loop = tuple[int, int]
+"""Leader, and which of the loops for it."""
 
 
 class FetchSettings(NamedTuple):
@@ -51,17 +53,22 @@ class FetchSettings(NamedTuple):
     partition_max_bytes: int = 1024 * 1024
     response_max_bytes: int = 10 * 1024 * 1024
     backoff_ms: int = 1000
+    socket_timeout_ms: int = 30_000
+    fetchers: Callable[[], int] = lambda: 1
+    """Connections over which each leader is followed (num.replica.fetchers)."""
 
 
 class _Followed:
     """A partition of the leader."""
 
-    __slots__ = ("asking", "leader_epoch", "not_before_ms", "replica")
+    __slots__ = ("asking", "lag", "leader_epoch", "not_before_ms", "replica")
 
     def __init__(self, replica: Replica, leader_epoch: int) -> None:
         self.replica = replica
         self.leader_epoch = leader_epoch
         self.not_before_ms = 0
+        self.lag = 0
+        """Records below the leader's high watermark that are not here yet."""
         self.asking = False
         """Whether it waits for offsets of the leader, its own being out of range."""
 
@@ -107,6 +114,10 @@ class LeaderFetcher:
         """The partitions that are followed."""
         return [each.replica for each in self._followed.values()]
 
+    def lags(self) -> list[tuple[str, int, int]]:
+        """Topic, partition, and how many records it lacks here, of each partition."""
+        return [(each.replica.topic, each.replica.partition, each.lag) for each in self._followed.values()]
+
     def close(self) -> None:
         """Fetch nothing more."""
         self._closed = True
@@ -149,8 +160,7 @@ class LeaderFetcher:
             return
         self._in_flight = flight
         request = self._request(wanted, hurry=soonest is not None)
-        timeout_ms = GRACE_MS + self._settings.max_wait_ms
-        self._peer.ask(request, self._answered, self._lost, timeout_ms)
+        self._peer.ask(request, self._answered, self._lost, self._settings.socket_timeout_ms)
 
     def _request(self, wanted: dict[Key, Position], *, hurry: bool) -> m.FetchRequest:
         settings, session = self._settings, self._session
@@ -241,6 +251,7 @@ class LeaderFetcher:
                 else:
                     bounds = data.high_watermark, data.log_start_offset, data.compacted_everywhere
                     replica.replicate(asked, data.records, *bounds)
+                    followed.lag = max(0, data.high_watermark - replica.log.end_offset)
                 return
         except KafkaError as error:
             if replica.log.failure is not None:
@@ -277,6 +288,7 @@ class LeaderFetcher:
             request,
             lambda response: self._offset_told(followed, which, response),
             lambda error: self._offset_unknown(followed, ErrorCode.NETWORK_EXCEPTION),
+            self._settings.socket_timeout_ms,
         )
 
     def _offset_unknown(self, followed: _Followed, code: ErrorCode) -> None:
@@ -327,35 +339,52 @@ class Fetchers:
     def __init__(self, network: Network, settings: FetchSettings) -> None:
         self._network = network
         self._settings = settings
-        self._fetchers: dict[int, LeaderFetcher] = {}
-        self._leader_of: dict[Replica, int] = {}
+        self._fetchers: dict[_Loop, LeaderFetcher] = {}
+        self._leader_of: dict[Replica, _Loop] = {}
 
     def follow(self, replica: Replica, leader: int, leader_epoch: int, address: tuple[str, int] | None) -> None:
         """Follow this leader, and no other, with this partition. Without an address it waits for the next order."""
         self.leave(replica)
         if address is None:
             return
-        fetcher = self._fetchers.get(leader)
+        loop = leader, self._share(replica)
+        fetcher = self._fetchers.get(loop)
         if fetcher is not None and fetcher.address != address:
-            self._move(leader, fetcher, address)
-            fetcher = self._fetchers[leader]
+            self._move(loop, fetcher, address)
+            fetcher = self._fetchers[loop]
         if fetcher is None:
-            fetcher = self._fetchers[leader] = self._make(leader, address)
-        self._leader_of[replica] = leader
+            fetcher = self._fetchers[loop] = self._make(loop, address)
+        self._leader_of[replica] = loop
         fetcher.follow(replica, leader_epoch)
+
+    def _share(self, replica: Replica) -> int:
+        """Which of the loops for its leader has this partition: the partitions of a topic take turns."""
+        return (crc32(replica.topic.encode()) + replica.partition) % max(1, self._settings.fetchers())
+
+    def resize(self) -> None:
+        """There may be more or fewer loops for each leader now: partitions go where they belong."""
+        for replica, loop in list(self._leader_of.items()):
+            if loop[1] != self._share(replica) and loop in self._fetchers:
+                epoch, address = replica.machine.leader_epoch, self._fetchers[loop].address
+                self.follow(replica, loop[0], epoch, address)
+        self.close_idle()
 
     def leave(self, replica: Replica) -> None:
         """Follow nobody with this partition."""
-        leader = self._leader_of.pop(replica, None)
-        if leader is not None and leader in self._fetchers:  # a loop that was left by all has been ended
-            self._fetchers[leader].leave(replica)
+        loop = self._leader_of.pop(replica, None)
+        if loop is not None and loop in self._fetchers:  # a loop that was left by all has been ended
+            self._fetchers[loop].leave(replica)
+
+    def lags(self) -> list[tuple[str, int, int]]:
+        """Topic, partition, and how many records it lacks here, of each partition that is followed."""
+        return [lag for fetcher in self._fetchers.values() for lag in fetcher.lags()]
 
     def close_idle(self) -> None:
         """End the loops that have no partition left (ReplicaFetcherManager.shutdownIdleFetcherThreads)."""
-        for leader, fetcher in list(self._fetchers.items()):
+        for loop, fetcher in list(self._fetchers.items()):
             if not len(fetcher):
                 fetcher.close()
-                del self._fetchers[leader]
+                del self._fetchers[loop]
 
     def close(self) -> None:
         """Follow nobody."""
@@ -364,14 +393,14 @@ class Fetchers:
         self._fetchers.clear()
         self._leader_of.clear()
 
-    def _make(self, leader: int, address: tuple[str, int]) -> LeaderFetcher:
-        client_id = f"broker-{self._settings.broker_id}-fetcher-0"
-        peer = Peer(self._network, f"broker {leader}", *address, client_id)
+    def _make(self, loop: _Loop, address: tuple[str, int]) -> LeaderFetcher:
+        client_id = f"broker-{self._settings.broker_id}-fetcher-{loop[1]}"
+        peer = Peer(self._network, f"broker {loop[0]}", *address, client_id)
         return LeaderFetcher(self._network, self._settings, peer)
 
-    def _move(self, leader: int, old: LeaderFetcher, address: tuple[str, int]) -> None:
+    def _move(self, loop: _Loop, old: LeaderFetcher, address: tuple[str, int]) -> None:
         """The leader has come back at another address."""
-        new = self._fetchers[leader] = self._make(leader, address)
+        new = self._fetchers[loop] = self._make(loop, address)
         for replica in old.replicas():
             new.follow(replica, replica.machine.leader_epoch)
         old.close()

@@ -48,10 +48,13 @@ class Periodic:
         self._pending: dict[str, Timer] = {}
         self._closed = False
 
-    def every(self, name: str, interval_ms: Callable[[], int], job: Callable[[], None]) -> None:
-        """Call `job` every `interval_ms()` milliseconds, the first time after one interval."""
+    def every(
+        self, name: str, interval_ms: Callable[[], int], job: Callable[[], None], first_ms: int | None = None
+    ) -> None:
+        """Call `job` every `interval_ms()` milliseconds, the first time after one interval, or `first_ms` if sooner."""
+        wait_ms = interval_ms() if first_ms is None else min(first_ms, interval_ms())
         self._pending[name] = self._timers.at(
-            self._clock.monotonic_ms() + max(1, interval_ms()), lambda: self._run(name, interval_ms, job)
+            self._clock.monotonic_ms() + max(1, wait_ms), lambda: self._run(name, interval_ms, job)
         )
 
     def _run(self, name: str, interval_ms: Callable[[], int], job: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ outcome when the in-sync replicas have them, or why they have not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from odradek.broker.machines.effects import KeyValue
 from odradek.broker.replica import ACKS_ALL, Replica, Replicas
@@ -15,7 +16,7 @@ from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_hea
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-READ_BYTES = 1 << 20
+LOAD_BYTES: Final = 5 << 20
 
 
 class InternalTopic:
@@ -30,8 +31,15 @@ class InternalTopic:
         *,
         timeout_ms: int,
         codec: Codec = Codec.NONE,
+        acks: int = ACKS_ALL,
+        load_bytes: int = LOAD_BYTES,
     ) -> None:
-        """`timeout_ms` is how long an append may take to reach the in-sync replicas."""
+        """`timeout_ms` is how long an append may take to reach the in-sync replicas.
+
+        With `acks` of 0 or more it need not reach them; `load_bytes` are read at a time when a coordinator loads.
+        """
+        self._acks = acks
+        self._load_bytes = load_bytes
         self._name = name
         self._timeout_ms = timeout_ms
         self._codec = codec
@@ -58,7 +66,7 @@ class InternalTopic:
         except KafkaError as error:
             done(error.code)
             return
-        self._await(replica, end_offset, done)
+        self._await(replica, end_offset, done, self._acks)
 
     def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
         """Call `done` once all that stands here now is on the in-sync replicas; never if this broker leads no more."""
@@ -73,13 +81,15 @@ class InternalTopic:
         elif code is ErrorCode.REQUEST_TIMED_OUT:
             self._await(replica, end_offset, lambda code: self._replicated(replica, end_offset, code, done))
 
-    def _await(self, replica: Replica, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
-        settled = replica.settled(end_offset, ACKS_ALL)
+    def _await(
+        self, replica: Replica, end_offset: int, done: Callable[[ErrorCode], None], acks: int = ACKS_ALL
+    ) -> None:
+        settled = replica.settled(end_offset, acks)
         if settled is not None:
             done(settled)
             return
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        _Wait(replica, end_offset, done).start(self._timers, deadline_ms)
+        _Wait(replica, end_offset, acks, done).start(self._timers, deadline_ms)
 
     def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
         """Every record of a partition in order, each with the header of its batch.
@@ -91,7 +101,7 @@ class InternalTopic:
             return
         offset, end = replica.log.start_offset, replica.log.end_offset
         while offset < end:
-            part = replica.read(offset, READ_BYTES, upper=end, at_least_one=True).records
+            part = replica.read(offset, self._load_bytes, upper=end, at_least_one=True).records
             data = part if isinstance(part, bytes) else part.read()
             position = 0
             while position + LOG_OVERHEAD <= len(data):
@@ -110,9 +120,10 @@ class InternalTopic:
 class _Wait:
     """An append of the coordinator that waits for followers or an fsync."""
 
-    __slots__ = ("_done", "_end_offset", "_replica", "_timer")
+    __slots__ = ("_acks", "_done", "_end_offset", "_replica", "_timer")
 
-    def __init__(self, replica: Replica, end_offset: int, done: Callable[[ErrorCode], None]) -> None:
+    def __init__(self, replica: Replica, end_offset: int, acks: int, done: Callable[[ErrorCode], None]) -> None:
+        self._acks = acks
         self._replica = replica
         self._end_offset = end_offset
         self._done = done
@@ -124,7 +135,7 @@ class _Wait:
         self._replica.watch(self)
 
     def wake(self, replica: Replica) -> None:
-        settled = replica.settled(self._end_offset, ACKS_ALL)
+        settled = replica.settled(self._end_offset, self._acks)
         if settled is not None:
             self._finish(settled)
 

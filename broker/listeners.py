@@ -7,6 +7,7 @@ of Kafka's `EndPoint` and `CoreUtils.listenerListToEndPoints`.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -67,6 +68,17 @@ def parse_listeners(property_name: str, text: str, protocols: Mapping[str, str])
     if len(set(names)) < len(names):
         raise ConfigError(f"Each listener must have a different name, {property_name}: {text}")
     return endpoints
+
+
+def address_of(property_name: str, host: str) -> str:
+    """The numeric address behind a host that a property names. Raises ConfigError where there is none.
+
+    Asks the system's resolver, and waits for it, where the host is a name: properties are read rarely.
+    """
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"Invalid value {host} for configuration {property_name}: {error}") from error
 
 
 def require_distinct_ports(endpoints: Iterable[Endpoint], text: str) -> None:

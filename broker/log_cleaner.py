@@ -148,6 +148,11 @@ class LogCleaner:
         self._closed = True
         self._cleaners.close()
 
+    def wake(self) -> None:
+        """The configuration has changed: what was not due, or had no free hand, may have now."""
+        if self._config["log.cleaner.enable"]:
+            self.look()
+
     def look(self) -> None:
         """Begin with the logs that are due, as far as there are free hands."""
         if self._closed:
@@ -191,6 +196,7 @@ class LogCleaner:
                 map_bytes=int(config["log.cleaner.dedupe.buffer.size"]) // threads,
                 load_factor=float(config["log.cleaner.io.buffer.load.factor"]),
                 bytes_per_second=float(config["log.cleaner.io.max.bytes.per.second"]) / threads,
+                written_at_once=int(config["log.cleaner.io.buffer.size"]) // threads // 2,  # Kafka's other half reads
             )
         except (OSError, CorruptFile) as error:
             self._give_up(replica, error)

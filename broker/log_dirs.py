@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
+from odradek.broker.machines.partition import Role
 from odradek.broker.replica import Replicas
 from odradek.storage.directory import Directory
 
@@ -17,13 +18,14 @@ Space = Callable[[str], tuple[int, int]]
 
 class LogDescription(NamedTuple):
     """A log: its topic and partition, its bytes, and how many records it lacks below the replica's high watermark; -1
-    where no replica serves it.
+    where no replica serves it. A future log lacks what it has to catch up with before it takes the log's place.
     """
 
     topic: str
     partition: int
     size: int
     lag: int
+    is_future: bool = False
 
 
 class DirectoryDescription(NamedTuple):
@@ -45,10 +47,14 @@ def space_of_volume(path: str) -> tuple[int, int]:
 class LogDirs:
     """The data directories of this broker."""
 
-    def __init__(self, directories: list[Directory], replicas: Replicas, space: Space = space_of_volume) -> None:
+    def __init__(self, directories: Iterable[Directory], replicas: Replicas, space: Space = space_of_volume) -> None:
         self._directories = directories
         self._replicas = replicas
         self._space = space
+
+    def offline(self) -> dict[str, bool]:
+        """Every directory, and whether it has failed."""
+        return {directory.path: directory.failure is not None for directory in self._directories}
 
     def describe(self, wanted: Collection[tuple[str, int]] | None) -> list[DirectoryDescription]:
         """Every directory, with the logs of these partitions, or with all of its logs."""
@@ -58,8 +64,9 @@ class LogDirs:
         if directory.failure is not None:
             return DirectoryDescription(directory.path, directory.failure)
         logs = tuple(
-            LogDescription(*name, log.size, self._lag(name, log.end_offset))
-            for name, log in sorted(directory.logs.items())
+            LogDescription(*name, log.size, self._lag(name, log.end_offset, is_future=is_future), is_future)
+            for row, is_future in ((directory.logs, False), (directory.futures, True))
+            for name, log in sorted(row.items())
             if wanted is None or name in wanted
         )
         try:
@@ -68,6 +75,10 @@ class LogDirs:
             total = usable = UNKNOWN
         return DirectoryDescription(directory.path, None, logs, total, usable)
 
-    def _lag(self, name: tuple[str, int], end_offset: int) -> int:
+    def _lag(self, name: tuple[str, int], end_offset: int, *, is_future: bool) -> int:
         replica = self._replicas.get(*name)
-        return UNKNOWN if replica is None else max(0, replica.machine.high_watermark - end_offset)
+        if replica is None or replica.machine.role is Role.OFFLINE:
+            return UNKNOWN
+        if is_future:
+            return replica.log.end_offset - end_offset
+        return max(0, replica.machine.high_watermark - end_offset)

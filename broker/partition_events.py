@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from odradek.broker.background import Background
 from odradek.broker.cluster_view import ClusterView, TopicView
@@ -73,24 +74,44 @@ class CoordinatorEvents:
 
 
 class DiskFailures:
-    """A replica whose disk has failed is told to the controller, which looks for another leader (KIP-112)."""
+    """Replicas whose disk has failed are told to the controller, which looks for other leaders (KIP-112)."""
 
-    def __init__(self, broker_id: int, session: RegistrySession, fetchers: Fetchers, background: Background) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        session: RegistrySession,
+        fetchers: Fetchers,
+        background: Background,
+        events: CoordinatorEvents,
+        end: Callable[[str], None],
+    ) -> None:
+        """`end` hears why the broker cannot go on."""
         self._broker_id = broker_id
         self._session = session
         self._fetchers = fetchers
         self._background = background
+        self._events = events
+        self._lost: list[Replica] = []
         self._telling = False
+        self.all_lost = end
 
-    def failed(self, replica: Replica) -> None:
-        """Serve this replica no more."""
-        log.error("replica %s-%d has lost its disk and serves no more", replica.topic, replica.partition)
-        self._fetchers.leave(replica)
+    def replicas_lost(self, replicas: list[Replica]) -> None:
+        """These replicas serve no more: end what goes on for them, soon."""
+        self._lost += replicas
         if not self._telling:
             self._telling = True
             self._background.run(self._tell())
 
     async def _tell(self) -> None:
+        while self._lost:
+            lost, self._lost = self._lost, []
+            for replica in lost:  # not before: it may be a coordinator's or a follower's own write that has failed
+                self._fetchers.leave(replica)
+                self._events.left(replica.topic, replica.partition)
+            await self._report()
+        self._telling = False
+
+    async def _report(self) -> None:
         while True:
             try:
                 await self._session.registry.create(
@@ -100,5 +121,4 @@ class DiskFailures:
                 log.warning("the failed disk could not be reported yet: %s", error)
                 await asyncio.sleep(RETRY_S)
             else:
-                self._telling = False
                 return

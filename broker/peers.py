@@ -38,6 +38,7 @@ VERSIONS: Final = {
     m.WriteTxnMarkersRequest.API_KEY: 1,
 }
 CORRELATION_MASK: Final = 0x7FFF_FFFF
+MOST_DOUBLINGS: Final = 16
 
 
 class PeerLostError(ConnectionError):
@@ -63,6 +64,11 @@ class Network(NamedTuple):
     timers: Timers
     frame_bytes: int = 100 * 1024 * 1024
     """The largest answer."""
+    setup_timeout_ms: int = 10_000
+    """How long a connection may take to open the first time (socket.connection.setup.timeout.ms); twice as long with
+    each time it has failed."""
+    setup_timeout_max_ms: int = 30_000
+    """But no longer than this (socket.connection.setup.timeout.max.ms)."""
 
 
 class Peer:
@@ -77,6 +83,7 @@ class Peer:
         self._client_id = client_id
         self._channel: Channel | None = None
         self._dialing: asyncio.Task[None] | None = None
+        self._failed_to_open = 0
         self._unsent: list[bytes] = []
         self._waiting: deque[_Waiting] = deque()
         self._correlation_id = 0
@@ -113,6 +120,13 @@ class Peer:
 
     async def _dial(self) -> None:
         network = self._network
+        doublings = min(self._failed_to_open, MOST_DOUBLINGS)
+        timeout_ms = min(network.setup_timeout_ms << doublings, network.setup_timeout_max_ms)
+        self._failed_to_open += 1
+        late = network.timers.at(
+            network.clock.monotonic_ms() + timeout_ms,
+            lambda: self._fail(f"{self._name} did not accept a connection within {timeout_ms} ms"),
+        )
         try:
             channel = await network.connect(
                 self.host,
@@ -125,7 +139,10 @@ class Peer:
             self._dialing = None
             self._fail(f"{self._name} cannot be reached at {self.host}:{self.port}: {error}")
             return
+        finally:
+            late.cancel()
         self._dialing = None
+        self._failed_to_open = 0
         if self._closed or not self._unsent:
             channel.close()  # whoever asked has given up
             return

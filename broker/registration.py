@@ -44,12 +44,20 @@ class Registration:
         self.broker_id = broker_id
         self.broker_epoch = -1
         self._entry = entry
+        self._registry: Registry | None = None
         self._timeout_ms = session_timeout_ms
         self._clock = clock
         self._timers = timers
 
     def session_lost(self) -> None:
         """Others may take this broker for dead; its epoch stays until there is another."""
+        self._registry = None
+
+    async def change(self, entry: znodes.BrokerRegistration) -> None:
+        """The node says something else from now on, in this session and in others. Raises RegistryError."""
+        self._entry = entry
+        if self._registry is not None:
+            await self._registry.set(znodes.broker_path(self.broker_id), entry.encode())
 
     async def session_begun(self, registry: Registry) -> None:
         """Register. Raises RegistryError, and KafkaError with DUPLICATE_BROKER_REGISTRATION when another broker has
@@ -67,7 +75,7 @@ class Registration:
             else:
                 epoch = created.stat.czxid
             if epoch is not None:
-                self.broker_epoch = epoch
+                self.broker_epoch, self._registry = epoch, registry
                 log.info("broker %d is registered with epoch %d", self.broker_id, epoch)
                 return
 

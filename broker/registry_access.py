@@ -8,10 +8,13 @@ cluster.
 from __future__ import annotations
 
 import contextlib
+import logging
 from functools import partial
 from typing import Final
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.config_changes import BROKERS, read_config
+from odradek.broker.config_types import ConfigError
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import NodeExistsError, NoNodeError, Registry, ensure_path
@@ -19,8 +22,10 @@ from odradek.broker.registry.journal import JournalInUseError
 from odradek.broker.registry_session import OpenSession
 from odradek.broker.waiting import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.directory import read_identity
-from odradek.storage.disk import Disk
+from odradek.storage.directory_identity import read_identity
+from odradek.storage.disk import Disk, make_durable_directory
+
+log = logging.getLogger(__name__)
 
 REGISTRY_FOLDER: Final = "__cluster_metadata-0"
 """Where the embedded registry lies within the first data directory. Kafka 3.9 passes over a folder of this name, so
@@ -51,7 +56,7 @@ def sessions(config: BrokerConfig, disk: Disk, clock: Clock, undo: contextlib.As
 
 def _embedded(first: str, disk: Disk, clock: Clock, undo: contextlib.AsyncExitStack) -> EmbeddedEnsemble:
     try:
-        disk.make_directory(first)
+        make_durable_directory(disk, f"{first}/{REGISTRY_FOLDER}")
         ensemble = EmbeddedEnsemble(disk, f"{first}/{REGISTRY_FOLDER}", now_ms=clock.now_ms)
     except JournalInUseError as error:
         raise KafkaError(
@@ -79,6 +84,20 @@ async def identify(config: BrokerConfig, disk: Disk, registry: Registry) -> Brok
     await ensure_path(registry, znodes.BROKER_SEQUENCE)
     stat = await registry.set(znodes.BROKER_SEQUENCE, b"")
     return config.with_broker_id(int(config[GIVEN_IDS_BELOW]) + stat.version)
+
+
+async def with_run_time_layers(config: BrokerConfig, registry: Registry) -> BrokerConfig:
+    """The configuration with what was set at run time, as it stands in the registry: it counts from the start on.
+
+    Where that does not fit, the broker starts without it, and says so. Raises RegistryError.
+    """
+    for_all = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")
+    own = await read_config(registry, f"{BROKERS}/{config.broker_id}")
+    try:
+        return config.with_dynamic(for_all, own)
+    except ConfigError as error:
+        log.error("what is set at run time is passed over, for it is wrong: %s", error.message)
+        return config
 
 
 async def cluster_id(registry: Registry, proposal: str) -> str:

@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from odradek.broker.figures import TopicFigures
 from odradek.broker.machines.follower import Position, truncation_offset
 from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.machines.topics import INTERNAL_TOPICS
 from odradek.broker.waiting import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import Appended
+from odradek.storage.admission import BATCHES_SINCE, Appended, Prepared
 from odradek.storage.compaction import Cleaned
+from odradek.storage.config import LogConfig as LogConfig
 from odradek.storage.config import Origin
 from odradek.storage.flush import Flush
 from odradek.storage.log import Log
@@ -34,6 +37,16 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 ACKS_ALL = -1
 NO_ERROR = ErrorCode.NONE
+NO_FAILURES = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals that Kafka does not count as failed writes: they are expected, or counted elsewhere."""
 
 
 class LogWaiter(Protocol):
@@ -70,6 +83,8 @@ class Replica:
         "_on_failure",
         "_waiters",
         "_worker",
+        "figures",
+        "is_internal",
         "log",
         "machine",
         "partition",
@@ -92,12 +107,15 @@ class Replica:
         self.topic = log.topic
         self.partition = log.partition
         self.topic_id = log.topic_id
+        self.is_internal = log.topic in INTERNAL_TOPICS
         self._clock = clock
         self._worker = worker
         self._isr_requests = isr_requests
         self._on_failure = on_failure
         self._waiters: dict[LogWaiter, None] = {}  # in the order of their arrival
         self._flushing = False
+        self.figures = TopicFigures()
+        """Shared by the replicas of a topic, from `Replicas.add` on."""
 
     # ---- the controller speaks
 
@@ -151,6 +169,7 @@ class Replica:
             if records:
                 now_ms = self._clock.now_ms()
                 log.append_replicated(records, now_ms=now_ms, leader_epoch=asked.leader_epoch)
+                self.figures.replication_bytes_in += len(records)
                 if log.config.flushes and log.flush_due(now_ms):
                     # The next fetch tells the leader that this is here; so it has to be here to stay.
                     log.flush(now_ms=now_ms)
@@ -232,6 +251,8 @@ class Replica:
         before = self.machine.isr
         self.machine.isr_changed(change, state, self._clock.monotonic_ms())
         if self.machine.isr != before:
+            self.figures.isr_shrinks += not before <= self.machine.isr
+            self.figures.isr_expands += not self.machine.isr <= before
             log.info(
                 "%s-%d has the ISR %s, it was %s",
                 self.topic,
@@ -245,6 +266,7 @@ class Replica:
         """The controller has refused a wish. Returns whether to ask again."""
         machine = self.machine
         before = machine.high_watermark
+        self.figures.failed_isr_updates += 1
         again = machine.isr_refused(change, error, self._clock.monotonic_ms())
         if machine.high_watermark > before:
             self.wake()
@@ -252,24 +274,47 @@ class Replica:
 
     # ---- writing
 
-    def produce(self, records: memoryview | None, acks: int, now_ms: int, api_version: int) -> Appended:
-        """Append one batch of a client.
+    def produce(
+        self,
+        records: memoryview | Prepared | None,
+        acks: int,
+        now_ms: int,
+        api_version: int,
+        verification: Verification | None = None,
+    ) -> Appended:
+        """Append one batch of a client; one of a transaction needs its `verification`.
 
         Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
         """
-        machine = self.machine
-        if acks == ACKS_ALL or machine.role is not Role.LEADER:
-            machine.check_may_append(acks)
+        machine, figures = self.machine, self.figures
+        figures.produces += 1
         try:
+            if acks == ACKS_ALL or machine.role is not Role.LEADER:
+                machine.check_may_append(acks)
             appended = self.log.append(
-                records, leader_epoch=machine.leader_epoch, now_ms=now_ms, api_version=api_version
+                records,
+                leader_epoch=machine.leader_epoch,
+                now_ms=now_ms,
+                api_version=api_version,
+                verification=verification,
             )
-        except KafkaError:
+        except KafkaError as error:
+            self._count_refusal(records, error.code)
             self._check_disk()
             raise
         if not appended.duplicate:
+            figures.bytes_in += len(records)  # type: ignore[arg-type]  # nothing was written where there is none
+            figures.messages_in += appended.last_offset - appended.first_offset + 1
+            if api_version < BATCHES_SINCE:
+                figures.produce_conversions += appended.last_offset - appended.first_offset + 1
             self._grown(now_ms)
         return appended
+
+    def _count_refusal(self, records: memoryview | Prepared | None, code: ErrorCode) -> None:
+        if code is ErrorCode.MESSAGE_TOO_LARGE and records is not None:
+            self.figures.bytes_rejected += len(records)
+        elif code not in NO_FAILURES:
+            self.figures.failed_produces += 1
 
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, epoch_per_transaction: bool
@@ -283,23 +328,6 @@ class Replica:
         return self.log.producers.begin_verification(
             producer_id, epoch, sequence, epoch_per_transaction, self._clock.now_ms()
         )
-
-    def produce_verified(
-        self, records: memoryview | None, acks: int, now_ms: int, api_version: int, verification: Verification
-    ) -> Appended:
-        """`produce` for a request with a transactional id. Raises KafkaError INVALID_TXN_STATE, too."""
-        self.machine.check_may_append(acks)
-        with self._disk():
-            appended = self.log.append(
-                records,
-                leader_epoch=self.machine.leader_epoch,
-                now_ms=now_ms,
-                api_version=api_version,
-                verification=verification,
-            )
-        if not appended.duplicate:
-            self._grown(now_ms)
-        return appended
 
     def write(self, records: bytearray, now_ms: int, verification: Verification | None = None) -> int:
         """Append a batch that this broker made itself (group and offset records). Returns its end offset.
@@ -316,6 +344,8 @@ class Replica:
                 origin=Origin.COORDINATOR,
                 verification=verification,
             )
+        self.figures.bytes_in += len(records)
+        self.figures.messages_in += appended.last_offset - appended.first_offset + 1
         self._grown(now_ms)
         return appended.last_offset + 1
 
@@ -391,7 +421,8 @@ class Replica:
             self._check_disk()
             return
         self._flushing = True
-        self._worker.run(flush.run, lambda error: self._flushed(flush, error))
+        flushed = self.log  # another one may have taken its place when the disk is done
+        self._worker.run(flush.run, lambda error: self._flushed(flush, error if flushed is self.log else None))
 
     def _flushed(self, flush: Flush, error: BaseException | None) -> None:
         self._flushing = False
@@ -521,9 +552,10 @@ class Replica:
 class Replicas:
     """The partitions on this broker, by topic and index."""
 
-    __slots__ = ("_names", "_topics")
+    __slots__ = ("_names", "_topics", "figures")
 
     def __init__(self) -> None:
+        self.figures: dict[str, TopicFigures] = {}
         self._topics: dict[str | None, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}
 
@@ -542,6 +574,7 @@ class Replicas:
 
     def add(self, replica: Replica) -> None:
         """A partition has come to this broker."""
+        replica.figures = self.figures.setdefault(replica.topic, replica.figures)
         self._topics.setdefault(replica.topic, {})[replica.partition] = replica
         self._names[replica.topic_id] = replica.topic
 
@@ -556,4 +589,5 @@ class Replicas:
             del partitions[replica.partition]
             if not partitions:
                 del self._topics[replica.topic]
+                del self.figures[replica.topic]
                 self._names.pop(replica.topic_id, None)

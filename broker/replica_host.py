@@ -2,6 +2,10 @@
 
 Between the controller's orders (`roles.py`), which speak of topics and epochs, and the logs, which know nothing of
 either, this is the place that knows which log lies in which directory and how a topic's configuration becomes a log's.
+
+A disk that fails under one log takes its whole directory offline (KIP-112): every replica there serves no more. The
+broker lives on while a directory is left. While one is offline, no log is made for a replica that is not new, since its
+records may lie there.
 """
 
 from __future__ import annotations
@@ -10,17 +14,21 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_types import ConfigError
 from odradek.broker.machines.partition import PartitionMachine
 from odradek.broker.replica import IsrRequests, Replica, Replicas, Worker
+from odradek.broker.replica_moves import ReplicaMoves
 from odradek.broker.topic_config import effective_values
 from odradek.broker.waiting import Clock
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.absent import absent_log
 from odradek.storage.config import LogConfig
-from odradek.storage.directory import Directory, emptiest
+from odradek.storage.directories import Directories, emptiest
+from odradek.storage.directory import Directory
+from odradek.storage.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -41,20 +49,32 @@ def min_isr(broker: BrokerConfig, overrides: Mapping[str, str]) -> int:
     return int(str(effective_values(broker, overrides)["min.insync.replicas"]))
 
 
+class OnFailure(Protocol):
+    """Who has to know of disks that fail."""
+
+    def replicas_lost(self, replicas: list[Replica]) -> None:
+        """These replicas have lost their directory and serve no more."""
+        ...
+
+    def all_lost(self, reason: str) -> None:
+        """No directory is left."""
+        ...
+
+
 class ReplicaHost:
     """Makes replicas over logs."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        directories: list[Directory],
+        directories: Directories,
         replicas: Replicas,
         clock: Clock,
         worker: Worker,
         isr_requests: IsrRequests,
-        on_failure: Callable[[Replica], None],
+        on_failure: OnFailure,
     ) -> None:
-        """`on_failure` hears of every replica whose disk has failed."""
+        """Hears of the failures of directories from here on."""
         self._config = config
         self._directories = directories
         self._replicas = replicas
@@ -62,45 +82,91 @@ class ReplicaHost:
         self._worker = worker
         self._isr_requests = isr_requests
         self._on_failure = on_failure
+        self.moves = ReplicaMoves(directories, replicas, clock, worker)
+        for directory in directories:
+            directory.on_failure = self._directory_failed
 
-    def obtain(self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str]) -> Replica:
+    def obtain(
+        self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str], *, is_new: bool = True
+    ) -> Replica:
         """The replica of (topic, partition), made where there is none; its log too, where there is none.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR when the disk fails, INCONSISTENT_TOPIC_ID when the log is of another
-        topic of this name.
+        `is_new` says that it has never been on this broker. Raises KafkaError: KAFKA_STORAGE_ERROR when the disk fails
+        or the log may lie on one that has, INCONSISTENT_TOPIC_ID when the log is of another topic of this name.
         """
         replica = self._replicas.get(*name)
         if replica is None:
-            replica = self._make(name, topic_id, overrides)
+            config = log_config(self._config, overrides)
+            try:
+                found, high_watermark = self._find_log(name, topic_id, config, is_new=is_new)
+            except KafkaError as error:
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self._directories.offline:
+                    self._make(absent_log(name, topic_id, config, error.message), None, overrides)
+                raise
+            replica = self._make(found, high_watermark, overrides)
+            self.moves.made(replica)
         elif replica.topic_id != topic_id and topic_id != NO_TOPIC_ID:
-            self._directory_of(name).assign_topic_id(replica.log, topic_id)
+            directory = self._directories.holding(name)
+            if directory is not None:
+                directory.assign_topic_id(replica.log, topic_id)
             replica.topic_id = topic_id
         return replica
 
-    def _make(self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str]) -> Replica:
-        config = log_config(self._config, overrides)
-        directory = next((each for each in self._directories if name in each.logs), None)
+    def _find_log(
+        self, name: tuple[str, int], topic_id: bytes, config: LogConfig, *, is_new: bool
+    ) -> tuple[Log, int | None]:
+        """The log, made where there is none, and the high watermark that stands in a checkpoint."""
+        directory = self._directories.holding(name)
         if directory is not None:
+            if directory.failure is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline: {directory.failure}")
             found = directory.logs[name]
             found.config = config
             if topic_id != NO_TOPIC_ID:
                 directory.assign_topic_id(found, topic_id)
         else:
-            directory = emptiest(self._directories)
+            offline = self._directories.offline
+            if offline and not is_new:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"Can not create log for {name[0]}-{name[1]} because log directories "
+                    f"{','.join(each.path for each in offline)} are offline",
+                )
+            self.moves.cancel(name)  # what was to take the place of a log that is gone
+            directory = self.moves.preferred(name) or emptiest(self._directories)
             found = directory.create_log(name, topic_id, config, now_ms=self._clock.now_ms())
+        return found, directory.high_watermarks.get(name)
+
+    def _make(self, found: Log, high_watermark: int | None, overrides: Mapping[str, str]) -> Replica:
         machine = PartitionMachine(
             self._config.broker_id,
-            high_watermark=directory.high_watermarks.get(name, found.start_offset),
+            high_watermark=found.start_offset if high_watermark is None else high_watermark,
             local_end=found.end_offset,
             min_isr=min_isr(self._config, overrides),
             max_lag_ms=int(self._config["replica.lag.time.max.ms"]),
         )
-        replica = Replica(found, machine, self._clock, self._worker, self._isr_requests, self._on_failure)
+        replica = Replica(found, machine, self._clock, self._worker, self._isr_requests, self._replica_failed)
         self._replicas.add(replica)
         return replica
 
-    def _directory_of(self, name: tuple[str, int]) -> Directory:
-        return next(each for each in self._directories if name in each.logs)
+    # ---- disks that fail
+
+    def _replica_failed(self, replica: Replica) -> None:
+        directory = self._directories.holding((replica.topic, replica.partition))
+        if directory is not None:
+            directory.fail(replica.log.failure or "a log has failed")
+
+    def _directory_failed(self, directory: Directory) -> None:
+        """Serve nothing more that lies there."""
+        lost = [replica for name in directory.logs if (replica := self._replicas.get(*name)) is not None]
+        log.error("data directory %s is offline, with %d replicas: %s", directory.path, len(lost), directory.failure)
+        for replica in lost:
+            replica.retire()
+        self.moves.failed(directory)
+        self._on_failure.replicas_lost(lost)
+        if len(self._directories.offline) == len(self._directories):
+            paths = ", ".join(each.path for each in self._directories)
+            self._on_failure.all_lost(f"Shutdown broker because all log dirs in {paths} have failed")
 
     def has_log(self, name: tuple[str, int]) -> bool:
         """Whether a log of this (topic, partition) lies in one of the directories."""
@@ -125,9 +191,10 @@ class ReplicaHost:
             self._replicas.remove(replica)  # first: who waits for it then learns that it is unknown
             replica.retire()
         if delete:
-            for directory in self._directories:
-                if name in directory.logs:
-                    directory.delete_log(name, now_ms=self._clock.now_ms())
+            self.moves.deleted(name)
+            directory = self._directories.holding(name)
+            if directory is not None:
+                directory.delete_log(name, now_ms=self._clock.now_ms())
 
     # ---- what housekeeping asks for
 
@@ -137,19 +204,27 @@ class ReplicaHost:
         """
         now_ms = self._clock.now_ms()
         for replica in self._replicas:
-            if not is_cleaning(replica.log.directory):
+            if replica.log.failure is None and not is_cleaning(replica.log.directory):
                 quietly(replica.delete_old_segments, now_ms)
         self.purge()
 
     def purge(self) -> None:
-        """Remove the files and logs whose delay (`file.delete.delay.ms`) is over."""
+        """Remove the files and logs whose delay (`file.delete.delay.ms`) is over, and retry moves that had no room."""
         now_ms = self._clock.now_ms()
-        for directory in self._directories:
+        for directory in self._online():
             quietly(directory.purge, now_ms)
-            for each in list(directory.logs.values()):
+            for each in [*directory.logs.values(), *directory.futures.values()]:
                 delete = each.due_deletions(now_ms)
                 if delete is not None:
-                    self._worker.run(delete, partial(_deleted, each.directory))
+                    self._worker.run(delete, partial(self._deleted, directory))
+        self.moves.retry()
+
+    def _deleted(self, directory: Directory, error: BaseException | None) -> None:
+        if error is not None:
+            directory.fail(f"removing old files in {directory.path}: {error}")
+
+    def _online(self) -> list[Directory]:
+        return [each for each in self._directories if each.failure is None]
 
     def flush_due_logs(self) -> None:
         """Flush what `flush.ms` says is old enough."""
@@ -170,24 +245,25 @@ class ReplicaHost:
 
     def write_recovery_points(self) -> None:
         """Checkpoint the recovery points."""
-        for directory in self._directories:
+        for directory in self._online():
             quietly(directory.write_recovery_points)
 
     def write_start_offsets(self) -> None:
         """Checkpoint the start offsets of the logs."""
-        for directory in self._directories:
+        for directory in self._online():
             quietly(directory.write_start_offsets)
 
     def write_high_watermarks(self) -> None:
         """Checkpoint the high watermarks."""
         known = {(each.topic, each.partition): each.machine.high_watermark for each in self._replicas}
-        for directory in self._directories:
-            marks = {name: known[name] for name in directory.logs if name in known}
+        for directory in self._online():
+            marks = {name: known[name] for name in (*directory.logs, *directory.futures) if name in known}
             if marks != directory.high_watermarks:
                 quietly(directory.write_high_watermarks, marks)
 
     def retire(self) -> None:
-        """Take no more writes: the broker stops."""
+        """Take no more writes, and move nothing: the broker stops."""
+        self.moves.close()
         for replica in self._replicas:
             replica.retire()
 
@@ -196,11 +272,6 @@ class ReplicaHost:
         self.write_high_watermarks()
         for directory in self._directories:
             quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
-
-
-def _deleted(folder: str, error: BaseException | None) -> None:
-    if error is not None:
-        log.error("old files in %s stay where they are: %s", folder, error)
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:

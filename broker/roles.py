@@ -129,6 +129,9 @@ class Roles:
 
     def _refusal(self, order: Any) -> ErrorCode:
         """Why an order is not for this broker, as it is now, from its controller, as it is now."""
+        if order.broker_epoch != ANY_BROKER_EPOCH and order.broker_epoch < self._parts.broker_epoch():
+            log.warning("an order for epoch %d of this broker comes too late", order.broker_epoch)
+            return ErrorCode.STALE_BROKER_EPOCH
         if order.controller_epoch < self._controller_epoch:
             log.warning(
                 "controller %d of epoch %d is over; the epoch is %d",
@@ -137,9 +140,6 @@ class Roles:
                 self._controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if order.broker_epoch != ANY_BROKER_EPOCH and order.broker_epoch < self._parts.broker_epoch():
-            log.warning("an order for epoch %d of this broker comes too late", order.broker_epoch)
-            return ErrorCode.STALE_BROKER_EPOCH
         self._controller_epoch = order.controller_epoch
         self._parts.view.controller_id = order.controller_id
         return ErrorCode.NONE
@@ -148,10 +148,12 @@ class Roles:
 
     async def _leader_and_isr(self, order: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
         topics = _grouped(order)
-        configs = await self._configs_of([name for name, _, _ in topics])
         refusal = self._refusal(order)
+        if refusal is ErrorCode.NONE:
+            configs = await self._configs_of([name for name, _, _ in topics])
+            refusal = self._refusal(order)  # reading may have taken its time
         if refusal is not ErrorCode.NONE:
-            return m.LeaderAndIsrResponse(error_code=refusal)
+            return _refused(topics, refusal)
         addresses = {each.broker_id: (each.host_name, each.port) for each in order.live_leaders}
         answer = m.LeaderAndIsrResponse()
         for name, topic_id, states in topics:
@@ -208,7 +210,8 @@ class Roles:
             bool(order.leader_recovery_state),
         )
         try:
-            replica = parts.host.obtain((topic, order.partition_index), topic_id, config)
+            name = (topic, order.partition_index)
+            replica = parts.host.obtain(name, topic_id, config, is_new=order.is_new)
             if order.leader == parts.broker_id:
                 parts.fetchers.leave(replica)
                 replica.lead(state)
@@ -287,6 +290,21 @@ class Roles:
                 changed.append(TopicView(name, topic_id, is_internal(name), in_order))
         view.put_topics(changed)
         return m.UpdateMetadataResponse()
+
+
+def _refused(topics: list[tuple[str, bytes, list[Order]]], refusal: ErrorCode) -> m.LeaderAndIsrResponse:
+    """The answer to an order of which nothing is carried out: every partition is told, too."""
+    answer = m.LeaderAndIsrResponse(error_code=refusal)
+    for name, topic_id, states in topics:
+        errors = [
+            m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                topic_name=name, partition_index=state.partition_index, error_code=refusal
+            )
+            for state in states
+        ]
+        answer.partition_errors += errors
+        answer.topics.append(m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors))
+    return answer
 
 
 def _grouped(order: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, list[Order]]]:

@@ -8,27 +8,40 @@ from random import Random
 from odradek.broker.apis.add_offsets_to_txn import AddOffsetsToTxn
 from odradek.broker.apis.add_partitions_to_txn import AddPartitionsToTxn
 from odradek.broker.apis.allocate_producer_ids import AllocateProducerIds
+from odradek.broker.apis.alter_client_quotas import AlterClientQuotas
 from odradek.broker.apis.alter_configs import AlterConfigs
 from odradek.broker.apis.alter_partition import AlterPartition
 from odradek.broker.apis.alter_partition_reassignments import AlterPartitionReassignments
+from odradek.broker.apis.alter_replica_log_dirs import AlterReplicaLogDirs
+from odradek.broker.apis.alter_user_scram_credentials import AlterUserScramCredentials
 from odradek.broker.apis.api_versions import ApiVersions
 from odradek.broker.apis.consumer_group_describe import ConsumerGroupDescribe
 from odradek.broker.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from odradek.broker.apis.controlled_shutdown import ControlledShutdown
+from odradek.broker.apis.create_acls import CreateAcls
+from odradek.broker.apis.create_delegation_token import CreateDelegationToken
 from odradek.broker.apis.create_partitions import CreatePartitions
 from odradek.broker.apis.create_topics import CreateTopics
+from odradek.broker.apis.delete_acls import DeleteAcls
 from odradek.broker.apis.delete_groups import DeleteGroups
 from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.delete_topics import DeleteTopics
+from odradek.broker.apis.describe_acls import DescribeAcls
+from odradek.broker.apis.describe_client_quotas import DescribeClientQuotas
 from odradek.broker.apis.describe_cluster import DescribeCluster
 from odradek.broker.apis.describe_configs import DescribeConfigs
+from odradek.broker.apis.describe_delegation_token import DescribeDelegationToken
 from odradek.broker.apis.describe_groups import DescribeGroups
 from odradek.broker.apis.describe_log_dirs import DescribeLogDirs
 from odradek.broker.apis.describe_producers import DescribeProducers
+from odradek.broker.apis.describe_topic_partitions import DescribeTopicPartitions
 from odradek.broker.apis.describe_transactions import DescribeTransactions
+from odradek.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentials
 from odradek.broker.apis.elect_leaders import ElectLeaders
 from odradek.broker.apis.end_txn import EndTxn
-from odradek.broker.apis.fetch import Fetch, SameRack, leader_only
+from odradek.broker.apis.envelope import Envelope
+from odradek.broker.apis.expire_delegation_token import ExpireDelegationToken
+from odradek.broker.apis.fetch import Fetch, Reads, SameRack, leader_only
 from odradek.broker.apis.find_coordinator import FindCoordinator
 from odradek.broker.apis.heartbeat import Heartbeat
 from odradek.broker.apis.incremental_alter_configs import IncrementalAlterConfigs
@@ -46,17 +59,23 @@ from odradek.broker.apis.offset_delete import OffsetDelete
 from odradek.broker.apis.offset_fetch import OffsetFetch
 from odradek.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
 from odradek.broker.apis.produce import Produce
+from odradek.broker.apis.renew_delegation_token import RenewDelegationToken
+from odradek.broker.apis.sasl_authenticate import SaslAuthenticate
+from odradek.broker.apis.sasl_handshake import SaslHandshake
 from odradek.broker.apis.stop_replica import StopReplica
 from odradek.broker.apis.sync_group import SyncGroup
 from odradek.broker.apis.txn_offset_commit import TxnOffsetCommit
+from odradek.broker.apis.update_features import UpdateFeatures
 from odradek.broker.apis.update_metadata import UpdateMetadata
 from odradek.broker.apis.write_txn_markers import WriteTxnMarkers
 from odradek.broker.background import Background
+from odradek.broker.client_configs import ClientConfigs
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_writer import ConfigWriter
 from odradek.broker.controller import Controller
 from odradek.broker.controller_link import ControllerLink
+from odradek.broker.conversions import Conversions
 from odradek.broker.coordination import Coordination
 from odradek.broker.coordinators import Coordinators, InternalTopics
 from odradek.broker.dispatch import Dispatcher, Handler
@@ -65,6 +84,7 @@ from odradek.broker.log_dirs import LogDirs
 from odradek.broker.machines.fetch_session import FetchSessions
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replica import Replicas
+from odradek.broker.replica_moves import ReplicaMoves
 from odradek.broker.roles import Roles
 from odradek.broker.topic_configs import TopicConfigs
 from odradek.broker.topic_creation import TopicCreator, TopicsKnown
@@ -91,10 +111,14 @@ class Services:
     known: TopicsKnown
     configs: TopicConfigs
     config_writer: ConfigWriter
+    client_configs: ClientConfigs
     log_dirs: LogDirs
+    moves: ReplicaMoves
     producer_ids: ProducerIds
     coordination: Coordination
+    conversions: Conversions
     background: Background
+    sessions: FetchSessions
     link: ControllerLink
     features: FeatureLevels
     alone: bool
@@ -110,23 +134,28 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
         *_group_handlers(services),
         *_transaction_handlers(services),
         *_controller_handlers(services),
+        *_client_handlers(services),
+        *_handlers_without_security(),
         ApiVersions(dispatcher.versions, services.features),
     ]
 
 
 def _log_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
-    sessions = FetchSessions(
-        int(config["max.incremental.fetch.session.cache.slots"]), lambda: services.random.randrange(1, 2**31)
-    )
+    sessions = services.sessions
+
+    def max_bytes() -> int:
+        return int(config["fetch.max.bytes"])
+
     nearest = SameRack(services.view) if config["replica.selector.class"] == RACK_AWARE else leader_only
     return [
-        Produce(replicas, services.view, clock, timers, services.coordination.writes),
-        Fetch(replicas, services.view, sessions, clock, timers, lambda: int(config["fetch.max.bytes"]), nearest),
-        ListOffsets(replicas),
+        Produce(replicas, services.view, clock, timers, services.coordination.writes, services.conversions),
+        Fetch(Reads(replicas, services.view, max_bytes, nearest), sessions, clock, timers, services.conversions.worker),
+        ListOffsets(replicas, clock),
         OffsetForLeaderEpoch(replicas),
         DeleteRecords(replicas, lambda broker_id: broker_id in services.view.brokers, clock, timers),
         DescribeLogDirs(services.log_dirs),
+        AlterReplicaLogDirs(services.moves, services.view),
     ]
 
 
@@ -155,6 +184,7 @@ def _topic_handlers(services: Services) -> list[Handler]:
         AlterConfigs(services.config_writer, services.background),
         IncrementalAlterConfigs(services.config_writer, services.background),
         DescribeCluster(view),
+        DescribeTopicPartitions(view, lambda: int(config["max.request.partition.size.limit"])),
     ]
 
 
@@ -168,11 +198,38 @@ def _controller_handlers(services: Services) -> list[Handler]:
         CreatePartitions(controller, services.known, background),
         ElectLeaders(controller, background),
         ListPartitionReassignments(controller, background),
+        UpdateFeatures(services.features, controller),
+        Envelope(),
+    ]
+
+
+def _client_handlers(services: Services) -> list[Handler]:
+    configs, background = services.client_configs, services.background
+    return [
+        DescribeClientQuotas(configs, background),
+        AlterClientQuotas(configs, background),
+        DescribeUserScramCredentials(configs, background),
+        AlterUserScramCredentials(configs, services.controller, background),
+    ]
+
+
+def _handlers_without_security() -> list[Handler]:
+    return [
+        SaslHandshake(),
+        SaslAuthenticate(),
+        DescribeAcls(),
+        CreateAcls(),
+        DeleteAcls(),
+        CreateDelegationToken(),
+        RenewDelegationToken(),
+        ExpireDelegationToken(),
+        DescribeDelegationToken(),
     ]
 
 
 def _group_handlers(services: Services) -> list[Handler]:
     groups, view = services.coordination.groups, services.view
+    is_offered = "consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
     return [
         JoinGroup(groups),
         SyncGroup(groups),
@@ -184,10 +241,8 @@ def _group_handlers(services: Services) -> list[Handler]:
         DescribeGroups(groups),
         ListGroups(groups),
         DeleteGroups(groups),
-        ConsumerGroupHeartbeat(
-            groups, is_offered="consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
-        ),
-        ConsumerGroupDescribe(groups, view),
+        ConsumerGroupHeartbeat(groups, is_offered=is_offered),
+        ConsumerGroupDescribe(groups, view, is_offered=is_offered),
     ]
 
 

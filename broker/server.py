@@ -23,11 +23,13 @@ import resource
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from odradek.broker import registry_access
 from odradek.broker.addresses import Addresses
 from odradek.broker.background import Background
-from odradek.broker.cluster_view import ClusterView, TopicView
+from odradek.broker.client_configs import ClientConfigs
+from odradek.broker.cluster_view import BrokerView, ClusterView, TopicView
 from odradek.broker.config import BrokerConfig
 from odradek.broker.config_changes import ConfigChanges
 from odradek.broker.config_in_force import ConfigInForce
@@ -35,19 +37,24 @@ from odradek.broker.config_writer import ConfigWriter
 from odradek.broker.control_channels import ControlChannels
 from odradek.broker.controller import Controller
 from odradek.broker.controller_link import ControllerLink
+from odradek.broker.conversions import Conversions
 from odradek.broker.coordination import Coordination, Surroundings
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.feature_levels import FeatureLevels
 from odradek.broker.fetcher import Fetchers, FetchSettings
+from odradek.broker.figures import ApiFigures
 from odradek.broker.handover import hand_over
 from odradek.broker.housekeeping import Periodic, ThreadWorker
 from odradek.broker.isr_requests import AlterPartitions
 from odradek.broker.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
 from odradek.broker.log_dirs import LogDirs
+from odradek.broker.machines.fetch_session import FetchSessions
 from odradek.broker.machines.partition import Role
+from odradek.broker.metrics_snapshot import Watched, look
 from odradek.broker.partition_events import CoordinatorEvents, DiskFailures
 from odradek.broker.peers import Network
 from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.reconfiguration import Reconfiguration
 from odradek.broker.registration import Registration
 from odradek.broker.registry_session import Member, OpenSession, RegistrySession
 from odradek.broker.replica import Replicas, Worker
@@ -58,13 +65,16 @@ from odradek.broker.topic_configs import TopicConfigs
 from odradek.broker.topic_creation import TopicCreator, TopicsKnown
 from odradek.broker.waiting import Clock, LoopTimers, SystemClock, Timers
 from odradek.protocol.dial import Connect, connect
-from odradek.protocol.net import Listener
-from odradek.storage.directory import Directory, DirectoryRequest, open_all
+from odradek.protocol.listening import Listener
+from odradek.storage.directories import Directories, open_all
+from odradek.storage.directory import DirectoryRequest
 from odradek.storage.disk import Disk, OsDisk
 
 log = logging.getLogger(__name__)
 
 FIRST_ORDERS_MS = 10_000
+MOST_CLEANERS = 256
+CONVERSION_THREADS = 2
 OnReady = Callable[[int, str, int, str], None]
 """Hears broker id, host, port and data directory when the broker serves."""
 
@@ -101,11 +111,17 @@ class Broker:
         self._config_changes: ConfigChanges
         self._addresses: Addresses
         self.replicas = Replicas()
+        self.api_figures = ApiFigures(self._environment.clock.monotonic_ns)
+        self.failure: str | None = None
+        """Why the broker cannot go on, once no disk is left; `on_failure` hears of it."""
+        self.on_failure: Callable[[], None] = lambda: None
         self._fetchers: Fetchers
         self.view: ClusterView
         self.controller: Controller
         self.roles: Roles
         self.cleaner: LogCleaner
+        self.watched: Watched
+        """What the page of metrics looks at, once the broker has started."""
 
     @property
     def broker_id(self) -> int:
@@ -143,17 +159,18 @@ class Broker:
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         environment = self._environment
         self._timers = LoopTimers(environment.clock, asyncio.get_running_loop())
-        self._addresses = Addresses(self._config, environment.listen, environment.clock)
-        undo.callback(self._addresses.close)
         members: list[Member] = []
         alone = environment.open_session is None and not self._config["zookeeper.connect"]
         self._session = RegistrySession(self._open_session(undo), members)
         undo.push_async_callback(self._session.close)
         configs, directories = await self._find_identity()
-        dispatcher = Dispatcher([])
+        self._addresses = Addresses(self._config, environment.listen, environment.clock)
+        undo.callback(self._addresses.close)
+        dispatcher = Dispatcher([], self.api_figures)
         await self._addresses.bind(dispatcher.frame)
         services = self._build(undo, dispatcher, configs, directories, alone=alone)
         dispatcher.serve(handlers(services, dispatcher))
+        self.watched = self._what_to_watch(services)
         members.extend([self._registration, self.roles, self._config_changes, services.features, self.controller])
         undo.callback(self._addresses.close)  # first of all nobody is answered any more
         await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
@@ -167,11 +184,12 @@ class Broker:
             return environment.open_session
         return registry_access.sessions(self._config, environment.disk, environment.clock, undo)
 
-    async def _find_identity(self) -> tuple[TopicConfigs, list[Directory]]:
+    async def _find_identity(self) -> tuple[TopicConfigs, Directories]:
         """Who this broker is, in which cluster, and what it has on disk."""
         environment, session = self._environment, self._session
         registry = await session.start()
         self._config = config = await registry_access.identify(self._config, environment.disk, registry)
+        config.adopt(await registry_access.with_run_time_layers(config, registry))
         cluster = await registry_access.cluster_id(registry, _new_cluster_id(environment.random))
         configs = TopicConfigs(lambda: session.registry)
         await configs.load_all()
@@ -184,42 +202,42 @@ class Broker:
             recovery_processes=_set_number(config, "num.recovery.threads.per.data.dir"),
         )
         self.view = ClusterView(cluster)
-        return configs, open_all([str(path) for path in config.log_dirs], request, environment.disk)
+        return configs, Directories(open_all(_log_dirs(config), request, environment.disk))
 
     def _build(
         self,
         undo: contextlib.AsyncExitStack,
         dispatcher: Dispatcher,
         configs: TopicConfigs,
-        directories: list[Directory],
+        directories: Directories,
         *,
         alone: bool,
     ) -> Services:
         """Put the parts together; nothing of it speaks to anybody yet."""
         config, environment, view = self._config, self._environment, self.view
+        view.own = BrokerView(config.broker_id, self._addresses.endpoints, config["broker.rack"])
         clock, timers = environment.clock, self._timers
         session_ms = int(config["zookeeper.session.timeout.ms"])
         self._registration = Registration(config.broker_id, self._addresses.registration(), session_ms, clock, timers)
         background = Background()
         undo.push_async_callback(background.close)
-        network = Network(environment.connect, clock, timers)
-        link = ControllerLink(config.broker_id, view, config.inter_broker_listener, network, dispatcher.local)
+        network = _network(config, environment, timers)
+        controller_ms = int(config["controller.socket.timeout.ms"])
+        listener = config.inter_broker_listener
+        link = ControllerLink(config.broker_id, view, listener, network, dispatcher.local, controller_ms)
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
             Surroundings(config, view, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
         )
-        host = self._build_host(undo, directories, network, link, background)
+        host = self._build_host(undo, directories, network, link, background, coordination.events)
         self.roles = self._build_roles(undo, configs, host, coordination.events)
         undo.callback(coordination.close)
         coordination.start()
         undo.callback(link.close)
-        channels = ControlChannels(config.broker_id, network, dispatcher.local)
+        channels = ControlChannels(config.broker_id, network, dispatcher.local, controller_ms)
         self.controller = Controller(config, self._session, view, channels, clock, timers, environment.random)
         undo.push_async_callback(self.controller.close)
-        in_force = ConfigInForce(
-            config, configs, host, self.replicas, lambda topic, _: self.controller.topic_config_changed(topic)
-        )
-        self._config_changes = ConfigChanges(config.broker_id, in_force, background, clock)
+        self._config_changes = self._build_config_changes(configs, host, background)
         known = TopicsKnown(view, clock, timers)
         return Services(
             config=config,
@@ -233,32 +251,47 @@ class Broker:
             creator=TopicCreator(link.ask, known, clock, timers),
             known=known,
             configs=configs,
-            config_writer=ConfigWriter(config, view, lambda: self._session.registry),
+            config_writer=ConfigWriter(config, view, lambda: self._session.registry, self._config_changes.catch_up),
+            client_configs=ClientConfigs(lambda: self._session.registry),
             log_dirs=LogDirs(directories, self.replicas),
+            moves=host.moves,
             producer_ids=producer_ids,
             coordination=coordination,
+            conversions=self._build_conversions(undo),
             background=background,
+            sessions=_fetch_sessions(config, environment.random),
             link=link,
             features=FeatureLevels(background),
             alone=alone,
         )
 
+    def _build_config_changes(self, configs: TopicConfigs, host: ReplicaHost, background: Background) -> ConfigChanges:
+        """How what is changed at run time comes into force."""
+        config, controller = self._config, self.controller
+        told = (self._fetchers.resize, self.cleaner.wake, controller.broker_config_changed)
+        on_broker = Reconfiguration(config, self._addresses, self._registration, background, told)
+        on_topic = lambda topic, _: controller.topic_config_changed(topic)  # noqa: E731
+        in_force = ConfigInForce(config, configs, host, self.replicas, on_topic, on_broker)
+        return ConfigChanges(config.broker_id, in_force, background, self._environment.clock)
+
     def _build_host(
         self,
         undo: contextlib.AsyncExitStack,
-        directories: list[Directory],
+        directories: Directories,
         network: Network,
         link: ControllerLink,
         background: Background,
+        events: CoordinatorEvents,
     ) -> ReplicaHost:
         """Logs, replicas, and the loops that follow leaders."""
         config, registration = self._config, self._registration
         clock, timers = network.clock, network.timers
         isr_requests = AlterPartitions(registration, link.ask, clock, timers)
-        self._fetchers = Fetchers(network, _fetch_settings(config, registration))
-        failures = DiskFailures(config.broker_id, self._session, self._fetchers, background)
-        worker = self._environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=max(2, len(directories)))
-        host = ReplicaHost(config, directories, self.replicas, clock, worker, isr_requests, failures.failed)
+        fetch_network = network._replace(connect=_following(config, network.connect))
+        self._fetchers = Fetchers(fetch_network, _fetch_settings(config, registration))
+        failures = DiskFailures(config.broker_id, self._session, self._fetchers, background, events, self._end)
+        worker = self._environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2)
+        host = ReplicaHost(config, directories, self.replicas, clock, worker, isr_requests, failures)
         undo.callback(lambda: host.close(registration.broker_epoch))
         if isinstance(worker, ThreadWorker):
             undo.push_async_callback(worker.close)  # a flush under way ends, and is heard of, before its log is closed
@@ -269,17 +302,27 @@ class Broker:
         self._keep_house(Periodic(clock, timers), host, undo)
         return host
 
-    def _build_cleaner(self, undo: contextlib.AsyncExitStack, directories: list[Directory], clock: Clock) -> LogCleaner:
+    def _build_conversions(self, undo: contextlib.AsyncExitStack) -> Conversions:
+        """Old message formats and other codecs: in threads of their own, so that no fsync waits for them."""
+        environment = self._environment
+        worker = environment.worker
+        if worker is None:
+            worker = threads = ThreadWorker(asyncio.get_running_loop(), threads=CONVERSION_THREADS)
+            undo.push_async_callback(threads.close)
+        return Conversions(worker, environment.clock)
+
+    def _build_cleaner(self, undo: contextlib.AsyncExitStack, directories: Directories, clock: Clock) -> LogCleaner:
         """Compaction: in processes of its own, unless disk and threads are simulated."""
         environment = self._environment
         cleaners: Cleaners
         if environment.worker is not None:
             cleaners = CleanersHere(environment.disk, environment.worker)
         else:
-            waiting = ThreadWorker(asyncio.get_running_loop(), threads=max(1, int(self._config["log.cleaner.threads"])))
+            # A thread begins when it is first needed; how many are, the cleaner asks the configuration.
+            waiting = ThreadWorker(asyncio.get_running_loop(), threads=MOST_CLEANERS)
             undo.push_async_callback(waiting.close)
             cleaners = CleanerProcesses(waiting)
-        cleaner = LogCleaner(self._config, directories, self.replicas, cleaners, clock, environment.random)
+        cleaner = LogCleaner(self._config, list(directories), self.replicas, cleaners, clock, environment.random)
         undo.callback(cleaner.close)
         return cleaner
 
@@ -342,7 +385,9 @@ class Broker:
             ("log.retention.check.interval.ms", lambda: host.delete_old_segments(self.cleaner.is_cleaning)),
             ("producer.id.expiration.check.interval.ms", host.expire_producers),
         ):
-            periodic.every(name, lambda name=name: int(config[name]), job)  # type: ignore[misc]
+            # Kafka's work on logs first runs after that delay, or sooner.
+            first_ms = int(config["log.initial.task.delay.ms"]) if name.startswith("log.") else None
+            periodic.every(name, lambda name=name: int(config[name]), job, first_ms)  # type: ignore[misc]
         periodic.every(
             "log.flush.scheduler",
             lambda: min(1000, int(config["log.flush.scheduler.interval.ms"])),
@@ -350,7 +395,10 @@ class Broker:
         )
         if config["log.cleaner.enable"]:
             periodic.every("log.cleaner.backoff.ms", lambda: int(config["log.cleaner.backoff.ms"]), self.cleaner.look)
-        periodic.every("purge", lambda: 10_000, host.purge)
+        # As far apart as Kafka's rounds through deleted logs; at most ten seconds, for topics with a shorter delay.
+        delay = "log.segment.delete.delay.ms"
+        periodic.every("purge", lambda: min(10_000, max(100, int(config[delay]))), host.purge)
+        periodic.every("refusals", lambda: 10_000, self._addresses.say_what_was_left_out)
         periodic.every("isr", lambda: max(1, int(config["replica.lag.time.max.ms"]) // 2), host.shrink_isrs)
 
     def _fresh_id(self) -> str:
@@ -361,14 +409,32 @@ class Broker:
         text = f"{bits:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
+    def _what_to_watch(self, services: Services) -> Watched:
+        return Watched(
+            replicas=self.replicas,
+            apis=self.api_figures,
+            cleaner=lambda: self.cleaner.figures,
+            controller=self.controller,
+            groups=services.coordination.groups,
+            sessions=services.sessions,
+            fetchers=self._fetchers,
+            listening=self._addresses,
+            offline_directories=services.log_dirs.offline,
+        )
+
     # ---- stop
+
+    def _end(self, reason: str) -> None:
+        log.critical("%s", reason)
+        self.failure = reason
+        self.on_failure()
 
     async def stop(self) -> None:
         """Stop in order; everything that was acknowledged is on disk afterwards."""
         await self._undo.aclose()
 
     async def _hand_over(self, services: Services) -> None:
-        if len(self.view.brokers) > 1:
+        if len(self.view.brokers) > 1 and self.failure is None:
             await hand_over(self._config, self.broker_epoch, services.link.ask)
 
 
@@ -381,7 +447,34 @@ def _fetch_settings(config: BrokerConfig, registration: Registration) -> FetchSe
         int(config["replica.fetch.max.bytes"]),
         int(config["replica.fetch.response.max.bytes"]),
         int(config["replica.fetch.backoff.ms"]),
+        int(config["replica.socket.timeout.ms"]),
+        lambda: int(config["num.replica.fetchers"]),
     )
+
+
+def _network(config: BrokerConfig, environment: Environment, timers: Timers) -> Network:
+    return Network(
+        environment.connect,
+        environment.clock,
+        timers,
+        setup_timeout_ms=int(config["socket.connection.setup.timeout.ms"]),
+        setup_timeout_max_ms=int(config["socket.connection.setup.timeout.max.ms"]),
+    )
+
+
+def _following(config: BrokerConfig, plain: Connect) -> Connect:
+    """How a follower connects: with a buffer of the system's own choice, unless somebody has set its size."""
+    size = _set_number(config, "replica.socket.receive.buffer.bytes")
+    return plain if size is None or size <= 0 or plain is not connect else partial(connect, receive_buffer_bytes=size)
+
+
+def _fetch_sessions(config: BrokerConfig, source: random.Random) -> FetchSessions:
+    return FetchSessions(int(config["max.incremental.fetch.session.cache.slots"]), lambda: source.randrange(1, 2**31))
+
+
+def _log_dirs(config: BrokerConfig) -> list[str]:
+    """The data directories as they are told to clients: absolute."""
+    return [str(path.absolute()) for path in config.log_dirs]
 
 
 def _set_number(config: BrokerConfig, name: str) -> int | None:
@@ -411,6 +504,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     broker = Broker(config)
+    broker.on_failure = stop.set
     await broker.start()
     close_metrics = _serve_metrics(broker, metrics)
     # What exists now lives as long as the broker; the collector need not look at it again and again.
@@ -423,7 +517,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     close_metrics()
     await broker.stop()
     log.info("stopped")
-    return 0
+    return 0 if broker.failure is None else 1
 
 
 def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[[], None]:
@@ -431,7 +525,7 @@ def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[
         return lambda: None
     from odradek.broker.metrics import serve_metrics  # a fast start needs no HTTP server
 
-    return serve_metrics(*address, lambda: broker.cleaner.figures)
+    return serve_metrics(*address, partial(look, broker.watched), asyncio.get_running_loop())
 
 
 def _allow_many_files() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.broker.config import BrokerConfig
+from odradek.broker.config_reasons import documentation
 from odradek.broker.config_types import (
     LONG_MAX,
     ConfigEntry,
@@ -100,7 +101,7 @@ def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[C
         if name in overrides:
             synonyms = (Synonym(name, shown, Source.DYNAMIC_TOPIC_CONFIG), *synonyms)
         source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
-        entries.append(ConfigEntry(name, shown, source, row.sensitive, False, row.type, row.doc, synonyms))
+        entries.append(ConfigEntry(name, shown, source, row.sensitive, False, row.type, documentation(row), synonyms))
     return entries
 
 

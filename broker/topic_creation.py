@@ -59,14 +59,18 @@ class TopicsKnown:
         missing = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
 
         def all_are_known() -> bool:
-            for name, least in list(missing.items()):
-                topic = self._view.topics.get(name)
-                known = topic.partitions if topic is not None else ()
-                if len(known) >= least and all(each.leader != NO_LEADER for each in known):
+            for name in list(missing):
+                if self.knows(name, missing[name]):
                     del missing[name]
             return not missing
 
         self.wait_until(all_are_known, timeout_ms, done)
+
+    def knows(self, topic: str, partitions: int = 1) -> bool:
+        """Whether this broker knows leaders of all partitions of the topic, and at least of so many."""
+        view = self._view.topics.get(topic)
+        known = view.partitions if view is not None else ()
+        return len(known) >= partitions and all(each.leader != NO_LEADER for each in known)
 
     def wait_until(self, holds: Callable[[], bool], timeout_ms: int, done: Callable[[], None]) -> None:
         """Call `done` once, when this is so of what this broker knows, or the time is over; perhaps before this

@@ -17,4 +17,5 @@ class TransactionSettings:
     transaction_state_log_replication_factor: int = 3
     transaction_state_log_min_isr: int = 2
     transaction_state_log_segment_bytes: int = 104_857_600
+    transaction_state_log_load_buffer_size: int = 5_242_880
     request_timeout_ms: int = 30_000

@@ -21,7 +21,7 @@ from odradek.broker.transaction_verification import Support, Transaction, Transa
 from odradek.broker.waiting import Clock
 from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import Appended
+from odradek.storage.admission import Appended, Prepared
 from odradek.storage.producers import OPEN, WAIVED, Verification
 
 KNOWS_ABORTABLE: Final = 11
@@ -64,7 +64,7 @@ class HeldWrite:
         self,
         sender: Sender,
         replica: Replica,
-        records: bytearray,
+        records: bytearray | Prepared,
         transaction: Transaction,
         verification: Verification,
     ) -> None:
@@ -88,10 +88,12 @@ class TransactionalWrites:
         self._clock = clock
         self._held: dict[tuple[Replica, Transaction], list[HeldWrite]] = {}
 
-    def write(self, sender: Sender, replica: Replica, records: memoryview | None, now_ms: int) -> Appended | HeldWrite:
+    def write(
+        self, sender: Sender, replica: Replica, records: memoryview | Prepared | None, now_ms: int
+    ) -> Appended | HeldWrite:
         """Append a batch, or take a copy of it that waits once it is handed to `hold`.
 
-        Raises KafkaError as `Replica.produce_verified`.
+        Raises KafkaError as `Replica.produce`.
         """
         acks, version = sender.acks, sender.version
         header = _transactional(records)
@@ -99,16 +101,17 @@ class TransactionalWrites:
             return replica.produce(records, acks, now_ms, version)
         support = sender.support
         if not self._verification.must_ask(support):
-            return replica.produce_verified(records, acks, now_ms, version, WAIVED)
+            return replica.produce(records, acks, now_ms, version, WAIVED)
         verification = replica.begin_verification(
             header.producer_id, header.producer_epoch, header.base_sequence, support is Support.ADDS
         )
         if verification is OPEN:
-            return replica.produce_verified(records, acks, now_ms, version, OPEN)
+            return replica.produce(records, acks, now_ms, version, OPEN)
         if acks == 0:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transaction begins with acks=0, which cannot be answered")
         transaction = Transaction(sender.transactional_id, header.producer_id, header.producer_epoch)
-        return HeldWrite(sender, replica, bytearray(records), transaction, verification)
+        kept = records if isinstance(records, Prepared) else bytearray(records)
+        return HeldWrite(sender, replica, kept, transaction, verification)
 
     def hold(self, writes: list[HeldWrite], on_outcome: OnOutcome) -> None:
         """Ask for these batches of one request, or let them queue up; `on_outcome` is called once for each, perhaps
@@ -147,26 +150,29 @@ class TransactionalWrites:
         if verdict:
             return _refusal(verdict, sender.support)
         try:
-            return write.replica.produce_verified(
-                memoryview(write.records), sender.acks, self._clock.now_ms(), sender.version, write.verification
-            )
+            records = write.records if isinstance(write.records, Prepared) else memoryview(write.records)
+            return write.replica.produce(records, sender.acks, self._clock.now_ms(), sender.version, write.verification)
         except KafkaError as error:
             return error
 
 
-def _transactional(records: memoryview | None) -> Header | None:
+def _transactional(records: memoryview | Prepared | None) -> Header | None:
     """The header of a batch that belongs to a transaction; what is no batch is for the log to refuse."""
     if records is None or len(records) < HEADER_SIZE:
         return None
-    header = read_header(records)
+    header = records.header if isinstance(records, Prepared) else read_header(records)
     return header if header.magic == MAGIC and header.attributes & TRANSACTIONAL and header.producer_id >= 0 else None
+
+
+class Unconfirmed(KafkaError):  # noqa: N818 - named as the answer is
+    """The coordinator has not confirmed that a partition is in the transaction; its log has not been asked."""
 
 
 def _refusal(verdict: ErrorCode, support: Support) -> KafkaError:
     if verdict in UNCONFIRMED or (verdict is ErrorCode.CONCURRENT_TRANSACTIONS and support is not Support.ADDS):
-        return KafkaError(
+        return Unconfirmed(
             ErrorCode.NOT_ENOUGH_REPLICAS, f"the coordinator has not confirmed the transaction: {verdict.name}"
         )
     if verdict is ErrorCode.INVALID_TXN_STATE:
-        return KafkaError(verdict, "the partition is not in the transaction")
-    return KafkaError(verdict, f"the coordinator refuses the transaction: {verdict.name}")
+        return Unconfirmed(verdict, "the partition is not in the transaction")
+    return Unconfirmed(verdict, f"the coordinator refuses the transaction: {verdict.name}")

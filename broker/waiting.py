@@ -25,6 +25,10 @@ class Clock(Protocol):
         """Milliseconds that never run backwards (deadlines)."""
         ...
 
+    def monotonic_ns(self) -> int:
+        """Nanoseconds that never run backwards, for measuring how long something took."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -36,6 +40,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
 
 
 class Timer(Protocol):

@@ -42,7 +42,7 @@ class BrokerProcess(ReadyProcess):
         overrides: Mapping[str, str] | None = None,
         *,
         command: Sequence[str] = OWN_COMMAND,
-        timeout_s: float = 15.0,
+        timeout_s: float = 60.0,
     ) -> None:
         super().__init__(Path(folder) / "broker.log", command, timeout_s)
         self.data_dir: Path = Path(folder) / "data"

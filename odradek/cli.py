@@ -3,7 +3,7 @@
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM or Ctrl-C, 1 after an error. What only a
 broker needs is imported when one starts. `cluster`, `registry` and `health` stand in `cluster_cli`,
-`dump-log` in `log_cli`.
+`dump-log` in `log_cli`, `streams` in `streams_cli`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import click
 from odradek import __version__
 from odradek.cluster_cli import cluster, health, registry
 from odradek.log_cli import dump_log
-from odradek.log_lines import FORMATS, LEVELS, log_to_stderr
+from odradek.log_lines import FORMATS, LEVELS, log_to_stderr, say_broker
 from odradek.service import PREFIX, properties_in, stop_when_stdin_ends, tell_systemd
+from odradek.streams_cli import streams
 
 if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
@@ -46,6 +47,7 @@ main.add_command(cluster)
 main.add_command(registry)
 main.add_command(health)
 main.add_command(dump_log)
+main.add_command(streams)
 
 
 @main.command()
@@ -88,6 +90,8 @@ def broker(
     config = _load(properties, overrides)
     if until_stdin_ends:
         stop_when_stdin_ends()
+    if config.broker_id >= 0:
+        say_broker(config.broker_id)
     _say_what_is_odd(config)
     sys.exit(_serve(config, metrics))
 
@@ -132,6 +136,7 @@ def _serve(config: BrokerConfig, metrics: tuple[str, int] | None) -> int:
 
 def _announce(broker_id: int, host: str, port: int, data: Path | str) -> None:
     shown = f"[{host}]" if ":" in host else host
+    say_broker(broker_id)
     print(f"odradek {__version__} ready: broker {broker_id} at {shown}:{port}, data in {data}", flush=True)
     tell_systemd("READY=1")
 

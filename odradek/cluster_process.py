@@ -57,7 +57,7 @@ class RegistryProcess(ReadyProcess):
 
     KIND = "registry"
 
-    def __init__(self, folder: Path, *, tick_ms: int, timeout_s: float = 15.0) -> None:
+    def __init__(self, folder: Path, *, tick_ms: int, timeout_s: float = 60.0) -> None:
         super().__init__(folder / "registry.log", OWN_COMMAND, timeout_s)
         self._folder = folder / REGISTRY
         self._tick_ms = tick_ms

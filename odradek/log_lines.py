@@ -1,7 +1,8 @@
 """How the log looks on stderr: one line for each entry, as text or as JSON.
 
-An entry's own fields (`extra={"topic": …}`) follow the message as name=value, or stand in the JSON object. Times are
-UTC with milliseconds, so that the logs of several brokers can be laid side by side.
+An entry's own fields (`extra={"topic": …}`) follow the message as name=value, or stand in the JSON object, which also
+says which broker speaks, once that is known. Times are UTC with milliseconds, so that the logs of several brokers can
+be laid side by side.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ def log_to_stderr(level: str, layout: str) -> None:
     logger.propagate = False
 
 
+def say_broker(broker_id: int) -> None:
+    """From now on every entry in JSON has the number of the broker in `broker`."""
+    for handler in logging.getLogger("odradek").handlers:
+        if isinstance(handler.formatter, JsonLines):
+            handler.formatter.broker_id = broker_id
+
+
 class TextLines(logging.Formatter):
     """2026-01-31T10:00:00.123Z INFO odradek.broker: message name=value"""
 
@@ -40,13 +48,16 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object: time, level, logger, message, the entry's own fields, and the traceback as `error`."""
+    """One JSON object: time, level, logger, broker, message, the entry's own fields, and the traceback as `error`."""
+
+    broker_id: int | None = None
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": _timestamp(record),
             "level": record.levelname,
             "logger": record.name,
+            **({} if self.broker_id is None else {"broker": self.broker_id}),
             "message": record.getMessage(),
         }
         entry.update(_fields(record))

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ class BrokerError(AssertionError):
     """A process did not do what was asked; the message ends with the last of its log."""
 
 
-class ReadyProcess:
+class ReadyProcess(ABC):
     """Any number of processes, one after the other, on one port. Subclasses say how one is started."""
 
     KIND = "process"
@@ -42,9 +43,9 @@ class ReadyProcess:
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def _arguments(self) -> list[str]:
         """The subcommand and its options."""
-        raise NotImplementedError
 
     # Where it is
 

@@ -48,6 +48,7 @@ __all__ = [
     "Codec",
     "Header",
     "InvalidRecords",
+    "NotABatch",
     "Record",
     "build",
     "check_produce_shape",
@@ -384,6 +385,10 @@ class InvalidRecords(KafkaError):  # noqa: N818 - named as the answer is
         self.record_errors = record_errors or []
 
 
+class NotABatch(KafkaError):  # noqa: N818 - named as the answer is
+    """Refused bytes that do not even begin like a batch; Kafka says so in words, as it does of single records."""
+
+
 def check_produce_shape(buffer: Buffer | None, api_version: int) -> Header:
     """The header of the one batch that a partition of a Produce request of `api_version` must hold, and nothing else.
 
@@ -406,7 +411,7 @@ def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header
     length = _INT32.unpack_from(buffer, 8)[0]
     magic = buffer[MAGIC_POSITION]
     if length < _SHORTEST_MESSAGE or magic > MAGIC or (magic == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch has the length {length} and the magic {magic}")
+        raise NotABatch(ErrorCode.CORRUPT_MESSAGE, f"no batch has the length {length} and the magic {magic}")
     if LOG_OVERHEAD + length > size:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"the batch says {LOG_OVERHEAD + length} bytes, {size} came")
     if magic != MAGIC:

@@ -22,6 +22,8 @@ from odradek.protocol.grammar import Struct as StructDefinition
 from odradek.protocol.primitives import Bytes
 
 C = TypeVar("C")
+ErrorsReporter = Callable[[Any, Callable[[int], None]], None]
+"""Calls its second argument with every error code in a message but NONE, on all levels."""
 
 NEW: Final = object()
 """Stands in the signature of a constructor for a list or structure made anew for each object."""
@@ -82,6 +84,9 @@ class BaseMessage(Struct):
     FIRST_FLEXIBLE: ClassVar[int]
     """The first version in the flexible encoding (KIP-482), NEVER where there is none."""
 
+    errors_reporter: ClassVar[Callable[[], ErrorsReporter]]
+    """Responses only: compiles what finds the error codes of such a message."""
+
     DECODERS: ClassVar[Codecs[Decoder]]
     ENCODERS: ClassVar[Codecs[Encoder]]
 
@@ -121,6 +126,8 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
         "DECODERS": Codecs(definition, lambda version: decoder(definition, version, classes), _unreadable),
         "ENCODERS": Codecs(definition, lambda version: encoder(definition, version, classes), _unwritable),
     }
+    if definition.kind == "response":
+        attributes["errors_reporter"] = staticmethod(lambda: _errors_reporter(definition))
     if definition.key is not None:
         attributes["API_KEY"] = definition.key
     attributes["__module__"] = module
@@ -129,6 +136,28 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
         attributes[struct.name] = classes[struct.name] = _class(struct, Struct, place, classes)
     message = classes[definition.name] = _class(definition.root, BaseMessage, attributes, classes)
     return message
+
+
+def _errors_reporter(definition: Definition) -> ErrorsReporter:
+    """Compiled, since it runs for every answer: it looks only where an error code can stand."""
+
+    def lines(struct: StructDefinition, value: str, indent: str) -> list[str]:
+        found = []
+        for field in struct.fields:
+            member = f"{value}.{field.attribute}"
+            if field.attribute == "error_code" and not field.is_array:
+                found += [f"{indent}if {member}:", f"{indent}    report({member})"]
+            elif field.is_struct:
+                inner = lines(definition.structs[field.type], "x" + value, indent + "    ")
+                each = (
+                    f"for x{value} in {member} or ():" if field.is_array else f"if (x{value} := {member}) is not None:"
+                )
+                found += [indent + each, *inner] if inner else []
+        return found
+
+    body = lines(definition.root, "message", "    ") or ["    return"]
+    source = "\n".join(["def report_errors(message, report):", *body]) + "\n"
+    return compile_function(source, "report_errors", f"<odradek errors of {definition.name}>", {})
 
 
 def _unreadable(name: str, reason: str) -> ProtocolError:

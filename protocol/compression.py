@@ -4,7 +4,9 @@
 - snappy: written in the framing of snappy-java, blocks of 32 KiB behind lengths; read in that framing and as one bare
   block, which other clients send (Java reads both too).
 - lz4: the frame format with independent blocks of 64 KiB and neither sizes nor content checksum: what
-  KafkaLZ4BlockOutputStream writes. Java refuses linked blocks, so they are never written; they are read.
+  KafkaLZ4BlockOutputStream writes. Java refuses linked blocks, so they are never written; they are read. Clients of
+  magic 0 computed the checksum of the frame's header from the frame's first byte on, in place of the descriptor's
+  (KAFKA-3160), and some expect it so: `mend_lz4_header` and `break_lz4_header`.
 - zstd: frames (KIP-110).
 
 Whatever the bytes say, `decompress` allocates no more than a small multiple of what it was given until it has really
@@ -271,6 +273,55 @@ def _read_lz4_in_chunks(data: memoryview, limit: int) -> bytes:
         if len(part) < allowed and position == len(data):
             raise _malformed(Codec.LZ4, "it ends inside the frame")
         chunk *= 2
+
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_SIZE_FLAG: Final = 0x08
+_LZ4_DICTIONARY_FLAG: Final = 0x01
+
+
+def mend_lz4_header(data: Buffer) -> Buffer:
+    """A frame whose header has the right checksum, whatever stood there; what is no frame stays as it is."""
+    return _with_header_checksum(data, start=len(_LZ4_MAGIC))
+
+
+def break_lz4_header(data: Buffer) -> Buffer:
+    """A frame whose header has the checksum that clients of magic 0 compute."""
+    return _with_header_checksum(data, start=0)
+
+
+def _with_header_checksum(data: Buffer, start: int) -> Buffer:
+    view = memoryview(data)
+    if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
+        return data
+    position = 6 + (8 if view[4] & _LZ4_SIZE_FLAG else 0)
+    if position >= len(view) or view[4] & _LZ4_DICTIONARY_FLAG:  # Java knows no dictionaries
+        return data
+    checksum = _short_xxh32(view[start:position]) >> 8 & 0xFF
+    return data if view[position] == checksum else b"".join((view[:position], bytes((checksum,)), view[position + 1 :]))
+
+
+_XXH_PRIMES: Final = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
+_MASK: Final = 0xFFFFFFFF
+
+
+def _short_xxh32(data: memoryview) -> int:
+    """xxHash32, with the seed 0, of fewer than 16 bytes."""
+    one, two, three, four, five = _XXH_PRIMES
+    size = len(data)
+    words = size - size % 4
+    total = (five + size) & _MASK
+    for (word,) in _LITTLE_UINT32.iter_unpack(data[:words]):
+        total = _rotated((total + word * three) & _MASK, 17) * four & _MASK
+    for byte in data[words:]:
+        total = _rotated((total + byte * five) & _MASK, 11) * one & _MASK
+    total = (total ^ total >> 15) * two & _MASK
+    total = (total ^ total >> 13) * three & _MASK
+    return total ^ total >> 16
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _MASK
 
 
 # --- zstd ---------------------------------------------------------------------------------------------------------

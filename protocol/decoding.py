@@ -6,6 +6,10 @@ buffer; each count with what the smallest elements would take.
 
 A run of fixed-size fields takes the length of the next variable one with it (`unpack_hiB` reads an int16, an int32 and
 the first byte of a varint), so that a typical structure costs one `struct` call for each of its variable fields.
+
+Two leniencies are Kafka's: any negative length is null where null is a value (before the flexible encoding), and text
+that is not UTF-8 is read with U+FFFD for what cannot be read. The message is then read once more, with "replace" for
+"strict", so that nobody else pays for it.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from odradek.protocol.primitives import (
     MalformedError,
     bad_count,
     bad_length,
+    read_long_length,
     read_long_uvarint,
     read_uvarint,
 )
@@ -48,8 +53,6 @@ def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Protocol
     spot = on_line[0]
     if isinstance(error, MalformedError):
         reason = str(error)
-    elif isinstance(error, UnicodeDecodeError):
-        reason = f"not UTF-8: {error.reason} at byte {error.start} of the string"
     else:
         for candidate in on_line:
             spot = candidate
@@ -79,12 +82,13 @@ class _Writer:
             "MalformedError": MalformedError,
             "read_uvarint": read_uvarint,
             "read_long_uvarint": read_long_uvarint,
-            "ERRORS": (MalformedError, struct.error, IndexError, UnicodeDecodeError),
+            "read_long_length": read_long_length,
+            "ERRORS": (MalformedError, struct.error, IndexError),
         }
 
     def compile(self) -> Decoder:
         message, source = self._shape.message, self._source
-        source.line("def decode(buffer, pos):")
+        source.line('def decode(buffer, pos, errors="strict"):')
         source.indent()
         if self._views:  # records stay views into the caller's buffer
             source.line("if type(buffer) is not memoryview:")
@@ -92,7 +96,7 @@ class _Writer:
         else:  # reading bytes is faster than reading a view, by more than this copy costs
             source.line("if type(buffer) is not bytes:")
             source.line("    buffer = bytes(buffer)")
-        source.line("size = len(buffer)")
+        source.line("size, start = len(buffer), pos")
         source.line("try:")
         source.indent()
         source.line(f"o0 = new({message.name})")
@@ -102,6 +106,8 @@ class _Writer:
         source.dedent()
         source.line("except ERRORS as error:")
         source.line("    raise misread(error, SPOTS) from None")
+        source.line("except UnicodeDecodeError:")
+        source.line('    return decode(buffer, start, "replace")')
         filename = f"<odradek decoder of {message.name} v{self._shape.version}>"
         return source.compile("decode", filename, self._namespace)
 
@@ -199,14 +205,14 @@ class _Writer:
         spot = self._length(field, path)
         compact, nullable = self._shape.is_compact(field), self._shape.is_nullable(field)
         if compact and field.type == "string":
-            self._long_varint("n", spot, limit=MAX_STRING + 1)
+            self._long_varint("n", spot, limit=MAX_STRING + 1, nullable=nullable)
         elif compact:
-            self._long_varint("n", spot)
+            self._long_varint("n", spot, nullable=nullable)
         if compact:
             source.line("n -= 1")
         store = f"{target}.append(%s)" if add else f"{target} = %s"
         if nullable:
-            source.line("if n == -1:")
+            source.line("if n < 0:")
             source.line("    " + store % "None")
             source.line("else:")
             source.indent()
@@ -215,7 +221,7 @@ class _Writer:
         source.line("    raise bad_length(n, size - pos)", spot)
         value = "buffer[pos:end]"
         if field.type == "string":
-            value = f'str({value}, "utf-8")' if self._views else f"{value}.decode()"
+            value = f'str({value}, "utf-8", errors)' if self._views else f'{value}.decode("utf-8", errors)'
         elif field.type == "bytes" and self._views:
             value = f"bytes({value})"
         source.line(store % value, spot)
@@ -226,12 +232,12 @@ class _Writer:
     def _array(self, field: Field, target: str, depth: int, path: str) -> None:
         source, shape = self._source, self._shape
         spot = self._length(field, path, array=True)
-        if shape.is_compact(field):
-            self._long_varint("n", spot)
-            source.line("n -= 1")
         nullable = shape.is_nullable(field)
+        if shape.is_compact(field):
+            self._long_varint("n", spot, nullable=nullable)
+            source.line("n -= 1")
         if nullable:
-            source.line("if n == -1:")
+            source.line("if n < 0:")
             source.line(f"    {target} = None")
             source.line("else:")
             source.indent()
@@ -278,11 +284,12 @@ class _Writer:
         self._flush()
         return spot
 
-    def _long_varint(self, name: str, spot: Spot, limit: int | None = None) -> None:
+    def _long_varint(self, name: str, spot: Spot, limit: int | None = None, nullable: bool = False) -> None:
         """Read the rest of a varint whose first byte is in the variable `name`."""
+        read = "read_long_length" if nullable else "read_long_uvarint"
         source = self._source
         source.line(f"if {name} > 127:")
-        source.line(f"    {name}, pos = read_long_uvarint(buffer, pos, {name})", spot)
+        source.line(f"    {name}, pos = {read}(buffer, pos, {name})", spot)
         if limit is not None:
             source.line(f"    if {name} > {limit}:")
             text = f'f"a string of {{{name} - 1}} bytes; {limit - 1} is the most"'

@@ -41,10 +41,24 @@ class Connect(Protocol):
         ...
 
 
-async def connect(host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
-    """Open a connection over TCP; frames of more than `frame_bytes` end it. Raises OSError."""
+async def connect(
+    host: str,
+    port: int,
+    *,
+    on_frame: OnFrame,
+    on_lost: OnLost,
+    frame_bytes: int,
+    receive_buffer_bytes: int | None = None,
+) -> Channel:
+    """Open a connection over TCP; frames of more than `frame_bytes` end it. Raises OSError.
+
+    The system chooses the size of its receive buffer, unless it is given.
+    """
     loop = asyncio.get_running_loop()
-    _, channel = await loop.create_connection(lambda: TcpChannel(on_frame, on_lost, frame_bytes), host, port)
+    transport, channel = await loop.create_connection(lambda: TcpChannel(on_frame, on_lost, frame_bytes), host, port)
+    sock = transport.get_extra_info("socket")
+    if receive_buffer_bytes is not None and sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     return channel
 
 

@@ -25,6 +25,10 @@ _START: Final = struct.Struct(">hhih")  # API key, API version, correlation id, 
 _SIZE: Final = struct.Struct(">i")
 _CORRELATION: Final = struct.Struct(">i")
 _CORRELATION_AND_NO_TAGS: Final = struct.Struct(">ib")
+_HTTP: Final = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "})
+"""How a request of HTTP begins; the last one is that of HTTP/2."""
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+"""A record of type handshake, major version 3."""
 
 
 class RequestHeader(NamedTuple):
@@ -40,7 +44,8 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Bytes) -> RequestHeader:
     """Read the header at the start of a frame (without its length). Raises ProtocolError.
 
-    The API key and version need not be known: an unknown API is read as one that is not flexible.
+    A client id of any negative length is none, and what is not UTF-8 in it is replaced, as Kafka does. The API key and
+    version need not be known: an unknown API is read as one that is not flexible.
     """
     try:
         api_key, version, correlation_id, length = _START.unpack_from(frame)
@@ -50,14 +55,11 @@ def read_request_header(frame: Bytes) -> RequestHeader:
         return _read_header_0(frame)
     pos = 10
     client_id = None
-    if length != -1:
+    if length >= 0:
         end = pos + length
-        if not pos <= end <= len(frame):
+        if end > len(frame):
             raise ProtocolError("RequestHeader.client_id", 8, f"{length} bytes announced, {len(frame) - pos} left")
-        try:
-            client_id = str(frame[pos:end], "utf-8")
-        except UnicodeDecodeError as error:
-            raise ProtocolError("RequestHeader.client_id", pos, f"not UTF-8: {error.reason}") from None
+        client_id = str(frame[pos:end], "utf-8", "replace")
         pos = end
     if version >= first_flexible(api_key):
         pos = _skip_tags(frame, pos)
@@ -103,6 +105,21 @@ def frame(*parts: Bytes) -> bytes:
     """The parts as one frame, with their length before them."""
     body = b"".join(parts)
     return _SIZE.pack(len(body)) + body
+
+
+def what_it_looks_like(size: int, *, tls: bool) -> str | None:
+    """What a peer speaks whose first four bytes make `size`, an impossible length; None if that is unclear.
+
+    `tls` is whether the listener itself expects TLS, so that the bytes come out of it.
+    """
+    start = _SIZE.pack(size)
+    if start in _HTTP:
+        return f"this looks like HTTP ({start.decode().strip()}...), and the listener speaks Kafka's protocol"
+    if start[:2] == _TLS_HANDSHAKE and not tls:
+        return (
+            "this looks like a TLS handshake, and the listener is a PLAINTEXT one: see security.protocol of the client"
+        )
+    return None
 
 
 class Frames:

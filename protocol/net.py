@@ -15,30 +15,33 @@ system call for everything that one read produced, and a range of a file goes ou
 this process. What the socket does not take waits in a queue of the connection and goes on when the socket is
 writable. An encrypted connection (TLS has to see the bytes) takes the same queue through its transport.
 
-Limits. The size of a frame, the number of connections in all and for each address, the idle time, the answers that
-one connection may owe, and the bytes held for one connection and for all. A connection that reads slowly is not read
-from until it catches up; nobody else notices.
+Who may connect, and what all connections may take together, is up to their listener (`listening.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from odradek.protocol.outbox import Outbox, Part
+from odradek.protocol.framing import what_it_looks_like
+from odradek.protocol.outbox import Outbox, Part, memory_bytes
+
+if TYPE_CHECKING:
+    from odradek.protocol.listening import Listener
 
 read_size: Final = struct.Struct(">i").unpack_from
-RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 FIRST_FRAME_BUFFER_BYTES: Final = 256 * 1024
+LARGE_REQUEST_BYTES: Final = 256 * 1024
+LONGEST_WAIT_FOR_MEMORY_S: Final = 30.0
 ANSWERS_AT_ONCE: Final = 64
+FRAMES_IN_A_TURN: Final = 64
+"""Requests of one connection that are handled before others have their turn."""
 PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ENOTCONN})
 
 
@@ -52,183 +55,8 @@ class Exchange:
         self.answer: Sequence[Part] | None = None
 
 
-class Limits:
-    """What a listener grants. Names in brackets are Kafka's properties."""
-
-    __slots__ = (
-        "connections",
-        "connections_by_address",
-        "connections_per_address",
-        "frame_bytes",
-        "idle_s",
-        "owed_answers",
-        "queued_bytes",
-        "total_bytes",
-    )
-
-    def __init__(
-        self,
-        *,
-        frame_bytes: int = 104857600,
-        connections: int = 2147483647,
-        connections_per_address: int = 2147483647,
-        connections_by_address: dict[str, int] | None = None,
-        idle_s: float = 600.0,
-        owed_answers: int = 128,
-        queued_bytes: int = 16 << 20,
-        total_bytes: int = 1 << 30,
-    ) -> None:
-        """Bytes are bytes, `idle_s` is seconds.
-
-        frame_bytes (socket.request.max.bytes): the largest request. connections (max.connections),
-        connections_per_address (max.connections.per.ip), connections_by_address (…per.ip.overrides).
-        idle_s (connections.max.idle.ms): a connection silent for longer is closed; no limit when not above 0.
-        owed_answers: requests of one connection that may wait for their answer before it is read from again.
-        queued_bytes: answers in memory for one connection before it is read from again.
-        total_bytes: incomplete requests and queued answers of all connections together.
-        """
-        self.frame_bytes = frame_bytes
-        self.connections = connections
-        self.connections_per_address = connections_per_address
-        self.connections_by_address = connections_by_address or {}
-        self.idle_s = idle_s
-        self.owed_answers = owed_answers
-        self.queued_bytes = queued_bytes
-        self.total_bytes = total_bytes
-
-
-class Census:
-    """The connections and the held bytes that count together: those of all listeners of a broker."""
-
-    __slots__ = ("by_address", "count", "held_bytes", "waiting_for_memory")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.by_address: dict[str, int] = {}
-        self.held_bytes = 0
-        self.waiting_for_memory: deque[Connection] = deque()
-
-
 FrameHandler = Callable[["Connection", memoryview], None]
 """Takes a connection and one frame without its size; the view is valid only until it returns."""
-
-
-class Listener:
-    """One listening socket and its connections."""
-
-    def __init__(
-        self,
-        name: str,
-        on_frame: FrameHandler,
-        *,
-        limits: Limits,
-        on_close: Callable[[Connection], None] | None = None,
-        report: Callable[[str, str], None] | None = None,
-        tls: ssl.SSLContext | None = None,
-        census: Census | None = None,
-    ) -> None:
-        """`on_close` hears of each connection that ends. `report(kind, text)` hears what was refused and why.
-
-        Listeners that share a `census` share the limits on connections and memory.
-        """
-        self.name = name
-        self.limits = limits
-        self.on_frame = on_frame
-        self.on_close = on_close
-        self.report = report or (lambda kind, text: None)
-        self.tls = tls
-        self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self.connections: set[Connection] = set()
-        self.census = census or Census()
-        self._server: asyncio.Server | None = None
-        self._sweep: asyncio.TimerHandle | None = None
-
-    async def bind(self, host: str | None, port: int, *, backlog: int = 511) -> int:
-        """Take the address (every one of this machine when None or empty); returns the port, a free one for port 0.
-
-        Nobody is answered before `serve`. Raises OSError when the address is taken or not this machine's.
-        """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self),
-            host or None,
-            port,
-            ssl=self.tls,
-            backlog=backlog,
-            reuse_address=True,
-            start_serving=False,
-        )
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def serve(self) -> None:
-        """Begin to accept connections. Call `bind` before."""
-        if self._server is None:
-            raise RuntimeError(f"the listener {self.name} has no address yet")
-        await self._server.start_serving()
-        if self.limits.idle_s > 0:
-            loop = asyncio.get_running_loop()
-            self._sweep = loop.call_later(self.limits.idle_s / 4, self._close_idle)
-
-    def stop_accepting(self) -> None:
-        """Take no new connection; those that exist go on."""
-        if self._server is not None:
-            self._server.close()
-
-    def close(self) -> None:
-        """Stop listening and end every connection."""
-        self.stop_accepting()
-        if self._sweep is not None:
-            self._sweep.cancel()
-        for connection in list(self.connections):
-            connection.close()
-
-    def admit(self, connection: Connection) -> str | None:
-        """Count a new connection; the answer is None, or why it cannot stay."""
-        address, limits, census = connection.address, self.limits, self.census
-        allowed = limits.connections_by_address.get(address, limits.connections_per_address)
-        count = census.by_address.get(address, 0)
-        if census.count >= limits.connections:
-            return f"the broker has its {limits.connections} connections (max.connections)"
-        if count >= allowed:
-            return f"{address} has its {allowed} connections (max.connections.per.ip)"
-        census.count += 1
-        census.by_address[address] = count + 1
-        self.connections.add(connection)
-        return None
-
-    def forget(self, connection: Connection) -> None:
-        """The connection has ended."""
-        if connection not in self.connections:
-            return
-        self.connections.discard(connection)
-        census = self.census
-        census.count -= 1
-        left = census.by_address.get(connection.address, 1) - 1
-        if left > 0:
-            census.by_address[connection.address] = left
-        else:
-            census.by_address.pop(connection.address, None)
-        if self.on_close is not None:
-            self.on_close(connection)
-
-    def hold(self, count: int) -> None:
-        """Account for `count` bytes more (or fewer, when negative) that are kept in memory for connections."""
-        census = self.census
-        census.held_bytes += count
-        while count < 0 and census.waiting_for_memory and census.held_bytes < self.limits.total_bytes:
-            census.waiting_for_memory.popleft().resume()
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes in memory for the connections of this census: incomplete requests and answers that wait."""
-        return self.census.held_bytes
-
-    def _close_idle(self) -> None:
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - self.limits.idle_s
-        for connection in [c for c in self.connections if c.last_active_s < oldest and not c.owed]:
-            connection.close()
-        self._sweep = loop.call_later(self.limits.idle_s / 4, self._close_idle)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -240,6 +68,8 @@ class Connection(asyncio.BufferedProtocol):
         "_frame",
         "_frame_need",
         "_have",
+        "_heavy",
+        "_kept",
         "_listener",
         "_loop",
         "_most",
@@ -247,38 +77,45 @@ class Connection(asyncio.BufferedProtocol):
         "_out",
         "_paused",
         "_queued",
-        "_socket",
         "_transport",
+        "_waits_for_memory",
+        "_writer",
         "_writing",
         "address",
         "closed",
         "last_active_s",
         "owed",
         "peer",
+        "socket",
         "state",
     )
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, address: str, port: int) -> None:
         self._listener = listener
         self._on_frame = listener.on_frame
         self._most = listener.limits.frame_bytes
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
+        self._writer = -1  # a second descriptor of the socket, to wait on until it is writable
         self._frame: bytearray | None = None  # a frame that has arrived in part, its size included
         self._frame_need = 0
         self._have = 0
         self._backlog: bytes = b""  # frames that arrived while the connection was paused
         self._out = Outbox()
         self._queued = 0
+        self._kept = 0  # bytes of answers that wait for those before them
+        self._heavy = 0  # bytes of a large request that is not answered yet
         self._corked = False
         self._writing = False
         self._paused = False
+        self._waits_for_memory = False
         self.owed: deque[Exchange] = deque()
-        self.address = ""
-        self.peer = ""
+        self.address = address
+        self.peer = f"{address}:{port}"
+        self.socket: socket.socket | None = None
+        """The transport's own socket, to write to directly; None where everything goes through the transport."""
         self.closed = False
-        self.last_active_s = 0.0
+        self.last_active_s = self._loop.time()
         self.state: object = None  # whatever the frame handler keeps for a connection
 
     @property
@@ -286,35 +123,40 @@ class Connection(asyncio.BufferedProtocol):
         """The name of the listener that accepted this connection."""
         return self._listener.name
 
+    @property
+    def name(self) -> str:
+        """Which connection it is, for people."""
+        return f"connection from {self.peer} to listener {self._listener.name}"
+
+    @property
+    def unfinished(self) -> str:
+        """What is half done here, in words; empty when nothing is."""
+        if self._out.parts:
+            return "it does not take its answers"
+        return f"it sent {self._have} bytes of a request of {self._frame_need}" if self._frame is not None else ""
+
     # ---- life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername") or ("", 0)
-        self.address, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        self.last_active_s = self._loop.time()
-        refusal = self._listener.admit(self)
-        if refusal is not None:
-            self._listener.report("connection refused", f"connection from {self.peer} refused: {refusal}")
-            self.closed = True
+        if self.closed:
             self._transport.abort()
-            return
-        if self._listener.tls is None:
-            self._socket = _own_socket(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        if self._socket is not None:
+        self.socket = None
+        if self._writer >= 0:
             if self._writing:
-                self._loop.remove_writer(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
-        self._listener.hold(-(self._queued + len(self._frame or b"")))
-        self._queued = 0
+                self._loop.remove_writer(self._writer)
+            os.close(self._writer)
+            self._writer = -1
+        held = self._queued + self._kept + self._heavy + len(self._frame or b"") + len(self._backlog)
+        self._queued = self._kept = self._heavy = 0
         self._frame = None
         self._backlog = b""
         self._out.parts.clear()
         self.owed.clear()
+        self._listener.hold(-held)
         self._listener.forget(self)
 
     def eof_received(self) -> bool:
@@ -328,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, kind: str, text: str) -> None:
         """Say why and end the connection: what this peer sends cannot be understood or is not allowed."""
-        self._listener.report(kind, f"connection from {self.peer} closed: {text}")
+        self._listener.report(kind, f"{self.name} closed: {text}")
         self.close()
 
     # ---- receiving
@@ -358,11 +200,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _cut(self, view: memoryview, end: int) -> None:
         """Hand on every whole frame in view[:end] and keep what is left."""
-        position, most, on_frame = 0, self._most, self._on_frame
+        position, most, on_frame, left = 0, self._most, self._on_frame, FRAMES_IN_A_TURN
         while end - position >= 4 and not self.closed:
-            if self._paused:
+            if self._paused or not left:
+                if not self._paused:  # it goes on when everybody else was asked
+                    self._pause()
+                    self._loop.call_soon(self._resume_if_caught_up)
                 self._keep_backlog(view[position:end])
                 return
+            left -= 1
             (size,) = read_size(view, position)
             if not 0 <= size <= most:
                 self._refuse_size(size)
@@ -400,8 +246,12 @@ class Connection(asyncio.BufferedProtocol):
             if size:
                 return
         self._frame = None
-        self._listener.hold(-len(frame))
         self._on_frame(self, memoryview(frame)[4 : self._frame_need])
+        if self.owed and self._frame_need > LARGE_REQUEST_BYTES and not self.closed:
+            self._heavy = len(frame)  # whoever keeps the request for later keeps about as much
+            self._pause()
+        else:
+            self._listener.hold(-len(frame))
 
     def _grow(self, frame: bytearray) -> None:
         """Make room for more of a frame: double what has arrived, up to the frame's end."""
@@ -412,19 +262,29 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.hold(room - len(frame))
 
     def _refuse_size(self, size: int) -> None:
-        limit = self._most
-        self.refuse(
-            "invalid frame", f"a request of {size} bytes is not within 0 and {limit} (socket.request.max.bytes)"
-        )
+        why = what_it_looks_like(size, tls=self._listener.tls is not None)
+        limit = f"0 and {self._most} (socket.request.max.bytes)"
+        self.refuse("invalid frame", why or f"a request of {size} bytes is not within {limit}")
 
     # ---- backpressure
 
     def _check_memory(self) -> None:
-        listener = self._listener
-        if listener.held_bytes > listener.limits.total_bytes and not self._paused:
-            listener.census.waiting_for_memory.append(self)
-            listener.report("memory", f"reading from {self.peer} waits: {listener.held_bytes} bytes are held in all")
-            self._pause()
+        """Wait with the rest of an incomplete request while too much is held, unless it is a small one."""
+        listener, frame = self._listener, self._frame
+        census = listener.census
+        if census.held_bytes <= listener.limits.total_bytes or self._paused:
+            return
+        if frame is None or len(frame) <= listener.share_bytes:
+            return
+        waiting = census.waiting_for_memory
+        if waiting and self._loop.time() - waiting[0].last_active_s > LONGEST_WAIT_FOR_MEMORY_S:
+            waiting.popleft().refuse("memory", f"it waited for memory over {LONGEST_WAIT_FOR_MEMORY_S:g} s")
+        waiting.append(self)
+        self._waits_for_memory = True
+        listener.report(
+            "memory", f"reading from {self.name} waits: {census.held_bytes} bytes are held (queued.max.request.bytes)"
+        )
+        self._pause()
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None and not self.closed:
@@ -433,25 +293,33 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep_backlog(self, view: memoryview) -> None:
         self._backlog = bytes(view)
+        self._listener.hold(len(view))
 
     def _pause_if_behind(self) -> None:
-        limits = self._listener.limits
-        if len(self.owed) >= limits.owed_answers or self._queued > limits.queued_bytes:
+        listener = self._listener
+        if len(self.owed) >= listener.limits.owed_answers or self._queued + self._kept > listener.share_bytes:
             self._pause()
 
     def _resume_if_caught_up(self) -> None:
-        limits = self._listener.limits
-        if len(self.owed) <= limits.owed_answers // 2 and self._queued <= limits.queued_bytes // 2:
+        listener = self._listener
+        if self._heavy or self._waits_for_memory or len(self.owed) > listener.limits.owed_answers // 2:
+            return
+        if self._queued + self._kept <= listener.share_bytes // 2:
             self.resume()
 
     def resume(self) -> None:
         """Read from this connection again, beginning with what had arrived before."""
         if not self._paused or self.closed or self._transport is None:
             return
-        self._paused = False
+        self._paused = self._waits_for_memory = False
         backlog, self._backlog = self._backlog, b""
         if backlog:
+            self._listener.hold(-len(backlog))
+            corked, self._corked = self._corked, True
             self._cut(memoryview(bytearray(backlog)), len(backlog))
+            self._corked = corked
+            if self._out.parts and not corked and not self._writing:
+                self._flush()
         if not self._paused and not self.closed:
             self._transport.resume_reading()
 
@@ -471,9 +339,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         exchange.answer = parts
         owed = self.owed
-        while owed and (ready := owed[0].answer) is not None:
-            owed.popleft()
-            self._out.parts.extend(ready)
+        if owed and owed[0] is exchange:
+            self._send_in_turn()
+        elif exchange in owed:
+            self._keep_answer(parts)
+            return
         if self._writing:
             self._count_queued()
             self._pause_if_behind()
@@ -487,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.owed:
             exchange.answer = parts
             self.owed.append(exchange)
-            self._pause_if_behind()
+            self._keep_answer(parts)
             return
         out = self._out.parts
         out.extend(parts)
@@ -497,15 +367,37 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._corked or len(out) > ANSWERS_AT_ONCE:
             self._flush()
 
+    def _send_in_turn(self) -> None:
+        """The answer at the head of the line is there; it leaves, and so do those that waited only for it."""
+        owed, out = self.owed, self._out.parts
+        out.extend(owed.popleft().answer or ())
+        kept = self._kept
+        while owed and (ready := owed[0].answer) is not None:
+            owed.popleft()
+            out.extend(ready)
+            self._kept -= memory_bytes(ready)
+        if kept != self._kept:
+            self._listener.hold(self._kept - kept)
+        if self._heavy and not owed:
+            heavy, self._heavy = self._heavy, 0
+            self._listener.hold(-heavy)
+
+    def _keep_answer(self, parts: Sequence[Part]) -> None:
+        """An answer has to wait for those before it."""
+        size = memory_bytes(parts)
+        self._kept += size
+        self._listener.hold(size)
+        self._pause_if_behind()
+
     def _flush(self) -> None:
-        sock = self._socket
+        sock = self.socket
         try:
             if sock is None:
                 self._flush_transport()
             elif not self._out.flush(sock):
                 self._wait_writable(sock)
             elif self._writing:
-                self._stop_waiting(sock)
+                self._stop_waiting()
         except OSError as error:
             if error.errno not in PEER_IS_GONE:
                 self._listener.report("write failed", f"writing to {self.peer} failed: {error}")
@@ -530,8 +422,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_writable(self, sock: socket.socket) -> None:
         if not self._writing:
+            if self._writer < 0:  # the event loop does not watch a transport's own descriptor for anybody else
+                self._writer = os.dup(sock.fileno())
             self._writing = True
-            self._loop.add_writer(sock.fileno(), self._writable)
+            self._loop.add_writer(self._writer, self._writable)
         self._count_queued()
         self._pause_if_behind()
 
@@ -543,24 +437,12 @@ class Connection(asyncio.BufferedProtocol):
             if self._paused:
                 self._resume_if_caught_up()
 
-    def _stop_waiting(self, sock: socket.socket) -> None:
+    def _stop_waiting(self) -> None:
         self._writing = False
-        self._loop.remove_writer(sock.fileno())
+        self._loop.remove_writer(self._writer)
 
     def _count_queued(self) -> None:
         """Bring the account of queued bytes up to date; ranges of files take no memory and do not count."""
         queued = self._out.memory_bytes
         self._listener.hold(queued - self._queued)
         self._queued = queued
-
-
-def _own_socket(transport: asyncio.BaseTransport) -> socket.socket | None:
-    """A second descriptor of the transport's socket, to write to; None where the transport has no real socket."""
-    theirs = transport.get_extra_info("socket")
-    if theirs is None:
-        return None
-    own = socket.socket(fileno=os.dup(theirs.fileno()))
-    own.setblocking(False)
-    with contextlib.suppress(OSError):
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return own

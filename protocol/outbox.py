@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 from collections import deque
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 JOINED_BYTES: Final = 64 * 1024
@@ -34,6 +35,11 @@ Part = bytes | bytearray | memoryview | FileRange
 BYTES: Final = (bytes, bytearray, memoryview)
 
 
+def memory_bytes(parts: Iterable[Part]) -> int:
+    """Bytes of an answer, or of a queue, that are in memory; ranges of files take none and do not count."""
+    return sum(len(part) for part in parts if isinstance(part, BYTES))
+
+
 class Outbox:
     """The queue of one connection."""
 
@@ -44,8 +50,8 @@ class Outbox:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that wait in memory; ranges of files take none and do not count."""
-        return sum(len(part) for part in self.parts if isinstance(part, BYTES))
+        """Bytes that wait in memory."""
+        return memory_bytes(self.parts)
 
     def flush(self, sock: socket.socket) -> bool:
         """Send what the socket takes; returns whether that was everything. Raises OSError when the peer is gone."""

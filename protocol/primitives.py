@@ -47,6 +47,19 @@ def read_long_uvarint(buffer: Bytes, pos: int, first: int) -> tuple[int, int]:
     raise MalformedError(f"a varint beyond {MAX_UVARINT}")
 
 
+def read_long_length(buffer: Bytes, pos: int, first: int) -> tuple[int, int]:
+    """As `read_long_uvarint`, for the length of what can be null: Kafka takes 2**31 and more for negative, so null."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            value &= 0xFFFF_FFFF
+            return (value if value <= MAX_UVARINT else value - (1 << 32)), pos
+    raise MalformedError("a varint of more than five bytes")
+
+
 def uvarint(value: int) -> bytes:
     """The varint of `value`. Raises ValueError outside 0 to 2**31 - 1."""
     if not 0 <= value <= MAX_UVARINT:

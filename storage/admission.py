@@ -2,7 +2,11 @@
 
 The rules about the records themselves stand in `odradek.protocol.batch`; here are the ones that depend on the topic:
 size, codec, timestamps, keys. The bytes stay as they came unless the topic wants another codec or the broker's clock in
-them; offset and leader epoch are stamped by the log, outside of the checksum.
+them, or the client is so old that it sends a message set, which becomes a batch; offset and leader epoch are stamped by
+the log, outside of the checksum.
+
+`admit` depends on its arguments alone. Where `takes_long` says so it runs in a thread (`prepare`), and the log is given
+what came of it in place of the client's bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +18,20 @@ from crc32c import crc32c
 from odradek.protocol import chain
 from odradek.protocol.batch import (
     ATTRIBUTES_POSITION,
+    CODEC_MASK,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_POSITION,
+    MAX_DECOMPRESSED,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
     Buffer,
     Header,
+    InvalidRecords,
     build,
     check_produce_shape,
     check_records,
@@ -27,11 +39,14 @@ from odradek.protocol.batch import (
     judge_records,
     read_header,
     records,
+    sealed,
     stamp_log_append_time,
     stamp_max_timestamp,
 )
-from odradek.protocol.compression import Codec
+from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.legacy import NothingToWrite, is_set, lift_set
+from odradek.protocol.legacy_walks import ATTRIBUTES_AT
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
 from odradek.storage.producers import Marker, read_marker
 
@@ -43,6 +58,22 @@ _CODECS: Final = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+
+BATCHES_SINCE: Final = 3
+"""The first version of Produce that carries batches; what came before carries message sets."""
+LONG_MICROSECONDS: Final = 1000
+"""Work that takes more than this is not done on the event loop."""
+_COMPRESSION_RATIO: Final = 5
+_WALK: Final = 3
+_DECOMPRESS: Final = (0, 20, 3, 3, 6, 0, 0, 0)
+_COMPRESS: Final = (0, 60, 4, 3, 6, 0, 0, 0)
+"""Microseconds for a KiB: to write records anew, to decompress what is that long when compressed, to compress it; by
+codec. Measured with records of JSON, and rounded up.
+"""
+
+
+class NoBatch(InvalidRecords):
+    """What came is not the one batch of a request, so no log has looked at it."""
 
 
 class Appended(NamedTuple):
@@ -59,20 +90,62 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
+class Prepared:
+    """A batch that has been admitted already, with all that takes long; `len` is that of the bytes to write."""
+
+    __slots__ = ("header", "view")
+
+    def __init__(self, view: memoryview, header: Header) -> None:
+        self.view = view
+        self.header = header
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+
+def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> bool:
+    """Whether to admit this batch of a client would hold up everybody else; small ones never do."""
+    size = len(batch)
+    if type(batch) is Prepared or size <= HEADER_SIZE:
+        return False
+    old = api_version < BATCHES_SINCE and is_set(batch)  # type: ignore[arg-type]
+    position = ATTRIBUTES_AT if old else ATTRIBUTES_POSITION + 1
+    codec = batch[position] & CODEC_MASK  # type: ignore[index]
+    target = codec if config.compression_type == "producer" else _CODECS[config.compression_type]
+    cost = _DECOMPRESS[codec]
+    if old or target != codec:
+        cost += (_WALK + _COMPRESS[target]) * (_COMPRESSION_RATIO if codec else 1)
+    return size * cost > LONG_MICROSECONDS << 10
+
+
+def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int) -> Prepared:
+    """`admit` for a batch of a client, in a thread. Raises KafkaError as `admit`."""
+    return Prepared(*admit(batch, config, Origin.CLIENT, api_version, now_ms))
+
+
 def admit(
-    batch: Buffer | None, config: LogConfig, origin: Origin, api_version: int, now_ms: int
+    batch: Buffer | Prepared | None, config: LogConfig, origin: Origin, api_version: int, now_ms: int
 ) -> tuple[memoryview, Header]:
     """The bytes to write and their header, once nothing speaks against the batch.
 
     `batch` is changed in place where the topic stamps times and it can be written to; else the result is a copy.
-    Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, and
-    InvalidRecords of `check_records`.
+    Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
+    InvalidRecords of `check_records`, and NothingToWrite for a message set without a whole message.
     """
+    if type(batch) is not memoryview:
+        if type(batch) is Prepared:
+            return _at_last(batch, config, now_ms)
+        batch = None if batch is None else memoryview(batch)  # type: ignore[arg-type]
     if origin is Origin.CLIENT:
-        header = check_produce_shape(batch, api_version)
+        if api_version < BATCHES_SINCE and (batch is None or len(batch) <= MAGIC_POSITION or is_set(batch)):
+            return _fitting(*_lifted(batch, config, now_ms), config)
+        try:
+            header = check_produce_shape(batch, api_version)
+        except InvalidRecords as error:
+            raise NoBatch(error.code, error.message) from None
     else:
         header = _read_own(batch)
-    view = batch if type(batch) is memoryview else memoryview(batch)  # type: ignore[arg-type]
+    view: memoryview = batch  # type: ignore[assignment]
     size = len(view)
     if size > config.max_message_bytes:
         raise _too_large(size, config)
@@ -80,29 +153,48 @@ def admit(
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the checksum of a batch of {size} bytes is not {header.crc:#010x}"
         )
+    if config.compression_type != "producer" and not header.is_control:
+        codec = _CODECS[config.compression_type]
+        if codec != header.codec:
+            return _fitting(*_recompressed(view, header, codec, config, origin, now_ms), config)
     max_timestamp = header.max_timestamp
     if origin is Origin.CLIENT:
-        if config.has_plain_records:
-            max_timestamp = judge_records(view, 0, header, _ANY_TIME, -MAX_INT64, MAX_INT64)
-        else:
-            timestamps = _allowed_timestamps(config, now_ms)
-            max_timestamp = check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
-    if config.compression_type != "producer":
-        view, header = _recompress(view, header, config)
+        max_timestamp = _judge(view, header, config, now_ms)
     if config.stamps_append_time:
         view = _writable(view)
         stamp_log_append_time(view, 0, header, now_ms)
         header = read_header(view)
-    elif max_timestamp != header.max_timestamp:
+    elif max_timestamp != header.max_timestamp or header.attributes & LOG_APPEND_TIME:
         view = _writable(view)
         stamp_max_timestamp(view, 0, header, max_timestamp)
         header = read_header(view)
+    return (view, header) if size <= config.segment_bytes else _fitting(view, header, config)
+
+
+def _judge(view: memoryview, header: Header, config: LogConfig, now_ms: int) -> int:
+    """The highest timestamp of a client's records, once nothing speaks against them."""
+    if config.has_plain_records:
+        return judge_records(view, 0, header, _ANY_TIME, -MAX_INT64, MAX_INT64)
+    timestamps = _allowed_timestamps(config, now_ms)
+    return check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
+
+
+def _fitting(view: memoryview, header: Header, config: LogConfig) -> tuple[memoryview, Header]:
+    """What it is given, if a segment can hold it."""
     if len(view) > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"a batch of {len(view)} bytes does not fit a segment, which holds {config.segment_bytes} (segment.bytes)",
         )
     return view, header
+
+
+def _at_last(prepared: Prepared, config: LogConfig, now_ms: int) -> tuple[memoryview, Header]:
+    """A prepared batch at the moment of its append, which is the time of its records where the topic stamps them."""
+    if not config.stamps_append_time:
+        return prepared.view, prepared.header
+    stamp_log_append_time(prepared.view, 0, prepared.header, now_ms)
+    return prepared.view, read_header(prepared.view)
 
 
 def _too_large(size: int, config: LogConfig) -> KafkaError:
@@ -139,30 +231,89 @@ def _writable(view: memoryview) -> memoryview:
     return memoryview(bytearray(view)) if view.readonly else view
 
 
-def _recompress(view: memoryview, header: Header, config: LogConfig) -> tuple[memoryview, Header]:
-    codec = _CODECS[config.compression_type]
-    if codec == header.codec or header.is_control:
-        return view, header
-    level = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }.get(codec)
-    batch = build(
-        records(view),
-        codec=codec,
-        level=level,
-        last_offset=header.last_offset,
-        base_offset=header.base_offset,
-        leader_epoch=header.leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
+def _recompressed(
+    view: memoryview, header: Header, codec: Codec, config: LogConfig, origin: Origin, now_ms: int
+) -> tuple[memoryview, Header]:
+    """The batch, judged, with the codec and the time that the topic wants."""
+    payload: Buffer = view[HEADER_SIZE:]
+    plain = view
+    if header.codec:
+        payload = _decompressed(view[HEADER_SIZE:], header.codec)
+        plain = memoryview(b"".join((bytes(HEADER_SIZE), payload)))
+        header = header._replace(
+            attributes=header.attributes & ~CODEC_MASK, batch_length=len(plain) - LOG_OVERHEAD, crc=0
+        )
+    max_timestamp = _judge(plain, header, config, now_ms) if origin is Origin.CLIENT else header.max_timestamp
+    if header.is_log_append_time:  # then the records themselves do not say their time
+        whole = build(list(records(sealed(header, payload))), last_offset=header.last_offset)
+        header = header._replace(base_timestamp=header.max_timestamp)
+        payload = memoryview(whole)[HEADER_SIZE:]
+    header = header._replace(attributes=header.attributes & TRANSACTIONAL, max_timestamp=max_timestamp)
+    return _compressed(header, payload, codec, config, now_ms)
+
+
+def _compressed(
+    header: Header, payload: Buffer, codec: int, config: LogConfig, now_ms: int
+) -> tuple[memoryview, Header]:
+    """The batch of this header and payload with another codec, and the broker's time where the topic wants it."""
+    level = None
+    if config.compression_type != "producer":  # the levels are those of the topic's own codec
+        level = {
+            Codec.GZIP: config.compression_gzip_level,
+            Codec.LZ4: config.compression_lz4_level,
+            Codec.ZSTD: config.compression_zstd_level,
+        }.get(Codec(codec))
+    attributes, max_timestamp = header.attributes | codec, header.max_timestamp
+    if config.stamps_append_time:
+        attributes, max_timestamp = attributes | LOG_APPEND_TIME, now_ms
+    payload = compress(codec, payload, level)
+    size = HEADER_SIZE + len(payload)
+    if size > config.max_message_bytes:
+        raise _too_large(size, config)
+    header = header._replace(
+        attributes=attributes, max_timestamp=max_timestamp, batch_length=size - LOG_OVERHEAD, crc=0
     )
-    if len(batch) > config.max_message_bytes:
-        raise _too_large(len(batch), config)
-    return memoryview(batch), read_header(batch)
+    batch = memoryview(sealed(header, payload))
+    return batch, read_header(batch)
+
+
+def _lifted(batch: memoryview | None, config: LogConfig, now_ms: int) -> tuple[memoryview, Header]:
+    """A message set as one batch: with the client's codec, or the topic's, and no producer (RecordsUtil, KIP-98)."""
+    if batch is None or len(batch) == 0:
+        raise NothingToWrite
+    payload = lift_set(
+        batch,
+        max_message_bytes=config.max_message_bytes,
+        require_keys=config.compacts,
+        timestamps=_allowed_timestamps(config, now_ms),
+    )
+    header = Header(
+        base_offset=0,
+        batch_length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=payload.record_count - 1,
+        base_timestamp=payload.base_timestamp,
+        max_timestamp=payload.max_timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=payload.record_count,
+    )
+    codec = payload.codec if config.compression_type == "producer" else _CODECS[config.compression_type]
+    return _compressed(header, payload.records, codec, config, now_ms)
+
+
+def _decompressed(payload: Buffer, codec: int) -> Buffer:
+    try:
+        return decompress(codec, payload, MAX_DECOMPRESSED)
+    except KafkaError as problem:
+        if problem.code is not ErrorCode.CORRUPT_MESSAGE:
+            raise
+        # The checksum held, so these are the bytes that the client meant; the code that says "try again" would loop.
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, problem.message) from None
 
 
 class Received(NamedTuple):

@@ -79,6 +79,7 @@ def request_for(
     map_bytes: int,
     load_factor: float,
     bytes_per_second: float,
+    written_at_once: int = 1 << 20,
 ) -> CleanRequest:
     """What a worker has to know to clean that part of a log. Raises OSError, CorruptFile."""
     segments = log.segments
@@ -104,5 +105,6 @@ def request_for(
         map_bytes=map_bytes,
         load_factor=load_factor,
         bytes_per_second=bytes_per_second,
+        written_at_once=written_at_once,
         generation=log.generation,
     )

@@ -55,7 +55,6 @@ from odradek.storage.seen_transactions import SeenTransactions
 from odradek.storage.segment import Segment
 
 CLEANED_SUFFIX: Final = ".cleaned"
-_WRITTEN_AT_ONCE: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.05
 
 
@@ -74,7 +73,8 @@ class CleanRequest:
 
     `sources` are all segments below the first that must not be cleaned; the part from `first_dirty` on has never been.
     `remembered` has the producers that must not lose their sequences: their epoch, and the last offsets of their last
-    batches, empty where only a marker is known. `map_bytes` is the share of log.cleaner.dedupe.buffer.size.
+    batches, empty where only a marker is known. `map_bytes` is the share of log.cleaner.dedupe.buffer.size,
+    `written_at_once` that of log.cleaner.io.buffer.size.
     `generation` comes back in the answer.
     """
 
@@ -90,6 +90,7 @@ class CleanRequest:
     map_bytes: int = 128 << 20
     load_factor: float = 0.9
     bytes_per_second: float = float("inf")
+    written_at_once: int = 1 << 20
     generation: int = 0
 
 
@@ -325,7 +326,7 @@ class _Rewriting:
         Raises KafkaError, OSError.
         """
         config, base_offset = self._request.config, group[0].base_offset
-        target = _Target(self._folder, base_offset, config, self._throttle)
+        target = _Target(self._folder, base_offset, config, self._throttle, self._request.written_at_once)
         self._targets.append(target)
         before = after = records_before = records_after = 0
         is_copy = len(group) == 1
@@ -474,7 +475,10 @@ def _bare(header: Header) -> bytearray:
 class _Target:
     """The segment that takes what stays."""
 
-    def __init__(self, folder: Folder, base_offset: int, config: LogConfig, throttle: _Throttle) -> None:
+    def __init__(
+        self, folder: Folder, base_offset: int, config: LogConfig, throttle: _Throttle, written_at_once: int
+    ) -> None:
+        self._written_at_once = written_at_once
         self._folder = CleanedFolder(folder.disk, folder.path)
         self._segment = Segment.create(self._folder, base_offset, config, 0, 0)
         self._throttle = throttle
@@ -485,7 +489,7 @@ class _Target:
         """Write a batch behind the others, at the latest with `finish`. Raises OSError."""
         self._waiting.append(bytes(batch))
         self._waiting_bytes += len(batch)
-        if self._waiting_bytes >= _WRITTEN_AT_ONCE:
+        if self._waiting_bytes >= self._written_at_once:
             self._write()
 
     def _write(self) -> None:

@@ -42,6 +42,7 @@ class LogConfig:
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_INT64
     message_timestamp_after_max_ms: int = MAX_INT64
+    message_downconversion_enable: bool = True
 
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64

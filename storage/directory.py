@@ -5,12 +5,18 @@
     log-start-offset-checkpoint cleaner-offset-checkpoint
     TOPIC-PARTITION/                        a log
     TOPIC-PARTITION.32-HEX-DIGITS-delete/   a log of a deleted topic, removed after file.delete.delay.ms
+    TOPIC-PARTITION.32-HEX-DIGITS-future/   a log on its way here from another directory of this broker (KIP-113)
 
-Kafka and Odradek can take turns on one directory; the lock keeps them from doing so at once. Directories named
-`…-stray` and `…-future` belong to moves that Kafka began; they are left alone.
+Kafka and Odradek can take turns on one directory; the lock keeps them from doing so at once. What a future log becomes
+is decided in `directories.py`; the checkpoints speak of it under the name that it will have. Directories named
+`…-stray` are left alone.
 
-A broker may have several directories; `emptiest` says where a new log goes. After an unclean stop the logs of all are
-recovered side by side in worker processes (`parallel_recovery`), where that is worth it.
+After an unclean stop the logs of all directories of a broker are recovered side by side in worker processes
+(`parallel_recovery`), where that is worth it.
+
+A directory on which the disk fails goes offline as a whole (KIP-112): all its logs answer KAFKA_STORAGE_ERROR, and
+nothing more is written there until the broker starts anew. A lack of room is no such failure where what could not be
+written can be written later.
 
 What a checkpoint says of records that are gone must not be believed of those that come in their place. So a checkpoint
 is written anew before anything is appended to a log that was cut below it, and before a log begins whose name stands in
@@ -19,10 +25,11 @@ it since an earlier topic.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -33,7 +40,6 @@ from odradek.storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOCK,
-    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     START_OFFSETS,
@@ -43,14 +49,13 @@ from odradek.storage.checkpoints import (
     decode_clean_shutdown,
     decode_offsets,
     decode_partition_metadata,
-    decode_properties,
     encode_clean_shutdown,
     encode_offsets,
     encode_partition_metadata,
-    encode_properties,
 )
 from odradek.storage.config import LogConfig
-from odradek.storage.disk import Disk, Folder, Lock, OsDisk
+from odradek.storage.directory_identity import identify
+from odradek.storage.disk import Disk, Folder, Lock, OsDisk, make_durable_directory
 from odradek.storage.log import Log
 from odradek.storage.parallel_recovery import Outcome, Unclean, recover_in_parallel
 from odradek.storage.recovery import LoadRequest, bytes_to_recover, do_nothing, no_jitter
@@ -59,10 +64,15 @@ from odradek.storage.worker import available_cores
 _log = logging.getLogger(__name__)
 
 _DELETE_SUFFIX: Final = "-delete"
-_LEFT_ALONE: Final = ("-stray", "-future")
+_FUTURE_SUFFIX: Final = "-future"
+_LEFT_ALONE: Final = "-stray"
 _NOT_LOGS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0", "lost+found"})
 _LOG_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
+_FUTURE_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})\.[^.]+-future")
 _LONGEST_NAME: Final = 255
+REPLACES: Final = ".replaces"
+"""A file in the folder of a log that has come from another directory, until the log there is surely gone."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Name = tuple[str, int]
 
@@ -87,9 +97,9 @@ class DirectoryRequest:
 class Directory:
     """An open data directory.
 
-    `logs` has every log by (topic, partition); `high_watermarks` and `cleaner_offsets` are what the checkpoints say;
-    `was_clean` and `last_broker_epoch` say how the last owner left; `failure` says why the directory is offline, if it
-    is.
+    `logs` has every log by (topic, partition), `futures` those on their way here; `high_watermarks` and
+    `cleaner_offsets` are what the checkpoints say; `was_clean` and `last_broker_epoch` say how the last owner left;
+    `failure` says why the directory is offline, if it is, and `on_failure` hears of that.
     """
 
     __slots__ = (
@@ -100,15 +110,17 @@ class Directory:
         "_lock",
         "_random",
         "failure",
+        "futures",
         "high_watermarks",
         "identity",
         "last_broker_epoch",
         "logs",
+        "on_failure",
         "was_clean",
     )
 
-    def __init__(self, folder: Folder, lock: Lock, random: Random) -> None:
-        """Made by `Directory.open`."""
+    def __init__(self, folder: Folder, lock: Lock | None, random: Random) -> None:
+        """Made by `Directory.open`; without a lock it cannot be used."""
         self._folder = folder
         self._lock = lock
         self._random = random
@@ -116,35 +128,44 @@ class Directory:
         self._checkpoints: dict[str, Offsets] = {}
         self._found: list[tuple[Folder, Name, LoadRequest]] = []
         self.logs: dict[Name, Log] = {}
+        self.futures: dict[Name, Log] = {}
         self.identity: dict[str, str] = {}
         self.high_watermarks: Offsets = {}
         self.was_clean = False
         self.last_broker_epoch = -1
         self.failure: str | None = None
+        self.on_failure: Callable[[Directory], None] = _tell_nobody
 
     @classmethod
     def open(cls, path: str, request: DirectoryRequest, disk: Disk | None = None) -> Directory:
         """Take the directory, created where missing, and load its logs; after an unclean stop they are recovered.
 
-        Raises what `begin` and `load` raise.
+        Raises what `begin` and `load` raise, and KafkaError KAFKA_STORAGE_ERROR where the disk fails.
         """
-        return open_all([path], request, disk)[0]
+        directory = cls.begin(path, request, disk)
+        processes = available_cores() if request.recovery_processes is None else request.recovery_processes
+        directory.load(recover_in_parallel(directory.unclean(), processes))
+        if directory.failure is not None:
+            directory.release()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, directory.failure)
+        return directory
 
     @classmethod
     def begin(cls, path: str, request: DirectoryRequest, disk: Disk | None = None) -> Directory:
         """Take the directory, created where missing, and look what is in it; `load` then loads the logs.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR where somebody else has it or the disk fails, INCONSISTENT_CLUSTER_ID and
-        INVALID_CONFIG where it belongs to another cluster or broker, or holds what is not a log.
+        Where the disk fails it is offline from the start. Raises KafkaError: KAFKA_STORAGE_ERROR where somebody else
+        has it, INCONSISTENT_CLUSTER_ID and INVALID_CONFIG where it belongs to another cluster or broker, or holds what
+        is not a log.
         """
         disk = disk or OsDisk()
         try:
-            disk.make_directory(path)
+            make_durable_directory(disk, path)
             lock = disk.lock(f"{path}/{LOCK}")
         except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"cannot open the data directory {path}: {error}"
-            ) from error
+            offline = cls(Folder(disk, path), None, request.random)
+            offline.fail(f"cannot open the data directory {path}: {error}")
+            return offline
         if lock is None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -153,11 +174,11 @@ class Directory:
             )
         directory = cls(Folder(disk, path), lock, request.random)
         try:
-            with directory._disk("opening"):
-                directory._identify(request)
+            with directory._opening():
+                directory.identity = identify(directory._folder, request.broker_id, request.cluster_id, request.now_ms)
                 directory._look(request)
         except BaseException:
-            directory._release()
+            directory.release()
             raise
         return directory
 
@@ -173,33 +194,6 @@ class Directory:
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
-    def _identify(self, request: DirectoryRequest) -> None:
-        """Hold meta.properties against the broker, or write it; entries that Kafka added stay."""
-        found = read_identity(self._folder.disk, self.path)
-        cluster_id = request.cluster_id or found.get("cluster.id")
-        if cluster_id is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{self.path} has no cluster id yet, and none was given")
-        if found.get("cluster.id", cluster_id) != cluster_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"{self.path} belongs to cluster {found['cluster.id']}, and this broker to {cluster_id}: the directory "
-                f"is another cluster's, or the registry is",
-            )
-        if found.get("version", "0") != "0":
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"{self.path}/{META_PROPERTIES} has version {found['version']}, which KRaft writes; 0 is right",
-            )
-        if found.get("broker.id", str(request.broker_id)) != str(request.broker_id):
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"{self.path} belongs to broker {found['broker.id']}, and broker.id is {request.broker_id}",
-            )
-        wanted = found | {"version": "0", "broker.id": str(request.broker_id), "cluster.id": cluster_id}
-        if wanted != found:
-            self._folder.replace(META_PROPERTIES, encode_properties(wanted, request.now_ms), sync=True)
-        self.identity = wanted
-
     def _look(self, request: DirectoryRequest) -> None:
         """Read the checkpoints, and find the logs."""
         folder = self._folder
@@ -213,7 +207,8 @@ class Directory:
                 self._checkpoints[checkpoint] = offsets
         self.high_watermarks = dict(self._noted(HIGH_WATERMARKS))
         configs: dict[str, LogConfig] = {}
-        for entry in sorted(folder.list()):
+        taken: set[Name] = set()
+        for entry in sorted(folder.list()):  # a log before those that are to take its place
             if not entry.is_directory or entry.name in _NOT_LOGS:
                 continue
             if entry.name.endswith(_DELETE_SUFFIX):
@@ -223,6 +218,11 @@ class Directory:
                 _log.warning("%s is left alone", folder / entry.name)
                 continue
             name = topic, _ = _parse_name(folder, entry.name)
+            if _is_future(folder / entry.name) and name in taken:
+                _log.warning("%s stands beside the log that it was to become, and is removed", folder / entry.name)
+                self._deleted.append((request.now_ms, entry.name))
+                continue
+            taken.add(name)
             if topic not in configs:
                 configs[topic] = request.config_for(topic)
             start = self._load_request(name, configs[topic], request.now_ms)
@@ -242,12 +242,40 @@ class Directory:
         )
 
     def names(self) -> list[Name]:
-        """Topic and partition of every log that `begin` has found."""
-        return [name for _, name, _ in self._found] + list(self.logs)
+        """Topic and partition of every log that `begin` has found, but for future ones."""
+        return [name for folder, name, _ in self._found if not _is_future(folder.path)]
+
+    def has_replaced(self, name: Name) -> bool:
+        """Whether a log that `begin` has found has come to take the place of all others of its partition."""
+        return any(name == each and folder.exists(REPLACES) for folder, each, _ in self._found)
+
+    def marking(self, name: Name) -> Callable[[], None]:
+        """What notes, durably, that a future log is to take the place of all others of its partition.
+
+        To be called in a thread; it raises OSError.
+        """
+        folder = Folder(self._folder.disk, self.futures[name].directory)
+        return lambda: folder.replace(REPLACES, b"", sync=True)
+
+    def unmark(self, name: Name) -> None:
+        """There is no other log of the partition any more. Raises KafkaError."""
+        log = self.futures.get(name) or self.logs[name]
+        with self._disk("writing to a log's folder"):
+            Folder(self._folder.disk, log.directory).remove(REPLACES)
+
+    def give_up(self, name: Name, now_ms: int) -> None:
+        """Remove a log that `begin` has found, in place of loading it; another one has taken its place."""
+        with self._opening():
+            for folder, _, _ in [each for each in self._found if each[1] == name]:
+                new_name = self._fresh_name(f"{name[0]}-{name[1]}"[: _LONGEST_NAME - 40], _DELETE_SUFFIX)
+                self._folder.disk.rename(folder.path, self._folder / new_name)
+                self._deleted.append((now_ms, new_name))
+            self._folder.sync()
+        self._found = [each for each in self._found if each[1] != name]
 
     def unclean(self) -> list[Unclean]:
         """The logs that worker processes can recover, between `begin` and `load`: those on the real disk."""
-        if self.was_clean or not isinstance(self._folder.disk, OsDisk):
+        if self.was_clean or self.failure is not None or not isinstance(self._folder.disk, OsDisk):
             return []
         with self._disk("looking for what is to be recovered"):
             sizes = [bytes_to_recover(folder, each) for folder, _, each in self._found]
@@ -261,23 +289,45 @@ class Directory:
     def load(self, recovered: Mapping[str, Outcome]) -> None:
         """Load the logs. Those that were recovered (path -> outcome) are as after a clean stop; others are recovered.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR where the disk fails, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+        Where the disk fails the directory goes offline. Raises KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT; the directory
+        is then given back.
         """
-        with self._disk("opening"):
-            if self.was_clean:
-                # Before anything is written: whoever stops in the middle of loading must not look clean.
-                self._folder.remove(CLEAN_SHUTDOWN)
-                self._folder.sync()
-            for folder, name, request in self._found:
-                outcome = recovered.get(folder.path)
-                if isinstance(outcome, Exception):
-                    raise outcome
-                self.logs[name] = _open_log(folder, name, replace(request, recovered=outcome) if outcome else request)
+        if self.failure is not None:
+            return
+        try:
+            with self._opening():
+                self._load(recovered)
+        except BaseException:
+            self.release()
+            raise
+
+    def _load(self, recovered: Mapping[str, Outcome]) -> None:
+        if self.was_clean:
+            # Before anything is written: whoever stops in the middle of loading must not look clean.
+            self._folder.remove(CLEAN_SHUTDOWN)
+            self._folder.sync()
+        for folder, name, request in self._found:
+            outcome = recovered.get(folder.path)
+            if isinstance(outcome, Exception):
+                raise outcome
+            row = self.futures if _is_future(folder.path) else self.logs
+            row[name] = _open_log(folder, name, replace(request, recovered=outcome) if outcome else request)
         self._found.clear()
         if self._cleaned() != self.cleaner_offsets or CLEANER_OFFSETS not in self._checkpoints:
             self.write_cleaner_offsets()
         if not self.was_clean:
             self.write_recovery_points()
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Take the directory offline where the disk fails within, or has no room; nothing is raised then."""
+        try:
+            with self._disk("opening"):
+                yield
+        except KafkaError as error:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            self.fail(error.message)
 
     def _read_offsets(self, name: str) -> Offsets | None:
         """The offsets of a checkpoint. One that cannot be read counts as absent, which costs time but no records."""
@@ -301,28 +351,48 @@ class Directory:
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def create_log(self, name: Name, topic_id: bytes, config: LogConfig, *, now_ms: int) -> Log:
-        """An empty log for (topic, partition). Raises KafkaError, also where there is one already."""
-        if self.failure is not None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {self.failure}")
-        if name in self.logs:
+    def create_log(
+        self, name: Name, topic_id: bytes, config: LogConfig, *, now_ms: int, is_future: bool = False
+    ) -> Log:
+        """An empty log for (topic, partition), or one that is to become its log when it has caught up.
+
+        Raises KafkaError, also where there is one already.
+        """
+        self._refuse_if_offline()
+        if name in self.logs or name in self.futures:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} has a log of {name[0]}-{name[1]} already")
-        folder = Folder(self._folder.disk, self._folder / f"{name[0]}-{name[1]}")
+        stem = f"{name[0]}-{name[1]}"
+        folder = Folder(
+            self._folder.disk, self._folder / (self._fresh_name(stem, _FUTURE_SUFFIX) if is_future else stem)
+        )
         for checkpoint, noted in self._checkpoints.items():
-            if name in noted:  # since a log that was deleted
-                self._write_offsets(checkpoint, {each: noted[each] for each in noted if each in self.logs})
+            if name in noted:  # since a log that was deleted, or has moved away
+                others = self.logs.keys() | self.futures.keys()
+                self._write_offsets(checkpoint, {each: noted[each] for each in noted if each in others})
         with self._disk("creating a log"):
-            folder.disk.make_directory(folder.path)
-            request = LoadRequest(config=config, now_ms=now_ms, jitter_ms=self._jitter_ms, on_cut=self._log_was_cut)
-            log = Log.open(folder, name, topic_id, request)
-            if topic_id != ZERO_UUID:
-                # Last, for it makes the names of the others durable, too.
-                folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
-            else:
-                folder.sync()
-            self._folder.sync()
-        self.logs[name] = log
+            try:
+                log = self._create(folder, name, topic_id, config, now_ms)
+            except OSError:
+                with suppress(OSError):  # another directory may take the log, and there must be one only
+                    folder.disk.remove_directory(folder.path)
+                raise
+        (self.futures if is_future else self.logs)[name] = log
         return log
+
+    def _create(self, folder: Folder, name: Name, topic_id: bytes, config: LogConfig, now_ms: int) -> Log:
+        folder.disk.make_directory(folder.path)
+        request = LoadRequest(config=config, now_ms=now_ms, jitter_ms=self._jitter_ms, on_cut=self._log_was_cut)
+        log = Log.open(folder, name, topic_id, request)
+        if topic_id != ZERO_UUID:
+            # Last, for it makes the names of the others durable, too.
+            folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
+        else:
+            folder.sync()
+        self._folder.sync()
+        return log
+
+    def _fresh_name(self, stem: str, suffix: str) -> str:
+        return f"{stem}.{self._random.getrandbits(128):032x}{suffix}"
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Give a log the id of its topic (KIP-516). Raises KafkaError INCONSISTENT_TOPIC_ID where it has another."""
@@ -338,24 +408,52 @@ class Directory:
             folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
         log.topic_id = topic_id
 
-    def delete_log(self, name: Name, *, now_ms: int) -> None:
+    def delete_log(self, name: Name, *, now_ms: int, is_future: bool = False) -> None:
         """Take a log away: its directory is renamed at once and removed later, by `purge`. Raises KafkaError."""
-        log = self.logs.pop(name, None)
+        self._refuse_if_offline()
+        log = (self.futures if is_future else self.logs).pop(name, None)
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} has no log of {name[0]}-{name[1]}")
-        self.high_watermarks.pop(name, None)
-        suffix = f"-{name[1]}.{self._random.getrandbits(128):032x}{_DELETE_SUFFIX}"
-        new_name = name[0][: _LONGEST_NAME - len(suffix)] + suffix
+        if not is_future:
+            self.high_watermarks.pop(name, None)
+        self.discard(log, now_ms=now_ms)
+
+    def discard(self, log: Log, *, now_ms: int) -> None:
+        """Rename the directory of a log that is in no list any more; `purge` removes it. Raises KafkaError."""
+        room = _LONGEST_NAME - len(f"-{log.partition}.{0:032x}{_DELETE_SUFFIX}")
+        new_name = self._fresh_name(f"{log.topic[:room]}-{log.partition}", _DELETE_SUFFIX)
         try:
             log.move(self._folder / new_name)
         except KafkaError as error:
             # What is still there under its old name must not become part of a new log.
-            self.failure = error.message
+            self.fail(error.message)
             raise
         self._deleted.append((now_ms + log.config.file_delete_delay_ms, new_name))
 
+    def move_in(self, name: Name) -> Log:
+        """A future log becomes the log of its partition, durably; it must have been made sure that there is no other.
+
+        Raises KafkaError.
+        """
+        self._refuse_if_offline()
+        log = self.futures[name]
+        with self._disk("renaming a future log"):
+            try:
+                log.move(self._folder / f"{name[0]}-{name[1]}")
+            except KafkaError as error:
+                self.fail(error.message)
+                raise
+            self._folder.sync()
+        self.logs[name] = self.futures.pop(name)
+        return log
+
+    def sync_names(self) -> None:
+        """Make the names of the logs durable. May be called in a thread. Raises OSError."""
+        self._folder.sync()
+
     def purge(self, now_ms: int) -> int | None:
         """Remove deleted logs whose delay is over; returns when the next one is due, None where none waits."""
+        self._refuse_if_offline()
         waiting = []
         with self._disk("removing deleted logs"):
             for due_ms, name in self._deleted:
@@ -370,11 +468,11 @@ class Directory:
 
     def write_recovery_points(self) -> None:
         """Note up to where each log is on stable storage, so that recovery need not look below. Raises KafkaError."""
-        self._write_offsets(RECOVERY_POINTS, {name: log.recovery_point for name, log in self.logs.items()})
+        self._write_offsets(RECOVERY_POINTS, {name: log.recovery_point for name, log in self._all_logs()})
 
     def write_start_offsets(self) -> None:
         """Note where logs start, as far as their segments do not say so themselves. Raises KafkaError."""
-        starts = {name: log.start_offset for name, log in self.logs.items() if log.starts_within_segment}
+        starts = {name: log.start_offset for name, log in self._all_logs() if log.starts_within_segment}
         self._write_offsets(START_OFFSETS, starts)
 
     def write_cleaner_offsets(self) -> None:
@@ -382,7 +480,10 @@ class Directory:
         self._write_offsets(CLEANER_OFFSETS, self._cleaned())
 
     def _cleaned(self) -> Offsets:
-        return {name: log.cleaned_to for name, log in self.logs.items() if log.cleaned_to >= 0}
+        return {name: log.cleaned_to for name, log in self._all_logs() if log.cleaned_to >= 0}
+
+    def _all_logs(self) -> list[tuple[Name, Log]]:
+        return [*self.logs.items(), *self.futures.items()]
 
     def write_high_watermarks(self, high_watermarks: Mapping[Name, int]) -> None:
         """Note the high watermarks, which belong to the replicas. Raises KafkaError."""
@@ -391,7 +492,7 @@ class Directory:
 
     def _log_was_cut(self) -> None:
         """Write the checkpoints that say more of a log than still holds. Raises KafkaError."""
-        logs = self.logs.items()
+        logs = self._all_logs()
         if any(self._noted(RECOVERY_POINTS).get(name, 0) > log.recovery_point for name, log in logs):
             self.write_recovery_points()
         if any(self._noted(START_OFFSETS).get(name, 0) > log.start_offset for name, log in logs):
@@ -400,6 +501,7 @@ class Directory:
             self.write_cleaner_offsets()
 
     def _write_offsets(self, name: str, offsets: Mapping[Name, int]) -> None:
+        self._refuse_if_offline()
         with self._disk(f"writing {name}"):
             self._folder.replace(name, encode_offsets(offsets), sync=True)
         self._checkpoints[name] = dict(offsets)
@@ -413,8 +515,9 @@ class Directory:
         leaves no mark. Raises KafkaError after everything that can be closed is closed.
         """
         failed: KafkaError | None = None
+        clean = clean and self.failure is None
         try:
-            for log in self.logs.values():
+            for _, log in self._all_logs():
                 try:
                     if clean:
                         log.close(now_ms=now_ms)
@@ -425,75 +528,43 @@ class Directory:
             if clean:
                 self.write_recovery_points()
                 self.write_start_offsets()
-                if failed is None and all(log.failure is None for log in self.logs.values()):
+                if failed is None and all(log.failure is None for _, log in self._all_logs()):
                     with self._disk("writing the clean mark"):
                         self._folder.replace(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch), sync=True)
         finally:
-            self._release()
+            self.release()
         if failed is not None:
             raise failed
 
-    def _release(self) -> None:
-        for log in self.logs.values():
+    def release(self) -> None:
+        """Give the files and the lock back, and write nothing."""
+        for _, log in self._all_logs():
             log.close_files()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
+
+    def fail(self, reason: str) -> None:
+        """Take the directory offline, with all that is in it."""
+        if self.failure is None:
+            self.failure = reason
+            for _, log in self._all_logs():
+                log.failure = log.failure or reason
+            self.on_failure(self)
+
+    def _refuse_if_offline(self) -> None:
+        if self.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {self.failure}")
 
     @contextmanager
     def _disk(self, what: str) -> Iterator[None]:
-        """Take the directory offline where the disk fails within."""
+        """Take the directory offline where the disk fails within, but not for a lack of room."""
         try:
             yield
         except OSError as error:
-            self.failure = f"{what} in {self.path}: {error}"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure) from error
-
-
-def read_identity(disk: Disk, path: str) -> dict[str, str]:
-    """meta.properties of a directory, empty where there is none; asks for no lock. Raises KafkaError, OSError."""
-    data = Folder(disk, path).read(META_PROPERTIES)
-    try:
-        return {} if data is None else decode_properties(data)
-    except CorruptFile as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{path}/{META_PROPERTIES} cannot be read: {error}") from error
-
-
-def emptiest(directories: Iterable[Directory]) -> Directory:
-    """Where a new log goes: the directory with the fewest logs that is not offline. Raises KafkaError where all are."""
-    online = [directory for directory in directories if directory.failure is None]
-    if not online:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data directory is offline")
-    return min(online, key=lambda directory: len(directory.logs))
-
-
-def open_all(paths: Iterable[str], request: DirectoryRequest, disk: Disk | None = None) -> list[Directory]:
-    """Open several directories of one broker. Raises KafkaError, also where two of them have a log of one partition."""
-    directories: list[Directory] = []
-    try:
-        for path in paths:
-            directories.append(Directory.begin(path, request, disk))  # noqa: PERF401 - those before it are to be closed
-        _refuse_twins(directories)
-        each = request.recovery_processes
-        processes = available_cores() if each is None else each * len(directories)
-        recovered = recover_in_parallel([log for directory in directories for log in directory.unclean()], processes)
-        for directory in directories:
-            directory.load(recovered)
-    except BaseException:
-        for directory in directories:
-            directory.close(now_ms=request.now_ms, clean=False)
-        raise
-    return directories
-
-
-def _refuse_twins(directories: Iterable[Directory]) -> None:
-    owners: dict[Name, str] = {}
-    for directory in directories:
-        for name in directory.names():
-            if name in owners:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG,
-                    f"{owners[name]} and {directory.path} both have a log of {name[0]}-{name[1]}; one of them must go",
-                )
-            owners[name] = directory.path
+            reason = f"{what} in {self.path}: {error}"
+            if error.errno not in _NO_ROOM:
+                self.fail(reason)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
 
 def _open_log(folder: Folder, name: Name, request: LoadRequest) -> Log:
@@ -505,8 +576,16 @@ def _open_log(folder: Folder, name: Name, request: LoadRequest) -> Log:
     return Log.open(folder, name, topic_id, request)
 
 
+def _tell_nobody(directory: Directory) -> None:
+    pass
+
+
+def _is_future(path: str) -> bool:
+    return path.endswith(_FUTURE_SUFFIX)
+
+
 def _parse_name(folder: Folder, name: str) -> Name:
-    match = _LOG_NAME.fullmatch(name)
+    match = (_FUTURE_NAME if _is_future(name) else _LOG_NAME).fullmatch(name)
     if match is None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,

@@ -252,6 +252,31 @@ class OsDisk:
         return OsLock.take(path)
 
 
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Create a directory and those above it, and make their names durable. Raises OSError.
+
+    After a loss of power nothing is left of what lies in a directory whose own name is gone.
+    """
+    missing, at = [], path
+    while not _is_there(disk, at):
+        missing.append(at)
+        at = os.path.dirname(at) or "."
+    disk.make_directory(path)
+    for each in missing:
+        with contextlib.suppress(PermissionError):  # whoever may not read the one above may still use this one
+            disk.sync_directory(os.path.dirname(each) or ".")
+
+
+def _is_there(disk: Disk, path: str) -> bool:
+    try:
+        disk.list(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # it cannot be read, or is no directory: whoever uses it will say so
+    return True
+
+
 class OsLock:
     """A POSIX record lock, the kind that Java's FileChannel takes, so that Kafka and Odradek keep each other out.
 

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.storage.admission import Appended, Received, admit, marker_in, split_batches
+from odradek.storage.admission import Appended, Prepared, Received, admit, marker_in, split_batches
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig, Origin
@@ -139,7 +139,7 @@ class Log:
 
     def append(
         self,
-        batch: Buffer | None,
+        batch: Buffer | Prepared | None,
         *,
         leader_epoch: int,
         now_ms: int,

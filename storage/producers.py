@@ -177,15 +177,8 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_completed",
-        "_folder",
-        "_open",
-        "_producers",
-        "_verifications",
-        "end_offset",
-        "last_snapshot",
-        "snapshots",
-    )
+        "_completed", "_folder", "_open", "_producers", "_verifications", "end_offset", "last_snapshot", "snapshots",
+    )  # fmt: skip
 
     def __init__(self, folder: Folder, snapshots: Iterable[int] = ()) -> None:
         """`snapshots` are the offsets of the snapshot files that stand in the folder."""
@@ -457,6 +450,11 @@ class ProducerState:
         self.on_high_watermark(start_offset)
         self.end_offset = max(self.end_offset, start_offset)
         self.last_snapshot = self.snapshots[-1] if self.snapshots else start_offset
+
+    def take_over(self, other: ProducerState) -> None:
+        """Know what another log with the same end knows, which is then given up, and what waits for coordinators."""
+        self._producers, self._open, self._completed = other._producers, other._open, other._completed
+        self._verifications = other._verifications
 
     def clear(self, end_offset: int) -> None:
         """Forget everything, snapshots included; the log is empty from `end_offset` on. Raises OSError."""

@@ -186,6 +186,11 @@ class Segment:
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._folder.modified_ms(self.name)
 
+    @property
+    def modified_ms(self) -> int:
+        """When the file was last written, in ms since 1970."""
+        return self._folder.modified_ms(self.name)
+
     def load_indexes(self) -> bool:
         """Read both indexes now; returns whether they fit the log. Raises OSError."""
         try:

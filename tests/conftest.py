@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from tests.jvm.kafka import Kafka, running_kafka
+from tests.scheduling import Together, place
 
 # How long an example takes is the machine's affair; a test that says how many it wants says how long it takes.
 settings.register_profile("odradek", deadline=None)
 settings.load_profile("odradek")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: place(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    """Files that share an oracle go to one worker, where files are what is given out."""
+    return Together(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end; the collector need not look at it again and again, as in a broker."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "odradek.protocol.chain",
         "odradek.protocol.errors",
         "odradek.protocol.compression",
+        "odradek.protocol.legacy",
+        "odradek.protocol.legacy_walks",
         "odradek.protocol.offset_map",
     ),
     "odradek.broker.registry": ("odradek.broker.registry",),
@@ -46,11 +49,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "odradek.broker.transactional_writes",
         "odradek.broker.append_wait",
         "odradek.broker.background",
+        "odradek.broker.conversions",
         "odradek.broker.producer_ids",
         "odradek.broker.topic_configs",
         "odradek.broker.topic_creation",
         "odradek.broker.config_writer",
+        "odradek.broker.client_configs",
         "odradek.broker.log_dirs",
+        "odradek.broker.logger_levels",
+        "odradek.broker.replica_moves",
         "odradek.broker.replica",
         "odradek.broker.coordinator",
         "odradek.broker.controller",
@@ -63,10 +70,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "odradek.broker.dispatch",  # for the type of a call only
         "odradek.protocol",
     ),
-    "odradek.broker.dispatch": ("odradek.protocol",),
+    "odradek.broker.dispatch": ("odradek.broker.figures", "odradek.protocol"),
+    "odradek.broker.figures": (),
     "odradek.broker.waiting": (),
     "odradek.broker.cluster_view": (),
     "odradek.broker.replica": (
+        "odradek.broker.figures",
         "odradek.broker.machines",
         "odradek.broker.waiting",
         "odradek.storage",
@@ -74,9 +83,22 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "odradek.broker": ("odradek.broker", "odradek.protocol", "odradek.storage"),
     "odradek.streams": ("odradek.streams", "odradek.protocol"),
+    "odradek.streams.stores": (
+        "odradek.streams.stores",
+        "odradek.streams.errors",
+        "odradek.streams.records",
+        "odradek.streams.serdes",
+    ),
+    "odradek.streams.group": (
+        "odradek.streams.group",
+        "odradek.streams.errors",
+        "odradek.streams.records",
+        "odradek.protocol",
+    ),
     "odradek.spark_jobs": ("odradek.spark_jobs",),
     "odradek": ("odradek",),
 }
+KNOW_ASYNCIO = {"accepting", "dial", "listening", "net"}
 PURE = ("time", "random", "asyncio", "threading", "os", "socket", "concurrent", "secrets", "uuid", "logging")
 LONGEST_FILE = 600
 LONGEST_FUNCTION = 60
@@ -93,9 +115,20 @@ def sources() -> Iterator[tuple[str, Path]]:
 SOURCES = dict(sources())
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """What a file says, read once for all tests."""
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """Every module that a file imports, with the line, below `if TYPE_CHECKING` and inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -131,7 +164,7 @@ def test_handlers_do_not_import_each_other_and_know_a_call_only_as_a_type() -> N
     for module, path in SOURCES.items():
         if module.startswith("odradek.broker.apis."):
             assert not [name for _, name in imports(path) if name.startswith("odradek.broker.apis.")], module
-            tree = ast.parse(path.read_text())
+            tree = tree_of(path)
             top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
             assert not [node for node in top if node.module == "odradek.broker.dispatch"], module
 
@@ -142,16 +175,37 @@ def test_machines_know_no_clock_no_chance_no_task_and_no_file() -> None:
             continue
         for line, name in imports(path):
             assert name.split(".")[0] not in PURE, f"{path}:{line}"
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             assert not isinstance(node, (ast.AsyncFunctionDef, ast.Await)), f"{path}:{node.lineno}"
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("open", "print", "input"), f"{path}:{node.lineno}"
 
 
-def test_only_net_knows_asyncio_in_the_protocol_and_nothing_in_storage_does() -> None:
+def test_only_connections_know_asyncio_in_the_protocol_and_nothing_in_storage_does() -> None:
     users = {module for module, path in SOURCES.items() for _, name in imports(path) if name.split(".")[0] == "asyncio"}
-    assert {m for m in users if m.startswith("odradek.protocol")} == {"odradek.protocol.net", "odradek.protocol.dial"}
+    assert {m.removeprefix("odradek.protocol.") for m in users if m.startswith("odradek.protocol")} == KNOW_ASYNCIO
     assert not {m for m in users if m.startswith("odradek.storage")}
+
+
+def test_only_what_runs_an_application_knows_its_clients_and_one_module_rocksdb() -> None:
+    users: dict[str, set[str]] = {"confluent_kafka": set(), "rocksdict": set()}
+    for module, path in SOURCES.items():
+        if module.startswith("odradek.streams"):
+            for _, name in imports(path):
+                users.get(name.split(".")[0], set()).add(module)
+    homes = ("odradek.streams.running.", "odradek.streams.examples.", "odradek.streams.reset")
+    assert all(module.startswith(homes) for module in users["confluent_kafka"]), users["confluent_kafka"]
+    assert users["rocksdict"] == {"odradek.streams.stores.maps"}
+
+
+def test_spark_jobs_know_spark_and_click_and_one_module_kafkas_classes() -> None:
+    known = {*sys.stdlib_module_names, "odradek", "pyspark", "py4j", "click", "matplotlib"}
+    for module, path in SOURCES.items():
+        if module.startswith("odradek.spark_jobs"):
+            for line, name in imports(path):
+                assert name.split(".")[0] in known, f"{path}:{line}"
+            if module != "odradek.spark_jobs.kafka_admin":
+                assert "jvm.org.apache.kafka" not in path.read_text(), path
 
 
 def test_only_disk_touches_files_in_storage() -> None:
@@ -164,7 +218,7 @@ def test_only_disk_touches_files_in_storage() -> None:
         if module.startswith("odradek.storage") and module not in touching:
             for line, name in imports(path):
                 assert name.split(".")[0] not in ("os", "pathlib", "shutil", "fcntl", "mmap", "io"), f"{path}:{line}"
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     assert node.func.id != "open", f"{path}:{node.lineno}"
 
@@ -176,7 +230,7 @@ def test_files_and_functions_stay_readable() -> None:
         name = str(path.relative_to(ROOT))
         if text.count("\n") > LONGEST_FILE and name not in DATA_FILES:
             long.append(name)
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 if lines > LONGEST_FUNCTION:
@@ -186,9 +240,7 @@ def test_files_and_functions_stay_readable() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
-        module
-        for module, path in SOURCES.items()
-        if path.stat().st_size and not ast.get_docstring(ast.parse(path.read_text()))
+        module for module, path in SOURCES.items() if path.stat().st_size and not ast.get_docstring(tree_of(path))
     ]
     assert not silent
 

@@ -151,6 +151,7 @@ def test_a_running_broker_cannot_be_started_again(stand_in: MakeBroker) -> None:
 # What goes wrong is told with the log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -176,6 +177,7 @@ def test_a_stop_that_ends_badly_is_told(stand_in: MakeBroker) -> None:
     assert not broker.running
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_stop_is_killed_and_told(stand_in: MakeBroker) -> None:
     broker = stand_in("signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); time.sleep(600)", timeout_s=2)
     broker.start()
@@ -238,6 +240,7 @@ def pids_in(result: pytest.RunResult) -> list[int]:
     return [int(pid) for pid in re.findall(r"pid=(\d+)", result.stdout.str())]
 
 
+@pytest.mark.slow
 def test_each_test_has_a_broker_that_ends_with_it(suite: Callable[[str, str], pytest.RunResult]) -> None:
     result = suite(
         "serve()",
@@ -263,6 +266,7 @@ def test_each_test_has_a_broker_that_ends_with_it(suite: Callable[[str, str], py
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.slow
 def test_a_failing_test_shows_the_log_and_leaves_nothing_running(suite: Callable[[str, str], pytest.RunResult]) -> None:
     result = suite(
         "print('said by the broker', file=sys.stderr, flush=True); serve()",
@@ -280,6 +284,7 @@ def test_a_failing_test_shows_the_log_and_leaves_nothing_running(suite: Callable
     assert [pid for pid in pids if is_there(pid)] == []
 
 
+@pytest.mark.slow
 def test_a_broker_that_ends_badly_fails_its_test_and_the_others_still_end(
     suite: Callable[[str, str], pytest.RunResult],
 ) -> None:
@@ -297,6 +302,7 @@ def test_a_broker_that_ends_badly_fails_its_test_and_the_others_still_end(
     assert [pid for pid in pids if is_there(pid)] == []
 
 
+@pytest.mark.slow
 def test_a_test_may_stop_or_kill_its_broker_itself(suite: Callable[[str, str], pytest.RunResult]) -> None:
     result = suite(
         "serve()",

@@ -4,14 +4,16 @@ Up to version 3 producers ask, one transaction at a time. From version 4 on brok
 the leader of a partition asks whether it is in the transaction of the batch before it (`verify_only`), or has it added
 for a producer of transactions version 2 (KIP-890). Version 2 knows PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
 
-A partition that does not exist is refused, and then nothing is added: OPERATION_NOT_ATTEMPTED for the others.
+A partition that does not exist is refused, and then nothing is added: OPERATION_NOT_ATTEMPTED for the others. The
+broker's own topics are not for clients to write to: TOPIC_AUTHORIZATION_FAILED, whatever their rights.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.cluster_view import ClusterView
+from odradek.broker.machines.topics import is_internal
 from odradek.broker.machines.transaction import Owner
 from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Partition
 from odradek.broker.transactions import TransactionCoordinator
@@ -25,6 +27,7 @@ KNOWS_FENCED: Final = 2
 LAST_OF_CLIENTS: Final = 3
 Response = m.AddPartitionsToTxnResponse
 Entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+TopicResult = Response.AddPartitionsToTxnTopicResult
 Codes = dict[Partition, ErrorCode]
 
 
@@ -57,13 +60,9 @@ class AddPartitionsToTxn:
     def _ask(self, gathered: _Gathered, number: int, entry: Entry) -> None:
         partitions = [(topic.name, index) for topic in entry.topics for index in topic.partitions]
         owner = Owner(entry.producer_id, entry.producer_epoch)
-        unknown = {each for each in partitions if self._view.leader(*each) is None}
-        if unknown:
-            refused = {
-                each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for each in partitions
-            }
-            gathered.put(number, refused)
+        refused = {each: code for each in partitions if (code := self._refusal(each, gathered.is_of_a_client))}
+        if refused:
+            gathered.put(number, {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
             return
         if entry.verify_only:
             error, codes = self._transactions.verify(entry.transactional_id, owner, partitions)
@@ -78,6 +77,13 @@ class AddPartitionsToTxn:
             version,
             lambda outcome: gathered.put(number, dict.fromkeys(partitions, outcome.error)),
         )
+
+    def _refusal(self, partition: Partition, asked_by_client: bool) -> ErrorCode:
+        """Why a partition can be in no transaction, or not in that of a client."""
+        if asked_by_client and is_internal(partition[0]):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        known = self._view.leader(*partition)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else ErrorCode.NONE
 
 
 class _Gathered:
@@ -110,23 +116,7 @@ class _Gathered:
         return None
 
     def _encode(self) -> Response:
-        results: list[list[Any]] = []
-        for number, entry in enumerate(self._entries):
-            codes = self._answers[number]
-            results.append(
-                [
-                    Response.AddPartitionsToTxnTopicResult(
-                        name=topic.name,
-                        results_by_partition=[
-                            Response.AddPartitionsToTxnPartitionResult(
-                                partition_index=index, partition_error_code=self._known(codes[topic.name, index])
-                            )
-                            for index in topic.partitions
-                        ],
-                    )
-                    for topic in entry.topics
-                ]
-            )
+        results = [self._results(entry, self._answers[number]) for number, entry in enumerate(self._entries)]
         if self.is_of_a_client:
             return Response(results_by_topic_v3_and_below=results[0])
         return Response(
@@ -135,6 +125,27 @@ class _Gathered:
                 for entry, topics in zip(self._entries, results, strict=True)
             ]
         )
+
+    def _results(self, entry: Entry, codes: Codes) -> list[TopicResult]:
+        """The codes of one transaction by topic; brokers get each topic and each partition once."""
+        topics: list[tuple[str, list[int]]] = [(topic.name, topic.partitions) for topic in entry.topics]
+        if not self.is_of_a_client:
+            merged: dict[str, dict[int, None]] = {}
+            for name, index in codes:
+                merged.setdefault(name, {})[index] = None
+            topics = [(name, list(indexes)) for name, indexes in merged.items()]
+        return [
+            TopicResult(
+                name=name,
+                results_by_partition=[
+                    Response.AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=self._known(codes[name, index])
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in topics
+        ]
 
     def _known(self, code: ErrorCode) -> ErrorCode:
         if code is ErrorCode.PRODUCER_FENCED and self._call.version < KNOWS_FENCED:

@@ -32,11 +32,21 @@ class ConsumerGroupDescribe:
     KEY = 69
     VERSIONS = (0, 1)
 
-    def __init__(self, groups: GroupCoordinator, view: ClusterView) -> None:
+    def __init__(self, groups: GroupCoordinator, view: ClusterView, *, is_offered: bool) -> None:
+        """`is_offered` is whether `group.coordinator.rebalance.protocols` has the consumer protocol."""
         self._groups = groups
         self._view = view
+        self._is_offered = is_offered
 
     def handle(self, call: Call, request: m.ConsumerGroupDescribeRequest) -> Response:
+        if not self._is_offered:
+            refused = [
+                Response.DescribedGroup(
+                    group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION, authorized_operations=NOT_ASKED
+                )
+                for group_id in request.group_ids
+            ]
+            return Response(groups=refused)
         described = [self._describe(group_id) for group_id in request.group_ids]
         if request.include_authorized_operations:
             for group in described:

@@ -46,16 +46,26 @@ class CreatePartitions:
             for name, count in counts.items():
                 if count > 1:
                     outcomes[name] = ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in the request"
-        response = m.CreatePartitionsResponse(
-            results=[
-                Result(name=name, error_code=code, error_message=message) for name, (code, message) in outcomes.items()
-            ]
-        )
         grown = {topic.name: topic.count for topic in request.topics if outcomes[topic.name][0] is ErrorCode.NONE}
-        if request.validate_only or not grown:
-            call.reply(response)
+
+        def answer() -> None:
+            if not request.validate_only:
+                for name, count in grown.items():
+                    if request.timeout_ms <= 0 or not self._known.knows(name, count):
+                        outcomes[name] = ErrorCode.REQUEST_TIMED_OUT, None
+            call.reply(
+                m.CreatePartitionsResponse(
+                    results=[
+                        Result(name=name, error_code=code, error_message=message)
+                        for name, (code, message) in outcomes.items()
+                    ]
+                )
+            )
+
+        if request.validate_only or not grown or request.timeout_ms <= 0:
+            answer()
         else:  # so that whoever asks for the new partitions next finds them, with their leaders
-            self._known.wait(grown, max(0, request.timeout_ms), lambda: call.reply(response))
+            self._known.wait(grown, request.timeout_ms, answer)
 
 
 def _new_partitions(topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> NewPartitions:

@@ -1,7 +1,9 @@
 """CreateTopics (key 19), versions 0 to 7: make topics, or only say whether they could be made.
 
 Version 1 brings validate-only, 4 the broker's defaults for -1, 5 the partition count, replication factor and
-configuration of the new topic in the answer (KIP-525), 7 its id.
+configuration of the new topic in the answer (KIP-525), 7 its id. A topic that has no leaders when the request's time is
+over is answered with REQUEST_TIMED_OUT, and so is every one that is made within no time at all. Assignments to no
+broker, or to one that is not there, are refused as by KRaft; with ZooKeeper Kafka makes topics that nobody leads.
 """
 
 from __future__ import annotations
@@ -43,16 +45,32 @@ class CreateTopics:
         except KafkaError as error:
             outcomes = [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
         twice = [
-            TopicOutcome(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is named {count} times in the request")
-            for name, count in counts.items()
-            if count > 1
+            TopicOutcome(
+                topic.name,
+                ErrorCode.INVALID_REQUEST,
+                f"topic {topic.name!r} is named {counts[topic.name]} times in the request",
+            )
+            for topic in request.topics
+            if counts[topic.name] > 1
         ]
-        response = m.CreateTopicsResponse(topics=[_result(outcome) for outcome in outcomes + twice])
         made = [outcome.name for outcome in outcomes if outcome.error is ErrorCode.NONE]
-        if request.validate_only or not made:
-            call.reply(response)
+
+        def answer() -> None:
+            topics = [
+                _late(outcome)
+                if outcome.name in made and not self._in_time(request, outcome.name)
+                else _result(outcome)
+                for outcome in outcomes + twice
+            ]
+            call.reply(m.CreateTopicsResponse(topics=topics))
+
+        if request.validate_only or not made or request.timeout_ms <= 0:
+            answer()
         else:  # so that whoever asks for the new topic next finds it, with its leaders
-            self._known.wait(made, max(0, request.timeout_ms), lambda: call.reply(response))
+            self._known.wait(made, request.timeout_ms, answer)
+
+    def _in_time(self, request: m.CreateTopicsRequest, name: str) -> bool:
+        return request.validate_only or (request.timeout_ms > 0 and self._known.knows(name))
 
 
 def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
@@ -62,6 +80,13 @@ def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
         replication_factor=topic.replication_factor,
         assignments={entry.partition_index: tuple(entry.broker_ids) for entry in topic.assignments},
         configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _late(outcome: TopicOutcome) -> m.CreateTopicsResponse.CreatableTopicResult:
+    """The topic is made, but has no leaders yet that this broker knows."""
+    return Result(
+        name=outcome.name, topic_id=outcome.topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None
     )
 
 

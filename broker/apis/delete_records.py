@@ -42,22 +42,20 @@ class DeleteRecords:
     def handle(self, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse | None:
         response = m.DeleteRecordsResponse()
         waiting: list[tuple[Replica, int, Result]] = []
-        for topic in request.topics:
+        for name, offsets in _by_topic(request).items():
             results = []
-            for partition in topic.partitions:
-                result = Result(partition_index=partition.partition_index, low_watermark=INVALID_LOW_WATERMARK)
+            for index, wanted in offsets.items():
+                result = Result(partition_index=index, low_watermark=INVALID_LOW_WATERMARK)
                 results.append(result)
                 try:
-                    replica, offset = self._delete(topic.name, partition.partition_index, partition.offset)
+                    replica, offset = self._delete(name, index, wanted)
                 except KafkaError as refused:
                     result.error_code = refused.code
                     continue
                 result.low_watermark = replica.low_watermark(self._runs)
                 if result.low_watermark < offset:
                     waiting.append((replica, offset, result))
-            response.topics.append(
-                m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results)
-            )
+            response.topics.append(m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=results))
         if not waiting:
             return response
         _Deletion(waiting, self._runs, lambda: call.reply(response)).start(
@@ -67,11 +65,11 @@ class DeleteRecords:
 
     def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
         """Move the start of the leader's log; returns it, and where it has to begin. Raises KafkaError."""
-        if is_internal(topic):
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
         replica = self._replicas.get(topic, index)
         if replica is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if is_internal(topic):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
         replica.machine.check_leader(NO_EPOCH)
         if not replica.log.config.deletes:
             raise KafkaError(
@@ -83,6 +81,15 @@ class DeleteRecords:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is no offset; -1 is the high watermark")
         replica.delete_records(offset)
         return replica, offset
+
+
+def _by_topic(request: m.DeleteRecordsRequest) -> dict[str, dict[int, int]]:
+    """The offset for each partition; of one that is named twice, what stands last."""
+    topics: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            topics.setdefault(topic.name, {})[partition.partition_index] = partition.offset
+    return topics
 
 
 class _Deletion:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import ClusterView
+from odradek.broker.machines.topics import CLUSTER_OPERATIONS
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
 
 BROKERS = 1
+CONTROLLERS = 2
 
 
 class DescribeCluster:
@@ -29,12 +31,17 @@ class DescribeCluster:
 
     def handle(self, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
         view = self._view
+        if call.version >= 1 and request.endpoint_type == CONTROLLERS:
+            return m.DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="this is an endpoint of a broker; controllers have none with ZooKeeper",
+            )
         if call.version >= 1 and request.endpoint_type != BROKERS:
             return m.DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message=f"endpoint type {request.endpoint_type} is not known here; 1 (brokers) is",
             )
-        return m.DescribeClusterResponse(
+        response = m.DescribeClusterResponse(
             cluster_id=view.cluster_id,
             controller_id=view.controller_id,
             brokers=[
@@ -44,3 +51,6 @@ class DescribeCluster:
                 for broker, endpoint in view.live_brokers(call.listener)
             ],
         )
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response

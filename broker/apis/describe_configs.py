@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.background import Background
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigEntry, Source
+from odradek.broker.config_types import ConfigEntry, Type, whole_number
+from odradek.broker.logger_levels import describe_loggers
 from odradek.broker.machines.topics import name_problem
 from odradek.broker.topic_config import describe_topic
 from odradek.broker.topic_configs import TopicConfigs
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = 2
 BROKER: Final = 4
+LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
 Result = m.DescribeConfigsResponse.DescribeConfigsResult
 ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
@@ -67,18 +70,33 @@ class DescribeConfigs:
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if name not in self._view.topics:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # as Kafka: the code says it
             return describe_topic(self._config, await self._topics.read(name))
         if kind == BROKER:
             if not name:
                 return self._config.describe_cluster_default()
-            if name != str(self._config.broker_id):
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Unexpected broker id, expected {self._config.broker_id} or empty string, but received {name}",
-                )
+            self._require_own(name, " or empty string,")
             return self._config.describe_broker()
+        if kind == LOGGER:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            self._require_own(name, "")
+            return describe_loggers()
+        if kind == CLIENT_METRICS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "client metrics have a configuration in KRaft clusters only")
+        # A group has a configuration since Kafka 4, and without ZooKeeper.
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
+
+    def _require_own(self, name: str, also: str) -> None:
+        """Raises KafkaError with INVALID_REQUEST unless `name` is this broker's number."""
+        number = whole_number(Type.INT, name)
+        if number is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        if number != self._config.broker_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._config.broker_id}{also} but received {number}",
+            )
 
 
 def _entry(
@@ -86,8 +104,7 @@ def _entry(
 ) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
     result = ResourceResult(name=entry.name, value=entry.value, read_only=entry.read_only, is_sensitive=entry.sensitive)
     if version == 0:
-        result.is_default = entry.source is Source.DEFAULT_CONFIG
-        return result
+        return result  # without `is_default`: Kafka has sent false for everything there since 2.6
     result.config_source = entry.source
     if request.include_synonyms:
         result.synonyms = [
@@ -98,5 +115,6 @@ def _entry(
         ]
     if version >= 3:
         result.config_type = entry.type
-        result.documentation = entry.documentation if request.include_documentation else None
+        told = request.include_documentation or not entry.documentation
+        result.documentation = entry.documentation if told else None
     return result

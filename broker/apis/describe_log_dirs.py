@@ -40,7 +40,9 @@ def _result(directory: DirectoryDescription) -> m.DescribeLogDirsResponse.Descri
     topics: dict[str, m.DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
     for log in directory.logs:
         topics.setdefault(log.topic, Topic(name=log.topic)).partitions.append(
-            Partition(partition_index=log.partition, partition_size=log.size, offset_lag=log.lag)
+            Partition(
+                partition_index=log.partition, partition_size=log.size, offset_lag=log.lag, is_future_key=log.is_future
+            )
         )
     return Result(
         error_code=ErrorCode.NONE if directory.failure is None else ErrorCode.KAFKA_STORAGE_ERROR,

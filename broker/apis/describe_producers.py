@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.machines.partition import Role
+from odradek.broker.machines.topics import name_problem
 from odradek.broker.replica import Replicas
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -41,11 +42,17 @@ class DescribeProducers:
 
     def _describe(self, topic: str, index: int) -> Response.PartitionResponse:
         answer = Response.PartitionResponse(partition_index=index)
+        problem = name_problem(topic)
+        if problem is not None:
+            answer.error_code, answer.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+            return answer
         replica = self._replicas.get(topic, index)
         if replica is None:
             known = self._view.topics.get(topic)
             exists = known is not None and 0 <= index < len(known.partitions)
             answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if known is None:
+                answer.error_message = f"there is no topic {topic}"
         elif replica.machine.role is Role.OFFLINE:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:

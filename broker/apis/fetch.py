@@ -7,33 +7,56 @@ brings isolation levels, 5 the log start offset, 7 sessions (KIP-227), 9 the lea
 state as a tag (KIP-903), 16 the leader's address in an answer of the wrong broker (KIP-951). Between brokers of ours
 tags of our own tell how far a partition has been compacted (docs/compaction.md).
 
-Versions 0 to 3 would need batches converted down to magic 0 and 1, which is not done yet: a partition that has
-records answers UNSUPPORTED_VERSION, as Kafka does with message.downconversion.enable=false.
+Versions 0 to 3 get message sets of magic 0 and 1 in place of batches (KIP-31, KIP-32), made in a thread where that
+takes long; where the topic forbids it (`message.downconversion.enable`), UNSUPPORTED_VERSION. Up to version 2 an answer
+never holds more than was asked for, not even one batch. Topics that are compressed with zstd are read from version 10
+on (KIP-110).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.cluster_view import ClusterView
+from odradek.broker.conversions import lower
 from odradek.broker.machines.fetch_session import FetchContext, FetchPartition, FetchSessions
-from odradek.broker.machines.partition import Role
-from odradek.broker.replica import READ_COMMITTED, Replica, Replicas
+from odradek.broker.machines.partition import NO_EPOCH, Role
+from odradek.broker.replica import READ_COMMITTED, Replica, Replicas, Worker
 from odradek.broker.waiting import Clock, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
+    from odradek.broker.replica import LogConfig
 
+log = logging.getLogger(__name__)
+
+TIMESTAMPS_FROM = 2
+AT_LEAST_ONE_FROM = 3
 OLDEST_WITH_BATCHES = 4
+STORAGE_ERROR_FROM = 6
+ZSTD_FROM = 10
 SESSIONS_FROM = 7
 RACKS_FROM = 11
 TOPIC_IDS_FROM = 13
 LEADERS_FROM = 16
 WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+NO_RECORDS = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+"""Errors with which Kafka sends null where others have no bytes."""
+BEFORE_THE_LOG = (
+    *NO_RECORDS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+"""Errors with which no log has been asked: Kafka then has no aborted transactions, in place of null."""
 CONSUMER = -1
+ISOLATION_LEVELS = (0, 1)
+LOWERED_AT_ONCE_BYTES: Final = 64 << 10
+"""Bytes of batches that are converted on the event loop."""
 PartitionData = m.FetchResponse.PartitionData
 
 
@@ -70,42 +93,47 @@ class SameRack:
         return max(ends, key=lambda replica_id: ends[replica_id]) if ends else NO_PREFERENCE
 
 
+class Reads(NamedTuple):
+    """What is read, and within which bounds.
+
+    `max_bytes()` is the broker's own bound on an answer (`fetch.max.bytes`); `nearest` is the way in which consumers
+    are sent to followers (`replica.selector.class`).
+    """
+
+    replicas: Replicas
+    view: ClusterView
+    max_bytes: Callable[[], int]
+    nearest: Nearest = leader_only
+
+
 class Fetch:
     """Reads of consumers and followers."""
 
     KEY = 1
     VERSIONS = (0, 18)
 
-    def __init__(
-        self,
-        replicas: Replicas,
-        view: ClusterView,
-        sessions: FetchSessions,
-        clock: Clock,
-        timers: Timers,
-        max_bytes: Callable[[], int],
-        nearest: Nearest = leader_only,
-    ) -> None:
-        """`max_bytes()` is the broker's own bound on an answer (`fetch.max.bytes`); `nearest` is the way in which
-        consumers are sent to followers (`replica.selector.class`).
-        """
-        self.nearest = nearest
-        self.view = view
-        self._replicas = replicas
+    def __init__(self, reads: Reads, sessions: FetchSessions, clock: Clock, timers: Timers, worker: Worker) -> None:
+        """`worker` is where long answers of old format are made."""
+        self.nearest = reads.nearest
+        self.view = reads.view
+        self.worker = worker
+        self._replicas = reads.replicas
+        self._max_bytes = reads.max_bytes
         self._sessions = sessions
         self._clock = clock
         self._timers = timers
-        self._max_bytes = max_bytes
 
     def handle(self, call: Call, request: m.FetchRequest) -> m.FetchResponse | None:
         try:
             context = self._context(call, request)
         except KafkaError as error:
-            return m.FetchResponse(error_code=error.code, session_id=request.session_id)
+            return m.FetchResponse(error_code=error.code)
+        if request.isolation_level not in ISOLATION_LEVELS:
+            return _unheard_of(call, request)
         reading = Reading(self, call, request, context)
         sizes, ready = reading.try_read()
         if ready or request.max_wait_ms <= 0 or not context.partitions:
-            return reading.response()
+            return reading.finish()
         FetchWait(call, reading, sizes).start(self._timers, self._clock.monotonic_ms() + request.max_wait_ms)
         return None
 
@@ -120,7 +148,8 @@ class Fetch:
                 entry = FetchPartition(name, topic.topic_id, partition.partition)
                 entry.fetch_offset = partition.fetch_offset
                 entry.max_bytes = partition.partition_max_bytes
-                entry.current_leader_epoch = partition.current_leader_epoch
+                epoch = partition.current_leader_epoch
+                entry.current_leader_epoch = epoch if epoch >= 0 else NO_EPOCH
                 entry.last_fetched_epoch = partition.last_fetched_epoch
                 entry.log_start_offset = partition.log_start_offset
                 if replica_id != CONSUMER:
@@ -145,6 +174,19 @@ class Fetch:
     def _name(self, topic_id: bytes) -> str:
         """The topic's name, empty where it is not known. A leader knows its replicas before it knows the topic."""
         return self._replicas.name_of(topic_id) or self.view.name_of(topic_id) or ""
+
+    def count(self, topic: str, error_code: int, size: int, *, replicates: bool) -> None:
+        """A partition's part of an answer goes out."""
+        figures = self._replicas.figures.get(topic)
+        if figures is None:
+            return
+        figures.fetches += 1
+        if error_code:
+            figures.failed_fetches += 1
+        elif size and replicates:
+            figures.replication_bytes_out += size
+        elif size:
+            figures.bytes_out += size
 
     def find(self, wanted: FetchPartition, *, ids: bool, leader_only: bool = True) -> Replica:
         """The replica to read from; raises KafkaError when there is none or the epoch is not the current one.
@@ -180,6 +222,20 @@ class Fetch:
         return min(asked, self._max_bytes())
 
 
+def _unheard_of(call: Call, request: m.FetchRequest) -> m.FetchResponse:
+    """The answer to an isolation level that there is not, for every partition and for all of them."""
+    code = ErrorCode.INVALID_REQUEST
+    topics = [
+        m.FetchResponse.FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[PartitionData(partition_index=each.partition, error_code=code) for each in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return m.FetchResponse(error_code=code, responses=topics if call.version < TOPIC_IDS_FROM else [])
+
+
 def _replica_id(request: m.FetchRequest, version: int) -> int:
     if version < 15:
         return request.replica_id
@@ -190,6 +246,14 @@ def _replica_id(request: m.FetchRequest, version: int) -> int:
 def _replica_epoch(request: m.FetchRequest, version: int) -> int:
     state = request.replica_state
     return -1 if version < 15 or state is None else state.replica_epoch
+
+
+def _check_format(config: LogConfig, version: int) -> None:
+    """Raise KafkaError where the topic has nothing that an old client could read, or is allowed to."""
+    if config.compression_type == "zstd":
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd, which version {version} does not know")
+    if version < OLDEST_WITH_BATCHES and not config.message_downconversion_enable:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
 
 
 class Reading:
@@ -217,6 +281,7 @@ class Reading:
         self._ids = call.version >= TOPIC_IDS_FROM
         self._follower = _replica_id(request, call.version)
         self._follower_epoch = _replica_epoch(request, call.version)
+        call.from_follower = self._follower != CONSUMER
         self._rack = request.rack_id
         self._leader_only = self._follower >= 0 or call.version < RACKS_FROM
         self._isolation = request.isolation_level
@@ -234,7 +299,7 @@ class Reading:
         sizes: dict[Replica, int] = {}
         results = []
         for wanted in self._context.partitions:
-            data = PartitionData(partition_index=wanted.partition, records=b"")
+            data = PartitionData(partition_index=wanted.partition, records=b"", aborted_transactions=None)
             size = 0
             try:
                 replica = self._fetch.find(wanted, ids=self._ids, leader_only=self._leader_only)
@@ -277,9 +342,14 @@ class Reading:
 
     def _followed(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> None:
         """What a follower says with its fetch, and what it is told because of it. Raises KafkaError."""
-        replica.follower_fetched(
-            self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch, wanted.cleaned_to
-        )
+        try:
+            replica.follower_fetched(
+                self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch, wanted.cleaned_to
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_LEADER_EPOCH and wanted.current_leader_epoch == NO_EPOCH:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None  # it knows of no epochs
+            raise
         data.high_watermark = replica.machine.high_watermark
         if wanted.cleaned_to >= 0:  # a broker of Kafka does not know the field
             data.compacted_everywhere = replica.machine.compacted_everywhere
@@ -308,10 +378,14 @@ class Reading:
             upper = data.last_stable_offset
         else:
             upper = data.high_watermark
-        part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=at_least_one)
-        size = len(part.records)
-        if size and self._call.version < OLDEST_WITH_BATCHES:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        version = self._call.version
+        if version < ZSTD_FROM:
+            _check_format(log.config, version)
+        if max_bytes < 0 and (wanted.max_bytes < 0 or self._max_bytes < 0):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an answer of less than nothing")
+        whole = at_least_one and version >= AT_LEAST_ONE_FROM
+        part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=whole)
+        size = 0 if part.incomplete else len(part.records)  # a batch that is cut off is of no use
         if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
             aborted = log.aborted_transactions(wanted.fetch_offset, min(upper, log.upper_bound(part))) if size else ()
             data.aborted_transactions = [
@@ -322,13 +396,17 @@ class Reading:
         return size
 
     def _refusal(self, wanted: FetchPartition, error: KafkaError) -> m.FetchResponse.PartitionData:
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_FROM:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which makes an old client look for another leader
         data = PartitionData(
             partition_index=wanted.partition,
-            error_code=error.code,
+            error_code=code,
             high_watermark=-1,
             last_stable_offset=-1,
             log_start_offset=-1,
-            records=b"",
+            records=None if code in NO_RECORDS else b"",
+            aborted_transactions=[] if code in BEFORE_THE_LOG else None,
         )
         if self._call.version >= LEADERS_FROM and error.code in WRONG_LEADER:
             leader = self._fetch.leader(wanted.topic, wanted.partition)
@@ -347,13 +425,53 @@ class Reading:
                     return None
         return 0
 
+    def finish(self) -> m.FetchResponse | None:
+        """The answer to what was read last, with message sets where the client needs them; None if that takes long,
+        and the call is answered later.
+        """
+        response = self.response()
+        if self._call.version >= OLDEST_WITH_BATCHES:
+            return response
+        sets = [MessageSet(wanted, data, size) for wanted, data, size in self._results if size]
+        if sum(each.size for each in sets) <= LOWERED_AT_ONCE_BYTES:
+            for each in sets:
+                each.settle(self, each.work(self._call.version))
+            return response
+        self._lower(response, sets)
+        return None
+
+    def _lower(self, response: m.FetchResponse, sets: list[MessageSet]) -> None:
+        outcomes: list[bytes | KafkaError] = []
+        version, call = self._call.version, self._call
+
+        def work() -> None:
+            outcomes.extend(each.work(version) for each in sets)
+
+        def done(error: BaseException | None) -> None:
+            if error is not None:
+                log.error("an answer of Fetch v%d cannot be converted: %r", version, error)
+                call.connection.close()
+                return
+            for each, outcome in zip(sets, outcomes, strict=True):
+                each.settle(self, outcome)
+            call.reply(response)
+
+        self._fetch.worker.run(work, done)
+
+    def refuse(self, wanted: FetchPartition, data: m.FetchResponse.PartitionData, error: KafkaError) -> None:
+        """Make an error of what was to be an answer."""
+        refusal = self._refusal(wanted, error)
+        for name in ("error_code", "high_watermark", "last_stable_offset", "log_start_offset", "records"):
+            setattr(data, name, getattr(refusal, name))
+
     def response(self) -> m.FetchResponse:
-        """The answer to what was read last."""
+        """The answer to what was read last, as it stands in the logs."""
         context = self._context
         topics: dict[str | bytes, m.FetchResponse.FetchableTopicResponse] = {}
         session = context.session
         served = []
         for wanted, data, size in self._results:
+            self._fetch.count(wanted.topic, data.error_code, size, replicates=self._follower != CONSUMER)
             if session is not None:
                 tell = wanted.must_tell(ErrorCode(data.error_code), size, data.high_watermark, data.log_start_offset)
                 if data.diverging_epoch is not None:
@@ -391,6 +509,28 @@ class Reading:
         ]
 
 
+class MessageSet:
+    """What was read from one partition, on its way to messages of magic 0 or 1."""
+
+    __slots__ = ("_data", "_wanted", "size")
+
+    def __init__(self, wanted: FetchPartition, data: m.FetchResponse.PartitionData, size: int) -> None:
+        self._wanted = wanted
+        self._data = data
+        self.size = size
+
+    def work(self, version: int) -> bytes | KafkaError:
+        """Read and convert; in any thread."""
+        return lower(self._data.records, 0 if version < TIMESTAMPS_FROM else 1, self._wanted.fetch_offset)
+
+    def settle(self, reading: Reading, outcome: bytes | KafkaError) -> None:
+        """Put what came of the work into the answer."""
+        if isinstance(outcome, KafkaError):
+            reading.refuse(self._wanted, self._data, outcome)
+        else:
+            self._data.records = outcome
+
+
 class FetchWait:
     """A fetch that waits for logs to grow."""
 
@@ -421,13 +561,18 @@ class FetchWait:
         _, ready = self._reading.try_read()
         if ready:
             self._stop()
-            self._call.reply(self._reading.response())
+            self._answer()
 
     def _time_out(self) -> None:
         self._stop()
         if not self._call.closed:
             self._reading.try_read()
-            self._call.reply(self._reading.response())
+            self._answer()
+
+    def _answer(self) -> None:
+        response = self._reading.finish()
+        if response is not None:
+            self._call.reply(response)
 
     def _stop(self) -> None:
         self._timer.cancel()

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
 KINDS: Final = (GROUP, TRANSACTION)
 PATIENCE_MS: Final = 2_000
 """How long a client is kept that asks too early, while the topic is being made or its partition gets another leader.
 Kafka sends it away at once; librdkafka asks for the group of a transaction twice more within 200 ms, then never."""
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
+FIRST_VERSION_WITH_SHARE_GROUPS: Final = 6
 Found = tuple[ErrorCode, int, str, int, str | None]
 """Error code, node id, host, port, and a text that explains an error."""
 
@@ -77,10 +79,12 @@ class FindCoordinator:
     def _coordinator(self, call: Call, kind: int, key: str) -> m.FindCoordinatorResponse.Coordinator:
         error, node_id, host, port, message = self._find(call, kind, key)
         return m.FindCoordinatorResponse.Coordinator(
-            key=key, error_code=error, error_message=message, node_id=node_id, host=host, port=port
+            key=key, error_code=error, error_message=message or "", node_id=node_id, host=host, port=port
         )
 
     def _find(self, call: Call, kind: int, key: str) -> Found:
+        if kind == SHARE and call.version >= FIRST_VERSION_WITH_SHARE_GROUPS:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1, "share groups are not served"
         if kind not in KINDS:
             return ErrorCode.INVALID_REQUEST, -1, "", -1, f"coordinators of type {kind} are not served; 0 or 1 are"
         return self._lookup.coordinator(kind, key, call.listener)

@@ -45,6 +45,6 @@ class IncrementalAlterConfigs:
                 changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
                 await self._writer.alter(kind, name, changes, validate_only=request.validate_only)
             except KafkaError as error:
-                response.error_code, response.error_message = error.code, error.message
+                response.error_code, response.error_message = error.code, error.message or None
             answer.responses.append(response)
         call.reply(answer)

@@ -3,7 +3,7 @@
 Special times: -1 the end (the high watermark, or the last stable offset with read_committed), -2 the start, -3 the
 record with the largest timestamp (KIP-734), -4 the start of what is on local disk, -5 the end of what tiered storage
 holds (KIP-405, KIP-1005) and -6 the start of what it has yet to take: without tiered storage -4 is the start, -5 and
--6 have no answer. Version 0 returns a list of offsets, 4 the leader epoch, 2 isolation levels.
+-6 have no answer. Version 0 returns where segments begin, 4 the leader epoch, 2 isolation levels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.machines.partition import UNKNOWN_OFFSET
 from odradek.broker.replica import Replica, Replicas
+from odradek.broker.waiting import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -26,6 +27,9 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 LOWEST_VERSION_OF: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+OLDEST: Final = 0
+NO_VERSION: Final = 1 << 15
+ISOLATION_LEVELS: Final = (0, 1)
 NO_TIMESTAMP: Final = -1
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
@@ -42,8 +46,9 @@ class ListOffsets:
     KEY = 2
     VERSIONS = (0, 11)
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, clock: Clock) -> None:
         self._replicas = replicas
+        self._clock = clock
 
     def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
         counts = Counter(
@@ -56,6 +61,9 @@ class ListOffsets:
                 answer = PartitionResponse(partition_index=partition.partition_index)
                 answers.append(answer)
                 try:
+                    if not call.version:
+                        answer.old_style_offsets = self._before(request, topic.name, partition)
+                        continue
                     if counts[topic.name, partition.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                     self._fill(call, request, topic.name, partition, answer)
@@ -72,13 +80,10 @@ class ListOffsets:
         partition: m.ListOffsetsRequest.ListOffsetsPartition,
         answer: m.ListOffsetsResponse.ListOffsetsPartitionResponse,
     ) -> None:
-        replica = self._replicas.get(name, partition.partition_index)
-        if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if request.replica_id == DEBUGGING_CONSUMER:
-            replica.machine.check_epoch(partition.current_leader_epoch)
-        else:
-            replica.machine.check_leader(partition.current_leader_epoch)
+        _check_known(call.version, partition.timestamp)
+        if request.replica_id == CONSUMER and request.isolation_level not in ISOLATION_LEVELS:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {request.isolation_level}")
+        replica = self._replica(request, name, partition)
         if request.replica_id == CONSUMER:
             upper = replica.readable_end(request.isolation_level)
             lags = replica.machine.high_watermark < replica.machine.epoch_start_offset
@@ -90,22 +95,59 @@ class ListOffsets:
                 )
         else:
             upper = replica.log.end_offset
-        if call.version < LOWEST_VERSION_OF.get(partition.timestamp, 0):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         offset, timestamp, epoch = find(replica, partition.timestamp, upper)
-        if call.version == 0:
-            answer.old_style_offsets = [offset] if offset >= 0 and partition.max_num_offsets > 0 else []
-            return
         answer.offset, answer.timestamp = offset, timestamp
         if offset >= 0 and call.version >= 4:
             answer.leader_epoch = epoch
 
+    def _replica(
+        self, request: m.ListOffsetsRequest, name: str, partition: m.ListOffsetsRequest.ListOffsetsPartition
+    ) -> Replica:
+        """The replica that may answer: the leader, for a debugging consumer any. Raises KafkaError."""
+        replica = self._replicas.get(name, partition.partition_index)
+        if replica is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if request.replica_id == DEBUGGING_CONSUMER:
+            replica.machine.check_epoch(partition.current_leader_epoch)
+        else:
+            replica.machine.check_leader(partition.current_leader_epoch)
+        return replica
+
+    def _before(
+        self, request: m.ListOffsetsRequest, name: str, partition: m.ListOffsetsRequest.ListOffsetsPartition
+    ) -> list[int]:
+        """What version 0 asks for: where the segments begin that were written last at a time or before, the newest
+        first, and the end of the log before them. Raises KafkaError.
+        """
+        _check_known(OLDEST, partition.timestamp)
+        replica = self._replica(request, name, partition)
+        log, wanted = replica.log, partition.timestamp
+        if partition.max_num_offsets < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the number of offsets is negative")
+        steps = [(max(each.base_offset, log.start_offset), each.modified_ms) for each in log.segments]
+        if log.segments[-1].size:
+            steps.append((log.end_offset, self._clock.now_ms()))
+        if wanted == LATEST:
+            count = len(steps)
+        elif wanted == EARLIEST:
+            count = 1
+        else:
+            count = next((at + 1 for at in reversed(range(len(steps))) if steps[at][1] <= wanted), 0)
+        found = sorted((offset for offset, _ in steps[max(0, count - partition.max_num_offsets) : count]), reverse=True)
+        committed = replica.machine.high_watermark
+        if request.replica_id == CONSUMER and found and found[0] > committed:
+            return [committed, *(offset for offset in found if offset <= committed)]
+        return found
+
+
+def _check_known(version: int, timestamp: int) -> None:
+    """Raises KafkaError with UNSUPPORTED_VERSION for a special time that this version does not have."""
+    if timestamp < EARLIEST and version < LOWEST_VERSION_OF.get(timestamp, NO_VERSION):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is no special time of version {version}")
+
 
 def find(replica: Replica, timestamp: int, upper: int) -> Found:
-    """The offset at `timestamp` (ms, or one of the special ones) below `upper`.
-
-    Raises KafkaError with UNSUPPORTED_VERSION for a special time that is not known.
-    """
+    """The offset at `timestamp` (ms, or one of the special ones) below `upper`."""
     log = replica.log
     if timestamp == LATEST:
         return upper, NO_TIMESTAMP, replica.machine.leader_epoch
@@ -113,8 +155,6 @@ def find(replica: Replica, timestamp: int, upper: int) -> Found:
         return log.start_offset, NO_TIMESTAMP, log.epochs.epoch_at(log.start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    if timestamp < MAX_TIMESTAMP:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is not a special time")
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp, end_offset=upper)
     if found is None or found[0] >= upper:
         return NOTHING

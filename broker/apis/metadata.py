@@ -2,7 +2,8 @@
 
 Topics are named, or from version 10 on given by id; null (an empty list in version 0) asks for all. A topic that is
 not there is created when the request and `auto.create.topics.enable` allow it: the answer then waits the moment that
-takes, where Kafka answers with an error that makes clients ask again. Where it cannot be created, the answer says why.
+takes, where Kafka answers with an error that makes clients ask again. Where it cannot be created, the answer says why;
+where nobody knows yet, clients are told to ask again, and so they are while no controller has spoken to this broker.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
-from odradek.broker.machines.topics import is_internal, name_problem
+from odradek.broker.machines.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, can_be_made, is_internal, why_missing
 from odradek.broker.topic_creation import TopicCreator, WantedTopic
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 NO_TOPIC_ID = bytes(16)
 TopicAnswer = m.MetadataResponse.MetadataResponseTopic
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
+MADE_OR_NOBODY_KNOWS = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
+"""Outcomes of a creation after which a topic may be there, although this broker does not know it."""
 
 
 class Metadata:
@@ -46,7 +49,13 @@ class Metadata:
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
-            return self._response(call, [self._describe(topic, call) for topic in self._view])
+            return self._response(call, request, [self._describe(topic, call) for topic in self._view])
+        if call.version >= 10 and any(each.name is None and each.topic_id == NO_TOPIC_ID for each in topics):
+            return _neither(topics, ErrorCode.INVALID_REQUEST if call.version < 12 else ErrorCode.UNKNOWN_SERVER_ERROR)
+        if 10 <= call.version < 12 and any(each.name is None or each.topic_id != NO_TOPIC_ID for each in topics):
+            code = ErrorCode.INVALID_REQUEST  # these versions carry ids, but are not to ask by them
+            refused = [TopicAnswer(name=each.name or "", topic_id=each.topic_id, error_code=code) for each in topics]
+            return m.MetadataResponse(topics=refused)
         missing = self._to_create(call, request)
         if missing:
             self._creator.create(
@@ -57,17 +66,19 @@ class Metadata:
         return self._answer(call, request, {})
 
     def _to_create(self, call: Call, request: m.MetadataRequest) -> list[str]:
-        if not self._auto_create() or (call.version >= 4 and not request.allow_auto_topic_creation):
+        if not self._view.is_told or not self._auto_create():
+            return []
+        if call.version >= 4 and not request.allow_auto_topic_creation:
             return []
         known = self._view.topics
         return [
             topic.name
             for topic in request.topics or ()
-            if topic.name is not None and topic.name not in known and name_problem(topic.name) is None
+            if topic.name is not None and topic.name not in known and can_be_made(topic.name)
         ]
 
     def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
-        answers = []
+        answers, named = [], set()
         for wanted in request.topics or ():
             name = wanted.name
             if name is None or (call.version >= 10 and wanted.topic_id != NO_TOPIC_ID):
@@ -77,17 +88,18 @@ class Metadata:
                         TopicAnswer(name=None, topic_id=wanted.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
                     )
                     continue
+            if name in named:
+                continue
+            named.add(name)
             topic = self._view.topics.get(name)
             if topic is not None:
                 answers.append(self._describe(topic, call))
                 continue
-            invalid = name_problem(name) is not None
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if outcomes.get(name) is not ErrorCode.REQUEST_TIMED_OUT:
-                # Otherwise the controller has not answered yet, and this is what lets a client come back and ask.
-                code = outcomes.get(name) or code
+            code = why_missing(name, is_told=self._view.is_told)
+            if (outcome := outcomes.get(name)) is not None:
+                code = ErrorCode.LEADER_NOT_AVAILABLE if outcome in MADE_OR_NOBODY_KNOWS else outcome
             answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
-        return self._response(call, answers)
+        return self._response(call, request, answers)
 
     def _describe(self, topic: TopicView, call: Call) -> m.MetadataResponse.MetadataResponseTopic:
         reachable = {broker.broker_id for broker, _ in self._view.live_brokers(call.listener)}
@@ -107,8 +119,13 @@ class Metadata:
             partitions.append(answer)
         return TopicAnswer(name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions)
 
-    def _response(self, call: Call, topics: list[m.MetadataResponse.MetadataResponseTopic]) -> m.MetadataResponse:
+    def _response(
+        self, call: Call, request: m.MetadataRequest, topics: list[m.MetadataResponse.MetadataResponseTopic]
+    ) -> m.MetadataResponse:
         view = self._view
+        if request.include_topic_authorized_operations:
+            for topic in topics:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
         brokers = [
             m.MetadataResponse.MetadataResponseBroker(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
@@ -120,4 +137,15 @@ class Metadata:
             cluster_id=view.cluster_id,
             controller_id=view.controller_id,
             topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else AUTHORIZED_OPERATIONS_UNKNOWN
+            ),
         )
+
+
+def _neither(topics: list[m.MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> m.MetadataResponse:
+    """What Kafka answers where a topic has neither a name nor an id: to nothing of the request."""
+    return m.MetadataResponse(
+        cluster_id=None,
+        topics=[TopicAnswer(name=each.name or "", error_code=code) for each in topics],
+    )

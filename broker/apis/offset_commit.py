@@ -4,6 +4,9 @@ Version 1 brings generation and member id, and for itself alone a time for each 
 that; 6 the leader epoch (KIP-320), 7 the group instance id (KIP-345), 9 member epochs (KIP-848), 10 topic ids for names
 (KIP-516). Version 0 was made for offsets in the registry; here its commits join all others, as those of a consumer that
 manages itself.
+
+A partition that is named twice is committed and answered once, with what stands last; a topic without partitions is not
+answered at all. Metadata that is null comes back as an empty text.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_MEMBER_EPOCHS: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 NO_TIME: Final = -1
+TopicResponse = m.OffsetCommitResponse.OffsetCommitResponseTopic
 PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
 
 
@@ -50,7 +54,7 @@ class OffsetCommit:
             request.member_id,
             request.group_instance_id,
             request.generation_id_or_member_epoch,
-            commit.entries,
+            list(commit.entries.items()),
             knows_member_epochs=call.version >= FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
         answer = Answer(call, commit.response)
@@ -66,14 +70,15 @@ class OffsetCommit:
 class _Commit:
     """One request on its way: what goes to the group, and the response in the order of the request."""
 
-    __slots__ = ("_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
+    __slots__ = ("_answers", "_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
 
     def __init__(self, now_ms: int, retention_ms: int) -> None:
         self._now_ms = now_ms
         self._retention_ms = retention_ms
-        self._topics: list[m.OffsetCommitResponse.OffsetCommitResponseTopic] = []
-        self._awaiting: list[PartitionResponse] = []
-        self.entries: list[tuple[Partition, Committed]] = []
+        self._topics: dict[tuple[str, bytes], TopicResponse] = {}
+        self._answers: dict[tuple[str, bytes, int], PartitionResponse] = {}
+        self._awaiting: dict[Partition, PartitionResponse] = {}
+        self.entries: dict[Partition, Committed] = {}
 
     def add(
         self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, name: str | None, partition_count: int
@@ -81,30 +86,37 @@ class _Commit:
         """Take in one topic of the request; `name` is None when its id is not known."""
         refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         expire_ms = NO_EXPIRY if self._retention_ms == NO_TIME else self._now_ms + self._retention_ms
-        answers = []
         for partition in topic.partitions:
             index = partition.partition_index
-            answer = PartitionResponse(partition_index=index, error_code=refusal)
-            answers.append(answer)
+            answer = self._answer(topic, index, refusal)
             if name is None or not 0 <= index < partition_count:
                 continue
-            committed = Committed(
+            self.entries[name, index] = Committed(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
                 self._now_ms if partition.commit_timestamp == NO_TIME else partition.commit_timestamp,
                 expire_ms,
             )
-            self.entries.append(((name, index), committed))
-            self._awaiting.append(answer)
-        self._topics.append(
-            m.OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name, topic_id=topic.topic_id, partitions=answers
-            )
-        )
+            self._awaiting[name, index] = answer
+
+    def _answer(
+        self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, index: int, refusal: ErrorCode
+    ) -> PartitionResponse:
+        """Make room for the answer to a partition, which is a refusal until the group says otherwise."""
+        key = topic.name, topic.topic_id
+        known = self._answers.get((*key, index))
+        if known is not None:
+            return known
+        answered = self._topics.get(key)
+        if answered is None:
+            answered = self._topics[key] = TopicResponse(name=topic.name, topic_id=topic.topic_id)
+        answer = self._answers[*key, index] = PartitionResponse(partition_index=index, error_code=refusal)
+        answered.partitions.append(answer)
+        return answer
 
     def response(self, _: Call, codes: list[ErrorCode]) -> m.OffsetCommitResponse:
         """The response, given the codes of the entries."""
-        for answer, code in zip(self._awaiting, codes, strict=True):
+        for answer, code in zip(self._awaiting.values(), codes, strict=True):
             answer.error_code = code
-        return m.OffsetCommitResponse(topics=self._topics)
+        return m.OffsetCommitResponse(topics=list(self._topics.values()))

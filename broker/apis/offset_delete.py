@@ -27,22 +27,28 @@ class OffsetDelete:
         self._view = view
 
     def handle(self, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
-        topics: list[Response.OffsetDeleteResponseTopic] = []
+        topics: dict[str, Response.OffsetDeleteResponseTopic] = {}
         wanted: list[tuple[Partition, Response.OffsetDeleteResponsePartition]] = []
         for topic in request.topics:
-            known = topic.name in self._view.topics
+            known = self._view.topics.get(topic.name)
+            count = len(known.partitions) if known is not None else 0
             answers = [
                 Response.OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 )
-                for each in topic.partitions
+                for index in dict.fromkeys(each.partition_index for each in topic.partitions)
             ]
-            topics.append(Response.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-            if known:
-                wanted += [((topic.name, answer.partition_index), answer) for answer in answers]
+            if not answers:
+                continue
+            topics.setdefault(topic.name, Response.OffsetDeleteResponseTopic(name=topic.name)).partitions += answers
+            wanted += [
+                ((topic.name, answer.partition_index), answer)
+                for answer in answers
+                if 0 <= answer.partition_index < count
+            ]
         error, codes = self._groups.delete_offsets(request.group_id, [partition for partition, _ in wanted])
         if error:
             return Response(error_code=error)
         for (_, answer), code in zip(wanted, codes, strict=True):
             answer.error_code = code
-        return Response(topics=topics)
+        return Response(topics=list(topics.values()))

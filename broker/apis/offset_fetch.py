@@ -8,6 +8,7 @@ has -1 and no error; in version 0, which was made for offsets in the registry, U
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.cluster_view import ClusterView
@@ -44,7 +45,7 @@ class OffsetFetch:
     def _one_group(self, version: int, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         wanted: list[Partition] | None = None
         if request.topics is not None:
-            wanted = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+            wanted = _once((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
         error, found = self._groups.fetch(request.group_id, wanted, require_stable=request.require_stable)
         if error:
             if version >= FIRST_VERSION_WITH_GROUP_ERROR:
@@ -86,7 +87,7 @@ class OffsetFetch:
                     wanted += [(name, index) for index in topic.partition_indexes]
         error, found = self._groups.fetch(
             group.group_id,
-            wanted,
+            wanted and _once(wanted),
             require_stable=require_stable,
             member_id=group.member_id,
             epoch=group.member_epoch,
@@ -103,6 +104,11 @@ class OffsetFetch:
                 )
             )
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+
+def _once(partitions: Iterable[Partition]) -> list[Partition]:
+    """A partition that is named twice is answered once."""
+    return list(dict.fromkeys(partitions))
 
 
 def _partition(found: FetchedOffset) -> Response.OffsetFetchResponsePartitions:

@@ -9,7 +9,8 @@ A request that names a transaction goes another way than all others: a batch tha
 partition waits until the coordinator has confirmed it (KIP-890; see `transactional_writes`). Version 11 can be told of
 TRANSACTION_ABORTABLE then, and from version 12 on the leader adds the partition to the transaction itself.
 
-Versions 0 to 2 carry message sets of magic 0 and 1, which are not taken yet: UNSUPPORTED_FOR_MESSAGE_FORMAT.
+Versions 0 to 2 carry message sets of magic 0 and 1, which become batches. That and other work on the records, such as a
+codec of the topic's own, is done in a thread where it is long; see `conversions`.
 """
 
 from __future__ import annotations
@@ -18,25 +19,48 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.cluster_view import ClusterView
+from odradek.broker.conversions import SMALL_BYTES, Conversion, Conversions, Outcome, Records
 from odradek.broker.replica import Replica, Replicas
-from odradek.broker.transactional_writes import HeldWrite, Sender, TransactionalWrites, Written
-from odradek.broker.waiting import Clock, Timers
+from odradek.broker.transactional_writes import HeldWrite, Sender, TransactionalWrites, Unconfirmed, Written
+from odradek.broker.waiting import Clock, Timer, Timers
 from odradek.protocol import messages as m
-from odradek.protocol.batch import InvalidRecords
+from odradek.protocol.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL,
+    InvalidRecords,
+    NotABatch,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch import Call
 
 TOPIC_IDS_FROM = 13
+CODEC_POSITION = ATTRIBUTES_POSITION + 1
 NO_ERROR = ErrorCode.NONE
 PartitionResponse = m.ProduceResponse.PartitionProduceResponse
 TopicResponse = m.ProduceResponse.TopicProduceResponse
 RecordError = m.ProduceResponse.BatchIndexAndErrorMessage
 Response = m.ProduceResponse
 LEADERS_FROM = 10
+LATE_REFUSALS: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+"""Errors of a log that has looked at the records; the answer then says where the log starts."""
+ADMIN_CLIENT: Final = "__admin_client"
+"""The client id under which internal topics can be written to."""
 NOT_YET: Final = 2**63
 """The end of a batch that is not in the log yet: no log ever reaches it."""
+Held = list[tuple[HeldWrite | Conversion, PartitionResponse]]
+"""Batches of a request that are to be written yet."""
 
 
 class Produce:
@@ -46,9 +70,16 @@ class Produce:
     VERSIONS = (0, 13)
 
     def __init__(
-        self, replicas: Replicas, view: ClusterView, clock: Clock, timers: Timers, transactional: TransactionalWrites
+        self,
+        replicas: Replicas,
+        view: ClusterView,
+        clock: Clock,
+        timers: Timers,
+        transactional: TransactionalWrites,
+        conversions: Conversions,
     ) -> None:
         self._transactional = transactional
+        self._conversions = conversions
         self._replicas = replicas
         self._view = view
         self._clock = clock
@@ -61,19 +92,30 @@ class Produce:
         version = call.version
         now_ms = self._clock.now_ms()
         waiting: list[tuple[PartitionResponse, Replica, int]] = []
+        held: Held = []
+        busy = self._conversions.waiting
         failed = False
         topics = []
         for topic in request.topic_data:
             name = topic.name if version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
             partitions = []
             for data in topic.partition_data:
+                records = data.records
                 try:
                     replica = self._replicas.get(name, data.index)
-                    if replica is None or not -1 <= acks <= 1:
-                        raise _unwritable(name, data.index, acks)
-                    appended = replica.produce(data.records, acks, now_ms, version)
-                except KafkaError as error:
-                    failed = True
+                    if replica is None or replica.is_internal or not -1 <= acks <= 1:
+                        replica = _writable(call, name, data.index, replica, acks)
+                    if busy or (records is not None and len(records) > SMALL_BYTES and _is_work(records, replica)):
+                        conversion = self._convert(call, replica, records, acks)
+                        if conversion is not None:
+                            held.append((conversion, PartitionResponse(index=data.index)))
+                            partitions.append(held[-1][1])
+                            waiting.append((held[-1][1], replica, NOT_YET))
+                            continue
+                    appended = replica.produce(records, acks, now_ms, version)
+                except KafkaError as refused:
+                    error = _first_fault(records, refused)
+                    failed = failed or error.code is not NO_ERROR
                     partitions.append(self._refusal(error, name, data.index, call.version))
                     continue
                 answer = PartitionResponse(
@@ -89,10 +131,27 @@ class Produce:
                     waiting.append((answer, replica, end_offset))
                 elif settled is not NO_ERROR:
                     answer.error_code = settled
-            topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
+            if partitions:
+                topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
         if waiting or acks == 0:
-            return self._respond(call, request, Response(responses=topics), waiting, failed)
+            return self._respond(call, request, Response(responses=topics), waiting, failed, held)
         return Response(responses=topics)
+
+    def _convert(
+        self, call: Call, replica: Replica, records: memoryview | None, acks: int, transactional_id: str | None = None
+    ) -> Conversion | None:
+        """A copy of a batch that cannot be written at once; None where it can."""
+        if records is None or not self._conversions.must_wait(call.connection, replica, records, call.version):
+            return None
+        version, clock = call.version, self._clock
+
+        def append(prepared: Records) -> Written | HeldWrite:
+            if transactional_id is None:
+                return replica.produce(prepared, acks, clock.now_ms(), version)
+            sender = Sender(transactional_id, version, acks)
+            return self._transactional.write(sender, replica, prepared, clock.now_ms())
+
+        return Conversion(replica, bytearray(records), version, append)
 
     def _handle_transactional(
         self, call: Call, request: m.ProduceRequest, transactional_id: str
@@ -101,7 +160,7 @@ class Produce:
         now_ms = self._clock.now_ms()
         sender = Sender(transactional_id, call.version, request.acks)
         waiting: list[tuple[PartitionResponse, Replica, int]] = []
-        held: list[tuple[HeldWrite, PartitionResponse]] = []
+        held: Held = []
         failed = False
         topics = []
         for topic in request.topic_data:
@@ -110,16 +169,19 @@ class Produce:
             for data in topic.partition_data:
                 replica = self._replicas.get(name, data.index)
                 try:
-                    if replica is None or not -1 <= request.acks <= 1:
-                        raise _unwritable(name, data.index, request.acks)
-                    written = self._transactional.write(sender, replica, data.records, now_ms)
+                    if replica is None or replica.is_internal or not -1 <= request.acks <= 1:
+                        replica = _writable(call, name, data.index, replica, request.acks)
+                    written: Written | HeldWrite | Conversion | None
+                    written = self._convert(call, replica, data.records, request.acks, transactional_id)
+                    if written is None:
+                        written = self._transactional.write(sender, replica, data.records, now_ms)
                 except KafkaError as error:
-                    failed = True
+                    failed = failed or error.code is not NO_ERROR
                     partitions.append(self._refusal(error, name, data.index, call.version))
                     continue
                 answer = PartitionResponse(index=data.index)
                 partitions.append(answer)
-                if isinstance(written, HeldWrite):
+                if isinstance(written, HeldWrite | Conversion):
                     held.append((written, answer))
                     waiting.append((answer, replica, NOT_YET))
                     continue
@@ -129,7 +191,8 @@ class Produce:
                     waiting.append((answer, replica, written.last_offset + 1))
                 else:
                     answer.error_code = settled
-            topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
+            if partitions:
+                topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
         return self._respond(call, request, Response(responses=topics), waiting, failed, held)
 
     def _respond(
@@ -139,22 +202,47 @@ class Produce:
         response: m.ProduceResponse,
         waiting: list[tuple[PartitionResponse, Replica, int]],
         failed: bool,
-        held: list[tuple[HeldWrite, PartitionResponse]] | None = None,
+        held: Held,
     ) -> m.ProduceResponse | None:
         """Answer at once, later or, with acks=0, never."""
         if request.acks == 0:
-            call.no_reply = True
-            if failed:
-                call.connection.refuse("acks=0", "a write with acks=0 was refused")
+            self._stay_silent(call, held, failed)
             return None
         if not waiting:
             return response
         wait = ProduceWait(call, response, waiting, request.acks)
-        wait.start(self._timers, self._clock.monotonic_ms() + max(0, request.timeout_ms))
+        timeout_ms = max(0, request.timeout_ms)
+        wait.start(lambda at_last: self._timers.at(self._clock.monotonic_ms() + timeout_ms, at_last))
         if held:
-            wait.hold(held, self._refuse)
-            self._transactional.hold([write for write, _ in held], wait.written)
+            wait.hold(held, self._refuse, self._transactional)
+            verified = [write for write, _ in held if isinstance(write, HeldWrite)]
+            if verified:
+                self._transactional.hold(verified, wait.written)
+            for write, _ in held:
+                if isinstance(write, Conversion):
+                    self._conversions.add(call.connection, write, wait.written)
         return None
+
+    def _stay_silent(self, call: Call, held: Held, failed: bool) -> None:
+        """acks=0: a client learns only of failures, by the end of its connection."""
+        if failed:
+            call.connection.refuse("acks=0", "a write with acks=0 was refused")
+        left = len(held)
+        if not left:
+            call.no_reply = True
+            return
+
+        def written(_: Conversion, outcome: Outcome) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(outcome, KafkaError) and outcome.code:
+                call.connection.refuse("acks=0", "a write with acks=0 was refused")
+            elif not left:
+                call.connection.answer(call, ())  # no bytes; but the client is not read from without end meanwhile
+
+        for write, _ in held:
+            if isinstance(write, Conversion):
+                self._conversions.add(call.connection, write, written)
 
     def _refusal(self, error: KafkaError, name: str | None, index: int, version: int) -> PartitionResponse:
         answer = PartitionResponse(index=index)
@@ -162,11 +250,17 @@ class Produce:
         return answer
 
     def _refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None, version: int) -> None:
-        """Say why a batch is not written."""
+        """Say why a batch is not written; in words where it is for single records or is no batch, as Kafka does."""
         answer.error_code = error.code
-        answer.error_message = error.message or None
         answer.base_offset = -1
-        if isinstance(error, InvalidRecords):
+        late = error.code in LATE_REFUSALS or type(error) is InvalidRecords
+        if late and replica is not None and not isinstance(error, Unconfirmed):
+            answer.log_start_offset = replica.log.start_offset
+        if isinstance(error, NotABatch):
+            answer.error_message = error.message
+        elif isinstance(error, InvalidRecords):
+            if error.record_errors:
+                answer.error_message = error.message
             answer.record_errors = [
                 RecordError(batch_index=batch_index, batch_index_error_message=message)
                 for batch_index, message in error.record_errors
@@ -177,6 +271,27 @@ class Produce:
             )
 
 
+def _first_fault(records: memoryview | None, refused: KafkaError) -> KafkaError:
+    """What is said of a batch that is refused: where it is transactional and its request names no transaction, that."""
+    if records is None or len(records) <= CODEC_POSITION or records[MAGIC_POSITION] != MAGIC:
+        return refused
+    if not records[CODEC_POSITION] & TRANSACTIONAL:
+        return refused
+    text = "a transactional batch without a transactional id"
+    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
+
+
+def _is_work(records: memoryview, replica: Replica) -> bool:
+    """Whether more than a look at each record may be wanted of a batch: it has a codec, or the topic wants one, or it
+    is a message set. The short way to say no of most batches.
+    """
+    return (
+        records[CODEC_POSITION] & CODEC_MASK != 0
+        or records[MAGIC_POSITION] < MAGIC
+        or replica.log.config.compression_type != "producer"
+    )
+
+
 def _fill(answer: PartitionResponse, appended: Written) -> None:
     """Say where a batch stands."""
     answer.base_offset = appended.first_offset
@@ -184,13 +299,17 @@ def _fill(answer: PartitionResponse, appended: Written) -> None:
     answer.log_start_offset = appended.start_offset
 
 
-def _unwritable(name: str | None, index: int, acks: int) -> KafkaError:
-    """Why there is nothing to write to."""
-    if not -1 <= acks <= 1:
-        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
+def _writable(call: Call, name: str | None, index: int, replica: Replica | None, acks: int) -> Replica:
+    """The replica, unless there is none or the client may not write to it, told in Kafka's order. Raises KafkaError."""
     if name is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not on this broker")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    if replica is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not on this broker")
+    if not -1 <= acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
+    if replica.is_internal and call.client_id != ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to the internal topic {name}")
+    return replica
 
 
 Refuse = Callable[[PartitionResponse, KafkaError, Replica | None, int], None]
@@ -199,7 +318,17 @@ Refuse = Callable[[PartitionResponse, KafkaError, Replica | None, int], None]
 class ProduceWait:
     """A write that waits for its followers or its fsync, or to be written at all."""
 
-    __slots__ = ("_acks", "_call", "_held", "_refuse", "_response", "_timer", "_waiting")
+    __slots__ = (
+        "_acks",
+        "_call",
+        "_held",
+        "_refuse",
+        "_response",
+        "_set_timer",
+        "_timer",
+        "_transactional",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -212,25 +341,48 @@ class ProduceWait:
         self._response = response
         self._waiting = waiting
         self._acks = acks
-        self._held: list[tuple[HeldWrite, PartitionResponse]] = []
+        self._held: Held = []
         self._refuse: Refuse | None = None
+        self._transactional: TransactionalWrites | None = None
+        self._timer: Timer | None = None
 
-    def start(self, timers: Timers, deadline_ms: int) -> None:
-        """Begin to wait; what is not settled at the deadline is answered REQUEST_TIMED_OUT."""
-        self._timer = timers.at(deadline_ms, self._time_out)
+    def start(self, set_timer: Callable[[Callable[[], None]], Timer]) -> None:
+        """Begin to wait; what is not settled at the deadline is answered REQUEST_TIMED_OUT.
+
+        Conversions take the time that they take: with them the deadline counts from their end, as in Kafka, where a
+        request does not wait before it has been converted.
+        """
+        self._set_timer = set_timer
         for _, replica, _ in self._waiting:
             replica.watch(self)
+        self._timer = set_timer(self._time_out)
 
-    def hold(self, held: list[tuple[HeldWrite, PartitionResponse]], refuse: Refuse) -> None:
+    def hold(self, held: Held, refuse: Refuse, transactional: TransactionalWrites) -> None:
         """These batches are to be written yet; `written` is told of each."""
         self._held = held
         self._refuse = refuse
+        self._transactional = transactional
+        if self._converts and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def written(self, write: HeldWrite, outcome: Written | KafkaError) -> None:
-        """A batch that was held stands in the log now, or never will."""
+    @property
+    def _converts(self) -> bool:
+        return any(isinstance(write, Conversion) for write, _ in self._held)
+
+    def written(self, write: HeldWrite | Conversion, outcome: Outcome) -> None:
+        """A batch that was held stands in the log now, or never will, or waits for its transaction."""
         answer = next(answer for each, answer in self._held if each is write)
         self._held = [entry for entry in self._held if entry[0] is not write]
         replica = write.replica
+        if isinstance(outcome, HeldWrite):
+            self._held.append((outcome, answer))
+        if self._timer is None and not self._converts:
+            self._timer = self._set_timer(self._time_out)
+        if isinstance(outcome, HeldWrite):
+            if self._transactional is not None:
+                self._transactional.hold([outcome], self.written)
+            return
         if isinstance(outcome, KafkaError):
             if self._refuse is not None:
                 self._refuse(answer, outcome, replica, self._call.version)
@@ -261,7 +413,8 @@ class ProduceWait:
         if all(waited is not replica for _, waited, _ in left):
             replica.unwatch(self)
         if not left:
-            self._timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             self._call.reply(self._response)
 
     def _abandon(self) -> None:

@@ -45,7 +45,8 @@ class TxnOffsetCommit:
             commit.add(topic, len(known.partitions) if known is not None else 0)
         if not commit.entries:
             return commit.response(call, [])
-        sender = CommitRequest(request.member_id, request.group_instance_id, request.generation_id, commit.entries)
+        entries = list(commit.entries.items())
+        sender = CommitRequest(request.member_id, request.group_instance_id, request.generation_id, entries)
         transaction = Transaction(request.transactional_id, request.producer_id, request.producer_epoch)
         answer = Answer(call, commit.response)
         self._groups.commit_in_transaction(request.group_id, sender, transaction, _support(call.version), answer)
@@ -56,39 +57,42 @@ class TxnOffsetCommit:
 class _Commit:
     """One request on its way: what goes to the group, and the response in the order of the request."""
 
-    __slots__ = ("_awaiting", "_now_ms", "_topics", "entries")
+    __slots__ = ("_answers", "_awaiting", "_now_ms", "_topics", "entries")
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._topics: list[TopicResponse] = []
-        self._awaiting: list[PartitionResponse] = []
-        self.entries: list[tuple[Partition, Committed]] = []
+        self._topics: dict[str, TopicResponse] = {}
+        self._answers: dict[Partition, PartitionResponse] = {}
+        self._awaiting: dict[Partition, PartitionResponse] = {}
+        self.entries: dict[Partition, Committed] = {}
 
     def add(self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int) -> None:
-        """Take in one topic of the request."""
-        answers = []
+        """Take in one topic of the request. A partition that is named twice counts once, with what stands last."""
         for partition in topic.partitions:
-            index = partition.partition_index
-            answer = PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            answers.append(answer)
-            if 0 <= index < partition_count:
-                committed = Committed(
+            key = topic.name, partition.partition_index
+            answer = self._answers.get(key)
+            if answer is None:
+                answer = self._answers[key] = PartitionResponse(
+                    partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                answered = self._topics.setdefault(topic.name, TopicResponse(name=topic.name))
+                answered.partitions.append(answer)
+            if 0 <= partition.partition_index < partition_count:
+                self.entries[key] = Committed(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata or "",
                     self._now_ms,
                 )
-                self.entries.append(((topic.name, index), committed))
-                self._awaiting.append(answer)
-        self._topics.append(TopicResponse(name=topic.name, partitions=answers))
+                self._awaiting[key] = answer
 
     def response(self, call: Call, codes: list[ErrorCode]) -> m.TxnOffsetCommitResponse:
         """The response, given the codes of the entries."""
-        for answer, code in zip(self._awaiting, codes, strict=True):
+        for answer, code in zip(self._awaiting.values(), codes, strict=True):
             if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < KNOWS_LOADING:
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             answer.error_code = code
-        return m.TxnOffsetCommitResponse(topics=self._topics)
+        return m.TxnOffsetCommitResponse(topics=list(self._topics.values()))
 
 
 def _support(version: int) -> Support:

@@ -32,6 +32,8 @@ EPOCH_PER_TRANSACTION = 2
 """The first version of the transaction protocol whose producers get a new epoch with every transaction."""
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+MarkerResult = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
@@ -55,14 +57,14 @@ class WriteTxnMarkers:
         response = m.WriteTxnMarkersResponse()
         answered: list[bool] = []
         wait = AppendWait(lambda: call.reply(response) if answered else answered.append(True))
+        results: dict[int, MarkerResult] = {}
         for marker in request.markers:
-            result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id)
-            response.markers.append(result)
             for topic in marker.topics:
                 partitions = [self._write(wait, marker, topic.name, index) for index in topic.partition_indexes]
-                result.topics.append(
-                    m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
-                )
+                if partitions:
+                    result = results.setdefault(marker.producer_id, MarkerResult(producer_id=marker.producer_id))
+                    _topic(result, topic.name).partitions += partitions
+        response.markers = list(results.values())
         wait.start(self._clock, self._timers, self._request_timeout_ms)
         if answered:
             return response
@@ -74,6 +76,9 @@ class WriteTxnMarkers:
         replica = self._replicas.get(topic, index)
         if replica is None:
             answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return answer
+        if marker.producer_id < 0:
+            answer.error_code = ErrorCode.INVALID_REQUEST
             return answer
         try:
             end_offset = replica.end_transaction(
@@ -94,3 +99,12 @@ class WriteTxnMarkers:
         answer.error_code = code
         if topic == GROUP_OFFSETS and code is ErrorCode.NONE:
             self._offsets_ended(answer.partition_index, marker.producer_id, marker.transaction_result)
+
+
+def _topic(result: MarkerResult, name: str) -> TopicResult:
+    """Where the partitions of a topic are answered; the same place for the same topic."""
+    known = next((each for each in result.topics if each.name == name), None)
+    if known is None:
+        known = TopicResult(name=name)
+        result.topics.append(known)
+    return known

@@ -466,6 +466,12 @@ class ControllerMachine:
         partitions = [(topic, index) for index in self.context.assignments.get(topic, {})]
         yield from self._replace_lost([each for each in partitions if self.context.is_leaderless(each)])
 
+    def unclean_default_changed(self, allow: bool) -> Steps[None]:
+        """What topics without a word of their own say to unclean elections is another now."""
+        before, self._settings = self._settings, self._settings._replace(allow_unclean=allow)
+        if allow and not before.allow_unclean:
+            yield from self._replace_lost(filter(self.context.is_leaderless, list(self.context.partitions())))
+
     def balance(self) -> Steps[None]:
         """Give leadership back to preferred leaders where a broker leads too little of what it should."""
         context = self.context

@@ -184,7 +184,7 @@ class FetchSessions:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
             session = None
-            if epoch == INITIAL_EPOCH and partitions:
+            if epoch == INITIAL_EPOCH:
                 session = self._admit(len(partitions), privileged=privileged, ids=uses_topic_ids, now_ms=now_ms)
                 if session is not None:
                     session.update(partitions, ())

@@ -26,6 +26,7 @@ class GroupSettings:
     offsets_topic_compression_codec: int = 0
     offsets_load_buffer_size: int = 5_242_880
     offsets_commit_timeout_ms: int = 5_000
+    offsets_commit_required_acks: int = -1
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2**31 - 1

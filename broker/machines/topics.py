@@ -19,6 +19,12 @@ CLUSTER_METADATA = "__cluster_metadata"
 MAX_NAME_LENGTH = 249
 MOST_AT_ONCE = 100_000
 """Partitions; an assignment that is larger by far than what one node of ZooKeeper takes (1 MiB) is not even tried."""
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""What a client may do with a topic where nobody forbids anything: read, write, create, delete, alter, describe, and
+describe and alter its configuration; one bit for each number of AclOperation.
+"""
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""The same for the cluster: create, alter, describe, act as a broker, its configuration, write idempotently."""
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 Assignment = dict[int, tuple[int, ...]]
@@ -41,6 +47,22 @@ def name_problem(name: str) -> str | None:
     if LEGAL_NAME.fullmatch(name) is None:
         return f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
+
+
+def can_be_made(name: str) -> bool:
+    """Whether a topic of this name may be made for somebody who asks for it."""
+    return name != CLUSTER_METADATA and name_problem(name) is None
+
+
+def why_missing(name: str, *, is_told: bool) -> ErrorCode:
+    """What a broker says of a topic that it does not know; `is_told` says whether a controller has spoken to it.
+
+    Before that it cannot know that there is none. Clients believe UNKNOWN_TOPIC_OR_PARTITION at once, also of a topic
+    that they have written to for long (librdkafka fails what is still to be written), and come back for the other code.
+    """
+    if name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_told else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def collision(name: str, existing: Iterable[str]) -> str | None:

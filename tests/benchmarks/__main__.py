@@ -1,7 +1,9 @@
 """`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools; first
-one broker of each, then starts over full directories, then a cluster of three.
+one broker of each, then crowds of clients, then starts over full directories, then a cluster of three; and at the end
+stream applications, ours beside Java's and others, over one broker, and Spark's jobs over both brokers.
 
     python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--minutes M] [--quick]
+        [--broker odradek|kafka]
     python -m tests.benchmarks --profile CASE
 
 The table goes to the terminal; results.json and results.png to build/bench/. The exit status is 0 if every run came
@@ -20,19 +22,35 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from tests.benchmarks import cluster_report, clusters, log_cases, report
+from tests.benchmarks import (
+    cluster_report,
+    clusters,
+    crowd_cases,
+    log_cases,
+    report,
+    spark_cases,
+    streams_applications,
+    streams_cases,
+    streams_report,
+)
 from tests.benchmarks.cases import Case
 from tests.benchmarks.cluster_cases import ClusterCase, split
 from tests.benchmarks.cluster_report import ClusterResults
-from tests.benchmarks.cluster_rounds import ClusterCourse
+from tests.benchmarks.cluster_rounds import ClusterCourse, ClusterSample
 from tests.benchmarks.clusters import Cluster
 from tests.benchmarks.contestants import Contestant, contestant
+from tests.benchmarks.crowd_cases import CrowdCase, CrowdCourse
 from tests.benchmarks.log_cases import LogCase, LogCourse
 from tests.benchmarks.rounds import Course, Failure, measure_start
+from tests.benchmarks.spark_cases import SparkCase, SparkCourse
+from tests.benchmarks.streams_cases import StreamsCase
+from tests.benchmarks.streams_report import StreamsResults
+from tests.benchmarks.streams_rounds import StreamsCourse
 from tests.jvm.cache import FetchError
 from tests.jvm.jars import classpath
 
@@ -41,43 +59,60 @@ CONTESTANTS = "kafka,odradek,floor"
 ROUNDS = 3
 STARTS = 5
 MINUTES = 25.0
+STREAMS_MINUTES = 9.0
+QUICK_STREAMS_MINUTES = 1.7
 QUICK_SCALE = 0.1
+C = TypeVar("C", contravariant=True)
+HEADINGS = {"crowds": "crowds of clients", "starts": "starts over full directories", "cluster": "three brokers"}
+HEADINGS |= {"spark": "Spark jobs"}
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     deadline = time.monotonic() + options.minutes * 60
     try:
-        of_logs, names = log_cases.pick(options.cases)
+        of_streams, names = streams_cases.pick(options.cases)
+        of_spark, names = spark_cases.pick(names) if names or not options.cases else ([], [])
+        of_crowds, names = crowd_cases.pick(names) if names or not options.cases else ([], [])
+        of_logs, names = log_cases.pick(names) if names or not options.cases else ([], [])
         of_one_broker, of_a_cluster = split(names) if names or not options.cases else ([], [])
         OUTPUT.mkdir(parents=True, exist_ok=True)
         classpath("3.9.2")  # fetched now, not in the middle of a measurement
         results = run([case.scaled(options.records_scale) for case in of_one_broker], options)
         options.minutes = (deadline - time.monotonic()) / 60
+        crowds = run_crowds([case.scaled(options.records_scale) for case in of_crowds], options)
+        options.minutes = (deadline - time.monotonic()) / 60
         starts = run_logs([case.scaled(options.records_scale) for case in of_logs], options)
         options.minutes = (deadline - time.monotonic()) / 60
         cluster = run_clusters([case.scaled(options.records_scale) for case in of_a_cluster], options)
+        options.minutes = (deadline - time.monotonic()) / 60
+        streams = run_streams([case.scaled(options.records_scale) for case in of_streams], options)
+        options.minutes = (deadline - time.monotonic()) / 60
+        spark = run_spark([case.scaled(options.records_scale) for case in of_spark], options)
     except (ValueError, FetchError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    show(results, starts, cluster, keep=not options.profile)
-    return 1 if results.failures or starts.failures or cluster.failures else 0
+    others = {"crowds": crowds, "starts": starts, "cluster": cluster, "spark": spark}
+    show(results, others, streams, keep=not options.profile)
+    failed = results.failures or streams.failures or any(each.failures for each in others.values())
+    return 1 if failed else 0
 
 
-def show(results: report.Results, starts: ClusterResults, cluster: ClusterResults, *, keep: bool) -> None:
+def show(results: report.Results, others: Mapping[str, ClusterResults], streams: StreamsResults, *, keep: bool) -> None:
     """Print what there is and, with `keep`, write it to files."""
     if results.cases:
         print(report.table(results))
-    if starts.cases:
-        print(cluster_report.table(starts, "starts over full directories"))
-    if cluster.cases:
-        print(cluster_report.table(cluster))
+    for name, found in others.items():
+        if found.cases:
+            print(cluster_report.table(found, HEADINGS[name]))
+    if streams.cases:
+        print(streams_report.table(streams))
     if keep:
         written = [OUTPUT / "results.json"]
-        others = {"starts": cluster_report.as_json(starts), "cluster": cluster_report.as_json(cluster)}
-        report.write_json(results, written[0], **others)
+        parts = {name: cluster_report.as_json(found) for name, found in others.items()}
+        report.write_json(results, written[0], **parts, streams=streams_report.as_json(streams))
         if results.cases:
             written.append(OUTPUT / "results.png")
             report.draw(results, written[-1])
@@ -99,6 +134,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the size: to try things out")
     parser.add_argument("--profile", metavar="CASE", help="only Odradek, under py-spy: build/bench/CASE*.svg")
+    parser.add_argument(
+        "--broker", choices=("odradek", "kafka"), default="odradek", help="which one serves the streams-* cases"
+    )
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds, options.starts, options.records_scale = 1, 1, options.records_scale * QUICK_SCALE
@@ -146,13 +184,41 @@ def run(cases: Sequence[Case], options: argparse.Namespace) -> report.Results:
     return report.Results(cases, course.samples, [*course.failures, *failures], start_s)
 
 
+def run_crowds(cases: Sequence[CrowdCase], options: argparse.Namespace) -> ClusterResults:
+    """Set crowds of clients on both brokers."""
+    return run_pairs(cases, CrowdCourse, crowd_cases.NAMES, options)
+
+
 def run_logs(cases: Sequence[LogCase], options: argparse.Namespace) -> ClusterResults:
-    """Start both brokers over one full directory after the other. The floor has no part in it, nor has a profiler."""
+    """Start both brokers over one full directory after the other."""
+    return run_pairs(cases, LogCourse, log_cases.NAMES, options)
+
+
+def run_spark(cases: Sequence[SparkCase], options: argparse.Namespace) -> ClusterResults:
+    """Run Spark's jobs over both brokers."""
+    return run_pairs(cases, SparkCourse, spark_cases.NAMES, options)
+
+
+class PairCourse(Protocol[C]):
+    """Cases through which both brokers go."""
+
+    samples: list[ClusterSample]
+    failures: list[Failure]
+
+    def run(self, cases: Sequence[C]) -> None:
+        """Run them all; what fails is noted."""
+        ...
+
+
+def run_pairs(
+    cases: Sequence[C], make: Callable[..., PairCourse[C]], contestants: Sequence[str], options: argparse.Namespace
+) -> ClusterResults:
+    """Put both brokers through a course. The floor has no part in it, nor has a profiler."""
     if not cases:
         return ClusterResults([], [], [], {})
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
-    names = [name for name in options.only if name in log_cases.NAMES]
-    course = LogCourse(folder, names, options.rounds, say, budget_s=options.minutes * 60)
+    names = [name for name in options.only if name in contestants]
+    course = make(folder, names, options.rounds, say, budget_s=options.minutes * 60)
     try:
         course.run(cases)
     except KeyboardInterrupt:
@@ -201,6 +267,36 @@ def end(one: Contestant, failures: list[Failure]) -> None:
         one.close()
     except Exception as error:
         failures.append(Failure("end", one.name, 0, f"{type(error).__name__}: {error}"))
+
+
+def run_streams(cases: Sequence[StreamsCase], options: argparse.Namespace) -> StreamsResults:
+    """Start one broker and run the applications over it. `--only` may name some of them."""
+    if not cases:
+        return StreamsResults(options.broker, [], [], [])
+    streams_applications.fetch(streams_cases.NAMES, say)
+    names = [name for name in options.only if name in streams_cases.NAMES]
+    if options.only == _names(CONTESTANTS):
+        names = list(streams_cases.NAMES)
+    minutes = min(options.minutes, QUICK_STREAMS_MINUTES if options.quick else STREAMS_MINUTES)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
+    failures: list[Failure] = []
+
+    def profiled(pid: int) -> AbstractContextManager[None]:
+        return recording(find_py_spy(), pid, OUTPUT / f"{options.profile}.svg")
+
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        broker = contestant(options.broker, folder)
+        stack.callback(end, broker, failures)
+        broker.start()
+        beside = profiled if options.profile else None
+        course = StreamsCourse(broker, folder, names, say, budget_s=minutes * 60, beside=beside)
+        stack.callback(course.close)
+        try:
+            course.run(cases, options.rounds)
+        except KeyboardInterrupt:
+            failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
+    return StreamsResults(options.broker, cases, course.samples, [*course.failures, *failures], course.left_out)
 
 
 @contextmanager

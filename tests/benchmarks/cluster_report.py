@@ -12,9 +12,13 @@ from dataclasses import asdict, dataclass
 
 from tests.benchmarks.cluster_cases import ClusterCase, Measure
 from tests.benchmarks.cluster_rounds import ClusterSample
+from tests.benchmarks.crowd_cases import CrowdCase
 from tests.benchmarks.log_cases import LogCase
 from tests.benchmarks.report import MARKS, Goal, Ratio, ratio_goal
 from tests.benchmarks.rounds import Failure
+from tests.benchmarks.spark_cases import SparkCase
+
+AnyCase = ClusterCase | LogCase | CrowdCase | SparkCase
 
 _OURS, _RIVAL = "odradek", "kafka"
 
@@ -23,7 +27,7 @@ _OURS, _RIVAL = "odradek", "kafka"
 class ClusterResults:
     """All that was measured. `start_s` are seconds until three brokers know each other."""
 
-    cases: Sequence[ClusterCase | LogCase]
+    cases: Sequence[AnyCase]
     samples: Sequence[ClusterSample]
     failures: Sequence[Failure]
     start_s: Mapping[str, float]
@@ -48,7 +52,7 @@ class ClusterResults:
         }
 
 
-def goal(results: ClusterResults, case: ClusterCase | LogCase, measure: Measure) -> Goal | None:
+def goal(results: ClusterResults, case: AnyCase, measure: Measure) -> Goal | None:
     """The goal of a measure and whether it is met; None where there is no goal."""
     if measure.least is None and measure.largest is None:
         return None
@@ -70,7 +74,7 @@ def table(results: ClusterResults, heading: str = "three brokers") -> str:
     return "\n".join(lines)
 
 
-def _row(results: ClusterResults, case: ClusterCase | LogCase, measure: Measure) -> str:
+def _row(results: ClusterResults, case: AnyCase, measure: Measure) -> str:
     values = "".join(_cell(results.median(case.name, name, measure.key), measure.digits) for name in (_RIVAL, _OURS))
     ratio = results.ratio(case.name, measure.key)
     wanted = goal(results, case, measure)

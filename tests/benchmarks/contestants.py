@@ -26,7 +26,7 @@ from tests.jvm.kafka import STOCK_JVM, Kafka
 from tests.jvm.process import BackgroundProcess
 from tests.jvm.watchdog import watchdog
 
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 90.0
 _ADMIN_TIMEOUT_S = 30.0
 _POLL_S = 0.002
 # The same for both brokers: a deleted topic gives its disk back at once, and a consumer need not wait for company.

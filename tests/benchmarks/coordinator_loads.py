@@ -8,7 +8,6 @@ time of a rebalance is from the first join that is sent to the last assignment t
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import struct
 import time
@@ -21,9 +20,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header
 from tests.benchmarks.cases import RECORDS_IN_A_TRANSACTION, Case
 from tests.benchmarks.perf_tools import JAVA_OPTIONS, TIMEOUT_S, VERSION, Outcome, UnreadableOutputError
-from tests.jvm.jars import classpath
-from tests.jvm.java import find_java
-from tests.jvm.process import run_java
+from tests.jvm.process import java_command, run_java
 
 CONSUMERS: Final = 8
 MEMBERS: Final = 200
@@ -69,9 +66,8 @@ def read_load(printed: str, case: Case) -> Outcome:
 
 
 def _run(case: Case, where: Sequence[str], more: Sequence[str]) -> Outcome:
-    jars = os.pathsep.join(map(str, classpath(VERSION)))
     program = str(Path(__file__).with_name("CoordinatorLoad.java"))
-    command = [str(find_java()), *JAVA_OPTIONS, "-cp", jars, program, *where, str(case.records), *more]
+    command = java_command(VERSION, program, [*where, str(case.records), *more], JAVA_OPTIONS)
     return read_load(run_java(command, timeout_s=TIMEOUT_S).stdout, case)
 
 

@@ -250,7 +250,7 @@ class Pair:
 
     def _await(self, case: LogCase, ends: Mapping[int, int]) -> None:
         deadline = time.monotonic() + TIMEOUT_S
-        while _ends(self._kafka.bootstrap, case) != ends:
+        while ends_of(self._kafka.bootstrap, case.name, case.partitions) != ends:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not every partition of {case.name} is led within {TIMEOUT_S:g} s")
             time.sleep(_POLL_S)
@@ -351,13 +351,13 @@ def _headers(folder: Path) -> Iterator[Header]:
             yield header
 
 
-def _ends(bootstrap: str, case: LogCase) -> dict[int, int]:
+def ends_of(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     """Where the partitions end that the broker leads; it is asked for all with one request."""
     asked = m.ListOffsetsRequest.ListOffsetsTopic(
-        name=case.name,
+        name=topic,
         partitions=[
             m.ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=_LATEST)
-            for number in range(case.partitions)
+            for number in range(partitions)
         ],
     )
     try:
@@ -367,8 +367,8 @@ def _ends(bootstrap: str, case: LogCase) -> dict[int, int]:
         return {}  # it is on its way up
     return {
         each.partition_index: each.offset
-        for topic in answer.topics
-        for each in topic.partitions
+        for found in answer.topics
+        for each in found.partitions
         if each.error_code == ErrorCode.NONE
     }
 

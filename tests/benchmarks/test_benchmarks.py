@@ -164,6 +164,7 @@ class TestComparison:
         ):
             assert text in printed
 
+    @pytest.mark.slow
     def test_json_and_picture_are_written(self, tmp_path: Path) -> None:
         found = results([sample(name, 1) for name in ("kafka", "odradek", "floor")])
         report.write_json(found, tmp_path / "results.json")

@@ -45,7 +45,86 @@ def reassign(version: int, topic_id: bytes) -> m.AlterPartitionReassignmentsRequ
     return request(timeout_ms=10_000, topics=[request.ReassignableTopic(name="there", partitions=[partition])])
 
 
+NO_TOKENS = E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def create_acls(version: int, topic_id: bytes) -> m.CreateAclsRequest:
+    rule = m.CreateAclsRequest.AclCreation(resource_type=2, operation=3, permission_type=3)
+    return m.CreateAclsRequest(creations=[rule])
+
+
+def delete_acls(version: int, topic_id: bytes) -> m.DeleteAclsRequest:
+    rule = m.DeleteAclsRequest.DeleteAclsFilter(resource_type_filter=2, operation=3, permission_type=3)
+    return m.DeleteAclsRequest(filters=[rule])
+
+
+def alter_client_quotas(version: int, topic_id: bytes) -> m.AlterClientQuotasRequest:
+    request = m.AlterClientQuotasRequest
+    entity = request.EntityData(entity_type="user", entity_name="u")
+    op = request.OpData(key="producer_byte_rate", value=1000.0)
+    return request(entries=[request.EntryData(entity=[entity], ops=[op])])
+
+
+def alter_user_scram_credentials(version: int, topic_id: bytes) -> m.AlterUserScramCredentialsRequest:
+    wish = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="u", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"secret"
+    )
+    return m.AlterUserScramCredentialsRequest(upsertions=[wish])
+
+
+def update_features(version: int, topic_id: bytes) -> m.UpdateFeaturesRequest:
+    update = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="no.such.feature", max_version_level=1)
+    return m.UpdateFeaturesRequest(feature_updates=[update])
+
+
+def refused_update(version: int) -> ErrorCode:
+    return E.INVALID_REQUEST if version < 2 else E.INVALID_UPDATE_VERSION
+
+
+def describe_topic_partitions(version: int, topic_id: bytes) -> m.DescribeTopicPartitionsRequest:
+    topic = m.DescribeTopicPartitionsRequest.TopicRequest(name="there")
+    return m.DescribeTopicPartitionsRequest(topics=[topic])
+
+
+def alter_log_dir(version: int, topic_id: bytes) -> m.AlterReplicaLogDirsRequest:
+    topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name="t", partitions=[0])
+    nowhere = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path="/nowhere", topics=[topic])
+    return m.AlterReplicaLogDirsRequest(dirs=[nowhere])
+
+
+CLIENT_APIS: dict[int, Entry] = {
+    17: (
+        lambda v, i: m.SaslHandshakeRequest(mechanism="PLAIN"),
+        lambda r, v: r.error_code,
+        lambda v: E.ILLEGAL_SASL_STATE,
+    ),
+    29: (
+        lambda v, i: m.DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1),
+        lambda r, v: r.error_code,
+        lambda v: E.SECURITY_DISABLED,
+    ),
+    30: (create_acls, lambda r, v: r.results[0].error_code, lambda v: E.SECURITY_DISABLED),
+    31: (delete_acls, lambda r, v: r.filter_results[0].error_code, lambda v: E.SECURITY_DISABLED),
+    36: (lambda v, i: m.SaslAuthenticateRequest(), lambda r, v: r.error_code, lambda v: E.ILLEGAL_SASL_STATE),
+    38: (lambda v, i: m.CreateDelegationTokenRequest(), lambda r, v: r.error_code, lambda v: NO_TOKENS),
+    39: (lambda v, i: m.RenewDelegationTokenRequest(), lambda r, v: r.error_code, lambda v: NO_TOKENS),
+    40: (lambda v, i: m.ExpireDelegationTokenRequest(), lambda r, v: r.error_code, lambda v: NO_TOKENS),
+    41: (lambda v, i: m.DescribeDelegationTokenRequest(), lambda r, v: r.error_code, lambda v: NO_TOKENS),
+    48: (lambda v, i: m.DescribeClientQuotasRequest(), lambda r, v: r.error_code, lambda v: NONE),
+    49: (alter_client_quotas, lambda r, v: r.entries[0].error_code, lambda v: NONE),
+    50: (
+        lambda v, i: m.DescribeUserScramCredentialsRequest(users=None),
+        lambda r, v: r.error_code,
+        lambda v: NONE,
+    ),
+    51: (alter_user_scram_credentials, lambda r, v: r.results[0].error_code, lambda v: NONE),
+    57: (update_features, lambda r, v: r.error_code or r.results[0].error_code, refused_update),
+    75: (describe_topic_partitions, lambda r, v: r.topics[0].error_code, lambda v: NONE),
+}
+"""What is asked about clients and their rights, where nobody has any; and what is newer than ZooKeeper."""
+
 CLUSTER_APIS: dict[int, Entry] = {
+    **CLIENT_APIS,
     4: (
         lambda v, i: m.LeaderAndIsrRequest(controller_id=9, controller_epoch=PAST),
         lambda r, v: r.error_code,
@@ -67,6 +146,7 @@ CLUSTER_APIS: dict[int, Entry] = {
         lambda v: E.BROKER_NOT_AVAILABLE,
     ),
     33: (alter_configs, lambda r, v: r.responses[0].error_code, lambda v: NONE),
+    34: (alter_log_dir, lambda r, v: r.results[0].partitions[0].error_code, lambda v: E.LOG_DIR_NOT_FOUND),
     35: (lambda v, i: m.DescribeLogDirsRequest(topics=None), lambda r, v: r.results[0].error_code, lambda v: NONE),
     37: (create_partitions, lambda r, v: r.results[0].error_code, lambda v: NONE),
     43: (

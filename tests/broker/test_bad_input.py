@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import os
 import random
+import socket
+import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from odradek.broker.observe import AT_ONCE
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
+from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header
-from tests.broker.wire import Client, batch, fetch_request, produce_request, running_broker
+from tests.broker.crowd import MB, assault, assault_all, resident_bytes
+from tests.broker.wire import PATIENCE_S, Client, batch, fetch_request, produce_request, running_broker
+from tests.protocol.samples import sample
 
 CONNECTIONS = 300
 MUTATIONS = 2500
+CUTS = 12
+DRAWN = 300
+BOMB_BYTES = 20 * MB
+REFUSED_TLS = (ssl.SSLError, ConnectionError)
+AMONG_BROKERS = frozenset({4, 5, 6, 7})
+"""What a controller orders; Kafka, too, obeys it from anybody where there is no authorizer."""
 
 
 def valid_frames() -> list[bytes]:
@@ -66,20 +82,6 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Broker, Client]]:
         client.close()
 
 
-async def assault(broker: Broker, data: bytes) -> None:
-    """Send bytes on a connection of their own, and go without reading an answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
-    writer.write(data)
-    writer.write_eof()
-    async with asyncio.timeout(20):
-        try:
-            await reader.read()  # to the end: the broker has worked through it
-        except ConnectionError:
-            return
-        finally:
-            writer.close()
-
-
 async def still_well(broker: Broker, client: Client) -> None:
     """The other client is served as before, and nothing is kept of the bad ones."""
     assert (await client.produce("there", batch(b"later"))).error_code == 0
@@ -89,11 +91,141 @@ async def still_well(broker: Broker, client: Client) -> None:
     assert broker.held_bytes == 0
 
 
+def requests_of_all_apis(seed: int) -> list[tuple[bytes, bytes, bool]]:
+    """A request of every API that clients use, in its oldest and its newest version, with values drawn for all fields.
+
+    They come as header, body, and whether the version is a flexible one.
+    """
+    made = []
+    for key, api in sorted(m.APIS.items()):
+        request = m.request_class(key)
+        for version in {request.MIN_VERSION, request.MAX_VERSION} if key not in AMONG_BROKERS else ():
+            drawn = sample(request.__name__, version, random.Random(f"{seed} {key} {version}"), unknown_tags=False)
+            body = b"".join(bytes(part) for part in drawn.encode_parts(version))
+            made.append((request_header(key, version, 1, "bad"), body, version >= api.first_flexible))
+    return made
+
+
+async def test_requests_of_all_apis_that_are_cut_off(server: tuple[Broker, Client]) -> None:
+    """Each at many places, some with a length that lies and some with one that does not."""
+    broker, client = server
+    attacks = []
+    for head, body, _ in requests_of_all_apis(1):
+        whole = head + body
+        for number, end in enumerate(range(0, len(whole), 1 + len(whole) // CUTS)):
+            attacks.append(frame(whole[:end]) if number % 4 else frame(whole)[: 4 + end])
+    await assault_all(broker.port, attacks)
+    await still_well(broker, client)
+
+
+async def test_counts_and_lengths_that_promise_two_billions(server: tuple[Broker, Client]) -> None:
+    broker, client = server
+    before = resident_bytes(os.getpid())
+    attacks = []
+    for head, body, flexible in requests_of_all_apis(2):
+        lie = b"\xff\xff\xff\xff\x07" if flexible else b"\x7f\xff\xff\xff"
+        places = range(0, len(body), 1 + len(body) // CUTS)
+        attacks += [frame(head, body[:place], lie, body[place + len(lie) :]) for place in places]
+    await assault_all(broker.port, attacks)
+    await still_well(broker, client)
+    assert resident_bytes(os.getpid()) - before < 60 * MB
+
+
+async def test_sound_requests_full_of_nonsense(server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture) -> None:
+    """They are answered or refused, but nothing fails that did not expect them."""
+    broker, client = server
+    await assault_all(
+        broker.port, [frame(head, body) for seed in (3, 4) for head, body, _ in requests_of_all_apis(seed)]
+    )
+    await still_well(broker, client)
+    assert [entry.getMessage() for entry in caplog.records if entry.exc_info] == []
+
+
+async def test_drawn_bytes(server: tuple[Broker, Client]) -> None:
+    """Bytes behind a true length, so that they get as far as they can."""
+    broker, client = server
+    loop = asyncio.get_running_loop()
+
+    @settings(max_examples=DRAWN, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.integers(0, 80), st.integers(0, 15), st.binary(max_size=200))
+    def run(key: int, version: int, data: bytes) -> None:
+        attack = frame(struct.pack(">hhi", key, version, 1), data)
+        asyncio.run_coroutine_threadsafe(assault(broker.port, attack), loop).result(PATIENCE_S)
+
+    await asyncio.to_thread(run)
+    await still_well(broker, client)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+async def test_records_that_unpack_to_far_more_than_their_size(server: tuple[Broker, Client], codec: int) -> None:
+    """Zeros without end, in a batch that says it is small, to a topic as it is and to one that packs anew."""
+    broker, client = server
+    await client.create_topic("packed", configs={"compression.type": "zstd"})
+    bomb = batch(bytes(BOMB_BYTES), codec=codec)
+    assert len(bomb) < BOMB_BYTES // 15
+    before = resident_bytes(os.getpid())
+    for topic in ("there", "packed"):
+        answer = await client.produce(topic, bomb)
+        assert answer.error_code in (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+    assert resident_bytes(os.getpid()) - before < 3 * BOMB_BYTES
+    await still_well(broker, client)
+
+
+def get(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", "/")
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        connection.getresponse()
+    connection.close()
+
+
+def shake_hands(port: int) -> None:
+    context = ssl.create_default_context()
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain, pytest.raises(REFUSED_TLS):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
+@pytest.mark.parametrize(
+    ("knock", "words"),
+    [(get, "this looks like HTTP (GET...)"), (shake_hands, "this looks like a TLS handshake")],
+    ids=["HTTP", "TLS"],
+)
+async def test_whoever_speaks_something_else_is_told_in_the_log(
+    server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture, knock: Callable[[int], None], words: str
+) -> None:
+    broker, client = server
+    caplog.clear()
+    await asyncio.to_thread(knock, broker.port)
+    assert [words in line for line in caplog.messages] == [True]
+    assert caplog.messages[0].startswith("connection from 127.0.0.1:")
+    assert " to listener PLAINTEXT closed: " in caplog.messages[0]
+    await still_well(broker, client)
+
+
+async def test_what_is_refused_is_said_and_not_more_than_a_few_times(
+    server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, client = server
+    attacks = {
+        "invalid frame": (struct.pack(">i", -5), "a request of -5 bytes is not within 0 and 1000000"),
+        "invalid request": (frame(request_header(3, 12, 1, None), b"?"), "a request Metadata v12 of"),
+        "unsupported request": (frame(request_header(3, 99, 1, None)), "API key 3 is not served in version 99"),
+    }
+    for kind, (attack, words) in attacks.items():
+        caplog.clear()
+        for _ in range(4 * AT_ONCE):
+            await assault(broker.port, attack)
+        told = [entry for entry in caplog.records if getattr(entry, "kind", "") == kind]
+        assert len(told) == AT_ONCE
+        assert [entry.getMessage() for entry in told if words not in entry.getMessage()] == []
+    await still_well(broker, client)
+
+
 async def test_random_bytes(server: tuple[Broker, Client]) -> None:
     broker, client = server
     chance = random.Random(1)
     for _ in range(CONNECTIONS):
-        await assault(broker, chance.randbytes(chance.randrange(200)))
+        await assault(broker.port, chance.randbytes(chance.randrange(200)))
     await still_well(broker, client)
 
 
@@ -103,7 +235,7 @@ async def test_spoiled_requests(server: tuple[Broker, Client], seed: int) -> Non
     chance = random.Random(seed)
     frames = valid_frames()
     for _ in range(MUTATIONS // 5):
-        await assault(broker, b"".join(spoil(chance.choice(frames), chance) for _ in range(5)))
+        await assault(broker.port, b"".join(spoil(chance.choice(frames), chance) for _ in range(5)))
     await still_well(broker, client)
 
 
@@ -111,7 +243,7 @@ async def test_requests_that_are_cut_off(server: tuple[Broker, Client]) -> None:
     broker, client = server
     for data in valid_frames():
         for end in range(0, len(data), 5):
-            await assault(broker, data[:end])
+            await assault(broker.port, data[:end])
     await still_well(broker, client)
 
 
@@ -155,19 +287,17 @@ async def test_oversized_names_and_metadata(server: tuple[Broker, Client]) -> No
     await still_well(broker, client)
 
 
-async def test_connections_are_limited_through_the_configuration(tmp_path: Path) -> None:
-    for limits in ({"max.connections": "2"}, {"max.connections.per.ip": "2"}):
-        async with running_broker(tmp_path / next(iter(limits)), limits) as broker:
-            kept = [await Client.connect(broker.port) for _ in range(2)]
-            for each in kept:
-                assert (await each.ask(m.DescribeClusterRequest(), 0)).controller_id == 0
-            third = await Client.connect(broker.port)
-            assert await third.is_closed()
-            for each in kept:
-                each.close()
-
-
-async def test_idle_connections_are_closed_through_the_configuration(tmp_path: Path) -> None:
+async def test_idle_connections_are_closed_through_the_configuration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running_broker(tmp_path / "data", {"connections.max.idle.ms": "150"}) as broker:
+        caplog.clear()
         idle = await Client.connect(broker.port)
         assert await idle.is_closed()
+        assert caplog.messages == []
+        half = await Client.connect(broker.port)
+        await half.send_bytes(struct.pack(">i", 1000) + b"and no more")
+        assert await half.is_closed()
+        assert [line.partition(" closed: ")[2] for line in caplog.messages] == [
+            "it sent 15 bytes of a request of 1004, and nothing for 0.15 s (connections.max.idle.ms)"
+        ]

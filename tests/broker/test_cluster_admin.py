@@ -153,7 +153,13 @@ async def test_new_partitions_are_there_when_the_controller_has_answered(cluster
     assert (await cluster.clients[3].produce("t", batch(b"v"), partition=2)).error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("count", [2**31 - 1, 99_999], ids=["absurd", "larger than a node of the registry"])
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(2**31 - 1, id="absurd"),
+        pytest.param(99_999, id="larger than a node of the registry", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_number_of_partitions_that_cannot_be_kept_is_refused(cluster: Cluster, count: int) -> None:
     await cluster.create("t", [1, 2, 3])
     client = cluster.clients[cluster.controller]

@@ -174,8 +174,9 @@ def test_a_number_made_at_the_start_may_lie_above_the_reserved_ones(static: dict
 
 
 def test_limits_for_single_addresses() -> None:
-    limits = BrokerConfig({"max.connections.per.ip.overrides": "127.0.0.1:5, ::1:6,host:0"}).connections_per_address
-    assert limits == {"127.0.0.1": 5, "::1": 6, "host": 0}
+    overrides = "127.0.0.1:5, ::1:6,127.0.0.2:0"
+    limits = BrokerConfig({"max.connections.per.ip.overrides": overrides}).connections_per_address
+    assert limits == {"127.0.0.1": 5, "::1": 6, "127.0.0.2": 0}
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from html import unescape
+from pathlib import Path
 
 import pytest
 
+from odradek.broker.config_dynamic import DYNAMIC_ONLY
+from odradek.broker.config_reasons import beginnings, documentation, named, without_effect
+from odradek.broker.config_rules import REFUSED
 from odradek.broker.config_table import BROKER_PROPERTIES, FALLBACKS
 from odradek.broker.config_types import Property, Type, Update, show_value
+from odradek.broker.machines.group_settings import GroupSettings
 from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from odradek.broker.transaction_settings import TransactionSettings
+from odradek.storage.config import LogConfig
+from tests import configuration
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java
 
@@ -110,3 +120,67 @@ def test_every_family_ends_in_a_property_with_a_default() -> None:
 
 def test_update_modes_have_the_words_of_the_documentation() -> None:
     assert [mode.value for mode in Update] == ["read-only", "per-broker", "cluster-wide"]
+
+
+# ---- what works, and what does not
+
+
+SOURCES = ("broker", "protocol", "storage", "odradek")
+ABOUT_PROPERTIES = {"config_table.py", "topic_table.py", "config_rules.py", "config_reasons.py", "config_dynamic.py"}
+
+
+@cache
+def read_somewhere() -> frozenset[str]:
+    """The names that the code asks for: by a text, or by the fields of a class that is filled from the properties."""
+    root = Path(__file__).parents[2]
+    texts = {
+        node.value
+        for folder in SOURCES
+        for file in (root / folder).rglob("*.py")
+        if file.name not in ABOUT_PROPERTIES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    fields = {
+        name.replace("_", ".")
+        for kind in (GroupSettings, TransactionSettings, LogConfig)
+        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
+    }
+    return frozenset(texts | fields)
+
+
+def works_by_another(name: str) -> bool:
+    """Whether a broker's property is the default of a topic's that is read, or stands in for one in another unit."""
+    topics = {default for topic, default in BROKER_DEFAULTS.items() if topic in read_somewhere()}
+    return name in topics or any(other in read_somewhere() | topics for other in FALLBACKS.get(name, ()))
+
+
+@pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
+def test_what_is_said_to_work_is_read_and_nothing_else(table: dict[str, Property]) -> None:
+    used = {name for name in table if name in read_somewhere() or works_by_another(name)}
+    said = {name for name, row in table.items() if row.effect}
+    # Whether a broker may be without a number is a rule, and asked for nowhere else.
+    assert said - used <= {"broker.id.generation.enable"}
+    # What is refused is read to be refused, and of a topic's tiers as well.
+    tiers = {name for name in table if name.startswith(("remote.log.", "remote.storage."))}
+    assert used - said <= set(REFUSED) | tiers
+
+
+def test_whatever_has_no_effect_says_why() -> None:
+    rows = [*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values(), *DYNAMIC_ONLY.values()]
+    for row in rows:
+        assert (without_effect(row) is None) is row.effect
+        assert documentation(row).startswith(row.doc)
+        assert documentation(row).endswith(".")
+    idle = [row.name for row in rows if not row.effect]
+    assert set(named()) <= set(idle), "a reason for a property that works, or is none"
+    alone = [name for name in idle if name not in named()]
+    assert [start for start in beginnings() if not any(name.startswith(start) for name in alone)] == []
+    assert set(REFUSED) <= set(idle)
+
+
+def test_the_page_is_up_to_date() -> None:
+    written = configuration.PAGE.read_text(encoding="utf-8")
+    assert written == configuration.page(), "python -m tests configuration"
+    for row in (*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values()):
+        assert f"| `{row.name}` |" in written

@@ -189,6 +189,7 @@ async def test_each_start_begins_new_epochs(tmp_path: Path) -> None:
             assert znodes.decode_controller_epoch(data) == start + 1
 
 
+@pytest.mark.slow
 async def test_a_second_broker_of_the_same_id_is_refused(tmp_path: Path) -> None:
     async with tree(tmp_path) as ensemble:
         first, second = World(ensemble, port=9092), World(ensemble, port=9093)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import select
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.server import Broker
+from odradek.broker_process import BrokerError, BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode
@@ -80,25 +83,153 @@ class File(OsFile):
         super().sync()
 
 
-async def test_a_partition_whose_disk_fails_goes_offline_and_the_others_live(tmp_path: Path) -> None:
+def two(tmp_path: Path) -> str:
+    """log.dirs of a broker with two directories."""
+    return f"{tmp_path / 'd0'},{tmp_path / 'd1'}"
+
+
+async def spread(client: Client, tmp_path: Path, **configs: str) -> tuple[list[int], list[int]]:
+    """A topic "t" with two partitions in each directory; which are where."""
+    await client.create_topic("t", partitions=4, configs=configs)
+    here, there = ([index for index in range(4) if (tmp_path / name / f"t-{index}").exists()] for name in ("d0", "d1"))
+    assert (len(here), len(there)) == (2, 2)
+    return here, there
+
+
+async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, int], Any]:
+    """What Metadata says of every partition, when these are said to be offline."""
+    shown: dict[tuple[str, int], Any] = {}
+    async with asyncio.timeout(PATIENCE_S):
+        while not all(each in shown and shown[each].offline_replicas for each in lost):
+            topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
+            shown = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
+    return shown
+
+
+@pytest.mark.parametrize("fault", ["write", "fsync", "checkpoint", "deletion"])
+async def test_a_directory_whose_disk_fails_goes_offline_and_the_other_lives(tmp_path: Path, fault: str) -> None:
     disk = Disk()
-    async with running_broker(tmp_path / "data", disk=disk) as broker:
+    properties = {"replica.high.watermark.checkpoint.interval.ms": "20"} if fault == "checkpoint" else {}
+    configs = {"flush.messages": "1"} if fault == "fsync" else {}
+    async with running_broker(two(tmp_path), properties, disk=disk) as broker:
         client = await Client.connect(broker.port)
-        await client.create_topic("t", partitions=2)
-        assert (await client.produce("t", batch(b"kept"))).error_code == 0
-        disk.place, disk.write_error = "/t-0/", errno.EIO
-        assert (await client.produce("t", batch(b"lost"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        disk.write_error = 0
-        # Nobody knows what such a disk holds: the partition stays offline until the next start.
-        assert (await client.produce("t", batch(b"refused"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await client.fetch("t", 0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await client.produce("t", batch(b"elsewhere"), partition=1)).error_code == 0
+        here, there = await spread(client, tmp_path, **configs)
+        for index in range(4):
+            assert (await client.produce("t", batch(b"kept"), partition=index)).error_code == 0
+        if fault == "write":
+            disk.place, disk.write_error = f"/d1/t-{there[0]}/", errno.EIO
+            lost = await client.produce("t", batch(b"lost"), partition=there[0])
+            assert lost.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        elif fault == "fsync":
+            disk.place, disk.sync_error = f"/d1/t-{there[0]}/", errno.EIO
+            lost = await client.produce("t", batch(b"lost"), partition=there[0])
+            assert lost.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        elif fault == "checkpoint":
+            disk.place, disk.write_error = "/d1/replication-offset-checkpoint", errno.EIO
+            assert (await client.produce("t", batch(b"late"), partition=there[0])).base_offset == 1
+        else:
+            await client.create_topic("u", partitions=2)
+            disk.place, disk.write_error = "/d1/u-", errno.EIO
+            deleted = await client.ask(m.DeleteTopicsRequest(topic_names=["u"], timeout_ms=1000), 5)
+            assert deleted.responses[0].error_code == 0
+        shown = await shown_lost(client, *(("t", index) for index in there))
+        disk.write_error = disk.sync_error = 0
+        # Nobody knows what such a disk holds: it stays offline until the next start.
+        for index in there:
+            refused = await client.produce("t", batch(b"refused"), partition=index)
+            assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await client.fetch("t", 0, partition=index)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert shown["t", index].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            assert (shown["t", index].leader_id, shown["t", index].offline_replicas) == (-1, [0])
+        for index in here:
+            assert (await client.produce("t", batch(b"elsewhere"), partition=index)).error_code == 0
+            assert (shown["t", index].leader_id, shown["t", index].offline_replicas) == (0, [])
+        await client.create_topic("later", partitions=2)
+        for index in range(2):
+            assert (await client.produce("later", batch(b"v"), partition=index)).error_code == 0
+        answer = await client.ask(m.DescribeLogDirsRequest(topics=None), 4)
+        found = {Path(each.log_dir).name: (each.error_code, len(each.topics)) for each in answer.results}
+        assert found["d1"] == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+        assert found["d0"][0] == 0
         client.close()
-    async with running_broker(tmp_path / "data") as broker:
+    assert (tmp_path / "d0" / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / "d1" / ".kafka_cleanshutdown").exists()
+    async with running_broker(two(tmp_path)) as broker:
         client = await Client.connect(broker.port)
-        assert [r.value for r in records((await client.fetch("t", 0)).records)] == [b"kept"]
-        assert [r.value for r in records((await client.fetch("t", 0, partition=1)).records)] == [b"elsewhere"]
+        for index in there:
+            found_first = next(iter(records((await client.fetch("t", 0, partition=index)).records)))
+            assert found_first.value == b"kept"
+            assert (await client.produce("t", batch(b"v"), partition=index)).error_code == 0
         client.close()
+
+
+async def test_coordinators_let_go_of_what_lies_on_a_disk_that_fails(tmp_path: Path) -> None:
+    disk = Disk()
+    async with running_broker(two(tmp_path), {"offsets.topic.num.partitions": "1"}, disk=disk) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t")
+        while (await client.ask(m.FindCoordinatorRequest(key="readers"), 3)).error_code:
+            pass  # the coordinator's topic is made after the first request for it
+        assert await committed(client) == -1
+        assert (await client.ask(commit(7), 8)).topics[0].partitions[0].error_code == 0
+        failing = directory_of(tmp_path, "__consumer_offsets-0")
+        assert failing != directory_of(tmp_path, "t-0")
+        # Another log fails, on the same disk.
+        assert (await client.ask(alter_log_dir(str(failing), "more"), 2)).results[0].partitions[0].error_code
+        await client.create_topic("more")
+        disk.place, disk.write_error = f"{failing}/more-0/", errno.EIO
+        assert (await client.produce("more", batch(b"v"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await shown_lost(client, ("__consumer_offsets", 0))
+        assert (await client.ask(commit(8), 8)).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        wanted = m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+        fetched = await client.ask(m.OffsetFetchRequest(group_id="readers", topics=[wanted]), 7)
+        assert fetched.error_code == ErrorCode.NOT_COORDINATOR
+        assert (await client.produce("t", batch(b"v"))).error_code == 0
+        client.close()
+
+
+def directory_of(tmp_path: Path, log: str) -> Path:
+    """Which directory a log lies in."""
+    (folder,) = tmp_path.glob(f"*/{log}")
+    return folder.parent
+
+
+def alter_log_dir(path: str, topic: str) -> m.AlterReplicaLogDirsRequest:
+    wanted = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[0])
+    return m.AlterReplicaLogDirsRequest(
+        dirs=[m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[wanted])]
+    )
+
+
+def await_end(pid: int) -> None:
+    """Wait until a child process has ended."""
+    end = os.pidfd_open(pid)
+    try:
+        assert select.select([end], [], [], PATIENCE_S)[0]
+    finally:
+        os.close(end)
+
+
+@pytest.mark.slow
+async def test_a_broker_outlives_its_directories_but_the_last_one(tmp_path: Path) -> None:
+    """A process and real directories, which are taken away under it."""
+    properties = {"log.dirs": two(tmp_path), "replica.high.watermark.checkpoint.interval.ms": "50"}
+    with BrokerProcess(tmp_path / "process", properties) as process:
+        client, pid = await Client.connect(process.port), process.pid
+        here, there = await spread(client, tmp_path)
+        (tmp_path / "d1").rename(tmp_path / "away")
+        assert (await client.produce("t", batch(b"v"), partition=there[0])).error_code == 0
+        await shown_lost(client, *(("t", index) for index in there))
+        assert (await client.produce("t", batch(b"v"), partition=here[0])).error_code == 0
+        (tmp_path / "d0").rename(tmp_path / "gone")
+        await client.produce("t", batch(b"v"), partition=here[1])
+        assert await client.is_closed()
+        client.close()
+        await asyncio.to_thread(await_end, pid)
+        said = f"Shutdown broker because all log dirs in {tmp_path / 'd0'}, {tmp_path / 'd1'} have failed"
+        with pytest.raises(BrokerError, match="ended by itself with exit status 1") as ended:
+            process.reap()
+        assert said in str(ended.value)
 
 
 async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
@@ -179,35 +310,24 @@ def list_end(topic: str, *, replica_id: int = -1) -> m.ListOffsetsRequest:
     )
 
 
-async def test_a_partition_that_lost_its_disk_is_shown_without_a_leader(tmp_path: Path) -> None:
+async def test_a_log_that_a_disk_does_not_take_lies_nowhere(tmp_path: Path) -> None:
     disk = Disk()
-    async with running_broker(tmp_path / "data", disk=disk) as broker:
+    async with running_broker(two(tmp_path), disk=disk) as broker:
         client = await Client.connect(broker.port)
-        await client.create_topic("t", partitions=2)
-        disk.place, disk.write_error = "/t-1/", errno.EIO
-        assert (await client.produce("t", batch(b"v"), partition=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        disk.place = "/stillborn-"
+        disk.place, disk.write_error = "/d0/stillborn-", errno.EIO
         await client.create_topic("stillborn")
-        shown: dict[tuple[str, int], Any] = {}
-        async with asyncio.timeout(PATIENCE_S):
-            while not all(lost in shown and shown[lost].offline_replicas for lost in (("t", 1), ("stillborn", 0))):
-                topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
-                shown = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
-        assert (shown["t", 0].error_code, shown["t", 0].leader_id, shown["t", 0].offline_replicas) == (0, 0, [])
-        for lost in (("t", 1), ("stillborn", 0)):
-            assert shown[lost].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-            assert (shown[lost].leader_id, shown[lost].offline_replicas) == (-1, [0])
+        shown = await shown_lost(client, ("stillborn", 0))
+        assert (shown["stillborn", 0].leader_id, shown["stillborn", 0].offline_replicas) == (-1, [0])
         client.close()
-    async with running_broker(tmp_path / "data") as broker:  # on a disk that works
+    async with running_broker(two(tmp_path)) as broker:  # on a disk that works
         client = await Client.connect(broker.port)
-        assert (await client.produce("t", batch(b"v"), partition=1)).error_code == 0
         assert (await client.produce("stillborn", batch(b"v"))).error_code == 0
         client.close()
 
 
 async def test_records_that_a_disk_would_not_delete_do_not_come_back_under_a_new_topic(tmp_path: Path) -> None:
     disk = Disk()
-    async with running_broker(tmp_path / "data", disk=disk) as broker:
+    async with running_broker(two(tmp_path), disk=disk) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")
         assert (await client.produce("t", batch(b"old"))).error_code == 0
@@ -219,7 +339,7 @@ async def test_records_that_a_disk_would_not_delete_do_not_come_back_under_a_new
         assert (await client.produce("t", batch(b"new"))).base_offset in (-1, 0)
         assert b"old" not in bytes((await client.fetch("t", 0)).records or b"")
         client.close()
-    async with running_broker(tmp_path / "data") as broker:
+    async with running_broker(two(tmp_path)) as broker:
         client = await Client.connect(broker.port)
         assert b"old" not in bytes((await client.fetch("t", 0)).records or b"")
         client.close()

@@ -41,7 +41,7 @@ class Compacting(BrokerProcess):
 
     def uncleanable(self) -> float:
         return self.figures()[
-            f'kafka_log_logcleanermanager_uncleanable_partitions_count{{logdirectory="{self.data_dir}"}}'
+            f'kafka_log_logcleanermanager_uncleanable_partitions_count{{logDirectory="{self.data_dir}"}}'
         ]
 
     @property
@@ -162,7 +162,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callabl
     broker = compacting()
     until(lambda: broker.uncleanable() == 1)
     until(lambda: "other 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
-    sizes = f'kafka_log_logcleanermanager_uncleanable_bytes{{logdirectory="{broker.data_dir}"}}'
+    sizes = f'kafka_log_logcleanermanager_uncleanable_bytes{{logDirectory="{broker.data_dir}"}}'
     assert broker.figures()[sizes] > 10_000
     assert "t-0 is not compacted any more until the broker starts anew" in broker.output
     assert not list(broker.folder.glob("*.cleaned"))

@@ -16,7 +16,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.net import Listener
+from odradek.protocol.listening import Listener
 from odradek.storage.disk import OsDisk
 from tests.broker.wire import Client, batch, produce_request, running_broker
 
@@ -98,6 +98,7 @@ async def test_everything_is_there_again_after_a_stop(tmp_path: Path) -> None:
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.slow
 async def test_everything_is_there_again_after_a_kill(odradek_broker: BrokerProcess) -> None:
     client = await Client.connect(odradek_broker.port)
     before = await fill(client)
@@ -192,6 +193,7 @@ async def test_the_world_enters_through_the_constructor(tmp_path: Path) -> None:
     await ensemble.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["kill", "stop"])
 async def test_all_that_a_producer_had_on_the_way_is_known_again(tmp_path: Path, stop: str) -> None:
     """A client has five batches without an answer, and a leader that was away sends none: all five come again."""

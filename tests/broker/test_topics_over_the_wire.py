@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,18 @@ async def describe(
     return result
 
 
+async def test_what_was_deleted_is_gone_from_the_disk_after_its_delay(tmp_path: Path) -> None:
+    """Rounds through it are as far apart as log.segment.delete.delay.ms says, not ten seconds."""
+    async with running_broker(tmp_path / "data", {"log.segment.delete.delay.ms": "200"}) as broker:
+        client = await Client.connect(broker.port)
+        await client.create_topic("t")
+        assert await delete(client, "t") == [ErrorCode.NONE]
+        async with asyncio.timeout(5):
+            while [*(tmp_path / "data").glob("t-0*")]:
+                await all_topics(client)
+        client.close()
+
+
 # ---- Metadata
 
 
@@ -109,7 +122,7 @@ async def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path: Path) ->
             ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
             ("..", ErrorCode.INVALID_TOPIC_EXCEPTION),
             ("x" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
-            ("a_b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("a_b", ErrorCode.INVALID_REPLICATION_FACTOR),  # which comes before the collision of names
             ("three-replicas", ErrorCode.INVALID_REPLICATION_FACTOR),
         ):
             (topic,) = await metadata(client, name, auto_create=True)
@@ -215,9 +228,9 @@ async def test_a_topic_that_is_refused_leaves_nothing_behind(
 async def test_the_name_of_the_registry_is_nobodys_topic(broker: Broker, client: Client) -> None:
     """A log of that name would lie in the folder of the registry."""
     name = "__cluster_metadata"
-    assert await create(client, new_topic(name)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert await create(client, new_topic(name)) == [ErrorCode.INVALID_REQUEST]
     (topic,) = await metadata(client, name, auto_create=True)
-    assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await all_topics(client) == []
 
 
@@ -225,8 +238,8 @@ async def test_a_topic_named_twice_is_not_made_and_the_others_are(client: Client
     answer = await client.ask(
         m.CreateTopicsRequest(topics=[new_topic("twice"), new_topic("once"), new_topic("twice", 2)], timeout_ms=1000), 7
     )
-    codes = {topic.name: ErrorCode(topic.error_code) for topic in answer.topics}
-    assert codes == {"twice": ErrorCode.INVALID_REQUEST, "once": ErrorCode.NONE}
+    codes = sorted((topic.name, ErrorCode(topic.error_code)) for topic in answer.topics)
+    assert codes == [("once", ErrorCode.NONE), *[("twice", ErrorCode.INVALID_REQUEST)] * 2]
     assert await all_topics(client) == ["once"]
 
 
@@ -354,7 +367,7 @@ async def test_a_configuration_says_where_each_value_is_from(tmp_path: Path) -> 
         assert inherited["retention.ms"].config_source == DEFAULT_CONFIG
         assert not inherited["retention.ms"].synonyms
         old = {entry.name: entry.is_default for entry in (await describe(client, TOPIC, "t", version=0)).configs}
-        assert (old["segment.bytes"], old["retention.ms"]) == (False, True)
+        assert set(old.values()) == {False}  # as from Kafka since 2.6
         client.close()
 
 
@@ -373,7 +386,7 @@ async def test_the_configuration_of_a_broker(client: Client) -> None:
     ):
         refused = await describe(client, kind, name)
         assert (ErrorCode(refused.error_code), refused.configs) == (code, [])
-        assert refused.error_message
+        assert refused.error_message or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_the_cluster(broker: Broker, client: Client) -> None:
@@ -383,7 +396,7 @@ async def test_the_cluster(broker: Broker, client: Client) -> None:
     assert len(cluster.cluster_id) == 22
     assert (await client.ask(m.MetadataRequest(topics=[]), 12)).cluster_id == cluster.cluster_id
     controllers = await client.ask(m.DescribeClusterRequest(endpoint_type=2), 1)
-    assert (controllers.error_code, controllers.brokers) == (ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, [])
+    assert (controllers.error_code, controllers.brokers) == (ErrorCode.MISMATCHED_ENDPOINT_TYPE, [])
 
 
 async def test_no_two_producers_share_an_id(client: Client) -> None:

@@ -178,7 +178,7 @@ def codes_for_brokers(answer: Any) -> list[int]:
         part.partition_error_code
         for entry in answer.results_by_transaction
         for topic in sorted(entry.topic_results, key=lambda each: each.name)
-        for part in topic.results_by_partition
+        for part in sorted(topic.results_by_partition, key=lambda each: each.partition_index)
     ]
 
 

@@ -44,6 +44,10 @@ class Client:
         self._writer.write(data)
         await self._writer.drain()
 
+    def forget(self) -> None:
+        """The request sent last gets no answer (acks=0)."""
+        self._owed.pop()
+
     async def receive(self) -> Any:
         """The answer of the oldest request that has none yet."""
         key, version, correlation_id = self._owed.pop(0)

@@ -14,7 +14,11 @@ everything is healed one more reader reads everything from the start: the final 
 - duplicate, reordered: an idempotent producer's value stands at two offsets, or below an older one of its values
 
 A producer without idempotence may see its values twice or reordered: a retry may follow an attempt that had worked.
-An idempotent one may be told that a value stands there without being told where.
+An idempotent one may be told that a value stands there without being told where. What a broker promises it holds within
+a session, a producer id with one epoch (KIP-98); a client that raises its epoch while it does not know what became of a
+request may write that again. librdkafka does so in all partitions as soon as a request in one of them fails for what
+failed before it (its issue 4953), which takes several requests in flight. So a producer with one request at a time is
+judged across its sessions, and one that pipelines within each.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeAlias
 
 SHOWN: Final = 20
@@ -50,6 +55,8 @@ class Value:
 
 Log: TypeAlias = Mapping[int, Value]
 """The values of one partition by offset."""
+Sessions: TypeAlias = Mapping[int, tuple[int, int]]
+"""The producer id and the epoch that wrote each offset of one partition."""
 Assignment: TypeAlias = list[int]
 """The offset that a reader expects next in each partition, all from the start."""
 
@@ -69,9 +76,12 @@ class Anomaly:
 class History:
     """What was sent, acknowledged and read; any thread may add to it, each reader with an assignment of its own."""
 
-    def __init__(self, partitions: int, idempotent: frozenset[str] = frozenset()) -> None:
-        """`idempotent` names the producers whose values may stand only once and in order."""
+    def __init__(
+        self, partitions: int, idempotent: frozenset[str] = frozenset(), pipelined: frozenset[str] = frozenset()
+    ) -> None:
+        """`idempotent` names the producers whose values may stand only once and in order; `pipelined`, in a session."""
         self._idempotent = idempotent
+        self._pipelined = pipelined
         self._changed = threading.Condition()
         self._sent: dict[tuple[int, str], int] = defaultdict(int)
         self._acknowledged: list[list[tuple[int, Value]]] = [[] for _ in range(partitions)]
@@ -146,12 +156,16 @@ class History:
     def _progress(self) -> list[tuple[int, int]]:
         return list(zip(map(len, self._acknowledged), self._read_below, strict=True))
 
-    def anomalies(self, final: Sequence[Log]) -> list[Anomaly]:
-        """Every contradiction; `final` is the log of each partition as it was read in the end. All clients are done."""
+    def anomalies(self, final: Sequence[Log], sessions: Sequence[Sessions] = ()) -> list[Anomaly]:
+        """Every contradiction; `final` is the log of each partition as it was read in the end. All clients are done.
+
+        `sessions` are those of each partition; without them a pipelined producer is judged as if it had one only.
+        """
         found = list(self._found)
         for partition, log in enumerate(final):
-            for judge in (self._judge_acknowledged, self._judge_read, self._judge_final):
-                found += [Anomaly(kind, partition, what) for kind, what in judge(partition, log)]
+            judged = [self._judge_acknowledged(partition, log), self._judge_read(partition, log)]
+            judged.append(self._judge_final(partition, log, sessions[partition] if sessions else {}))
+            found += [Anomaly(kind, partition, what) for kind, what in chain.from_iterable(judged)]
         return found
 
     def _judge_acknowledged(self, partition: int, log: Log) -> Iterator[tuple[str, str]]:
@@ -174,20 +188,22 @@ class History:
             if skipped is not None:
                 yield "poll-skip", f"{offset} came after {expected - 1}, and {skipped} holds {log[skipped]}"
 
-    def _judge_final(self, partition: int, log: Log) -> Iterator[tuple[str, str]]:
-        latest: dict[str, int] = {}
-        first: dict[Value, int] = {}
+    def _judge_final(self, partition: int, log: Log, sessions: Sessions) -> Iterator[tuple[str, str]]:
+        latest: dict[object, int] = {}
+        first: dict[object, int] = {}
         for offset, value in log.items():
             if not 0 <= value.serial < self._sent.get((partition, value.producer), 0):
                 yield "unknown-value", f"{value} at {offset}"
-            if value.producer not in self._idempotent:
+            if value.producer not in self._idempotent | self._pipelined:
                 continue
-            if value in first:
-                yield "duplicate", f"{value} at {first[value]} and {offset}"
-            elif value.serial < latest.get(value.producer, -1):
-                yield "reordered", f"{value} at {offset}, after {latest[value.producer]}"
-            first.setdefault(value, offset)
-            latest[value.producer] = max(value.serial, latest.get(value.producer, -1))
+            writer = value.producer, sessions.get(offset) if value.producer in self._pipelined else None
+            one = writer, value.serial
+            if one in first:
+                yield "duplicate", f"{value} at {first[one]} and {offset}"
+            elif value.serial < latest.get(writer, -1):
+                yield "reordered", f"{value} at {offset}, after {latest[writer]}"
+            first.setdefault(one, offset)
+            latest[writer] = max(value.serial, latest.get(writer, -1))
 
 
 def report(anomalies: Sequence[Anomaly]) -> str:

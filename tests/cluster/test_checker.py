@@ -81,6 +81,21 @@ def test_an_idempotent_producers_values_stand_once_and_in_order() -> None:
     assert judged({0: value(1), 1: value(0)}) == ["reordered"]
 
 
+def test_a_pipelined_producers_values_stand_once_and_in_order_in_each_of_its_sessions() -> None:
+    history = History(1, pipelined=frozenset({ONCE}))
+    for _ in range(3):
+        history.next_value(0, ONCE)
+    log = {0: value(0), 1: value(1), 2: value(0), 3: value(2)}
+
+    def kinds(*epochs: int) -> list[str]:
+        sessions = {offset: (17, epoch) for offset, epoch in enumerate(epochs)}
+        return [anomaly.kind for anomaly in history.anomalies([log], [sessions])]
+
+    assert kinds(0, 0, 1, 1) == []
+    assert kinds(0, 0, 0, 0) == ["duplicate"]
+    assert kinds(0, 1, 1, 1) == ["reordered"]
+
+
 def test_progress_is_an_acknowledgement_and_a_new_record() -> None:
     history = History(2)
     history.acknowledge(0, 0, history.next_value(0, ONCE))

@@ -169,7 +169,7 @@ def test_who_asks_for_a_topic_that_the_controller_cannot_be_asked_for_is_not_kep
     broker = cluster.brokers[other]
     with Wire(broker.host, broker.port, timeout_s=PATIENCE_S / 2) as wire:  # half of what a lost request takes
         (topic,) = wire.ask(request).topics
-        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
         cluster.heal()
         deadline = time.monotonic() + PATIENCE_S
         while topic.error_code != ErrorCode.NONE:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
+from odradek.spark_jobs import pipeline
 from tests.jvm.kafka import free_port
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import run_tool
@@ -30,7 +31,12 @@ from tests.jvm.tools import run_tool
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PROFILES: dict[str, dict[str, Any]] = {
+    name: service for name, service in COMPOSE["services"].items() if "profiles" in service
+}
+SERVICES: dict[str, dict[str, Any]] = {
+    name: service for name, service in COMPOSE["services"].items() if name not in PROFILES
+}
 BROKERS = [name for name, service in SERVICES.items() if service.get("build") == "."]
 VERSION = "3.9.2"
 PATIENCE_S = 60
@@ -217,6 +223,18 @@ def test_brokers_share_no_id_port_or_volume() -> None:
     for key in ("ports", "volumes"):
         assert len({str(SERVICES[name][key]) for name in BROKERS}) == 3
     assert len({SERVICES[name]["environment"]["KAFKA_BROKER_ID"] for name in BROKERS}) == 3
+
+
+def test_the_pipeline_is_a_profile_that_its_command_line_takes() -> None:
+    (service,) = PROFILES.values()
+    assert service["profiles"] == ["pipeline"]
+    assert set(service["depends_on"]) == set(BROKERS)
+    options = pipeline.command.make_context("pipeline", list(service["command"])).params
+    hosts = [address.rpartition(":")[0] for address in options["bootstrap"].split(",")]
+    assert hosts == BROKERS
+    assert Path(options["output"]).parent == Path(service["volumes"][0].split(":")[1])
+    stage = f"\nFROM build AS {service['build']['target']}\n"
+    assert f'"-m", "{pipeline.__name__}"]' in DOCKERFILE[DOCKERFILE.index(stage) : DOCKERFILE.rindex("\nFROM ")]
 
 
 # The Dockerfile

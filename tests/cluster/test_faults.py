@@ -1,9 +1,9 @@
 """Faults on real processes under load: what was acknowledged with acks=all is there in the end, and read as Kafka says.
 
-Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, two producers (one idempotent), a
-reader. A campaign strikes with every fault on every role over our own registry, and with those that end a session over
-Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of `tests.cluster.checker` and with every
-copy of a partition the same, byte for byte.
+Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, three producers (two idempotent, one
+of them with one request at a time), a reader. A campaign strikes with every fault on every role over our own registry,
+and with those that end a session over Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of
+`tests.cluster.checker` and with every copy of a partition the same, byte for byte.
 
     ODRADEK_SEED=7            another order and other victims
     ODRADEK_SOAK_ROUNDS=10    every fault that often, over both; the registry is gone for a minute at a time
@@ -27,7 +27,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.cluster_process import ClusterProcess
 from odradek.protocol.batch import headers
 from odradek.pytest_plugin import ClusterFactory
-from tests.cluster.checker import report
+from tests.cluster.checker import Sessions, report
 from tests.cluster.nemesis import (
     BROKER_FAULTS,
     CUT_REGISTRY,
@@ -87,11 +87,25 @@ def epochs_in(cluster: ClusterProcess, partition: int) -> str:
     return "\n".join([f"partition {partition}, (leader epoch, producer id, its epoch):", *begun.values()])
 
 
+def sessions_of(cluster: ClusterProcess, partition: int) -> Sessions:
+    """Who wrote each offset, by the segments of the leader."""
+    broker = cluster.brokers[cluster.leader_of(TOPIC, partition)]
+    paths = sorted((broker.data_dir / f"{TOPIC}-{partition}").glob("*.log"))
+    return {
+        offset: (header.producer_id, header.producer_epoch)
+        for path in paths
+        for _, header in headers(path.read_bytes())
+        for offset in range(header.base_offset, header.base_offset + header.last_offset_delta + 1)
+    }
+
+
 def conclude(cluster: ClusterProcess, workload: Workload) -> None:
     """The verdict, once all is healed."""
     final = workload.finish()
     print(f"{workload.history.acknowledged()} acknowledged; other answers: {dict(workload.errors)}", flush=True)
-    anomalies = workload.history.anomalies(final)
+    sessions = [sessions_of(cluster, partition) for partition in range(PARTITIONS)]
+    assert all(set(log) <= set(written) for log, written in zip(final, sessions, strict=True))
+    anomalies = workload.history.anomalies(final, sessions)
     assert not anomalies, "\n".join([report(anomalies), *map(partial(epochs_in, cluster), range(PARTITIONS))])
     await_same_copies(cluster)
 

@@ -147,6 +147,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 # A parent that goes
 
 
+@pytest.mark.slow
 def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib; from odradek.broker_process import BrokerProcess\n"

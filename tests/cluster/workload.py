@@ -29,6 +29,8 @@ CONNECTION: Final[Mapping[str, Any]] = {
     "socket.timeout.ms": 5000,
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.interval.ms": 2000,
+    # A topic that exists is never said to be missing: who is told so fails at once what was to be written to it.
+    "topic.metadata.propagation.max.ms": 1,
     "log_level": 0,
 }
 PRODUCER: Final[Mapping[str, Any]] = {
@@ -48,7 +50,8 @@ CONSUMER: Final[Mapping[str, Any]] = {
     "fetch.error.backoff.ms": 50,
 }
 PRODUCERS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "once": {**PRODUCER, "enable.idempotence": True},
+    "once": {**PRODUCER, "enable.idempotence": True, "max.in.flight": 1},
+    "pipelined": {**PRODUCER, "enable.idempotence": True},
     "again": {**PRODUCER, "enable.idempotence": False},
 }
 CARELESS: Final[Mapping[str, Mapping[str, Any]]] = {"careless": {**PRODUCER, "acks": "1"}}
@@ -72,8 +75,9 @@ class Workload:
         self._stopping = threading.Event()
         self._failures: list[str] = []
         self._producers = producers
-        once = frozenset(name for name, config in producers.items() if config.get("enable.idempotence"))
-        self.history: History = History(partitions, once)
+        idempotent = {name for name, config in producers.items() if config.get("enable.idempotence")}
+        once = frozenset(name for name in idempotent if producers[name].get("max.in.flight") == 1)
+        self.history: History = History(partitions, once, frozenset(idempotent - once))
         self.errors: Counter[str] = Counter()
         """What clients were told that is no acknowledgement, for the eye."""
         self._threads = [threading.Thread(target=self._run, args=(self._read,), name="reader")]

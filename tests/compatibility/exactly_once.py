@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from tests.compatibility import copier
 from tests.compatibility.brokers import Broker
-from tests.jvm.jars import classpath
-from tests.jvm.java import find_java
-from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 
-STEP_TIMEOUT_S: Final = 40.0
-READ_TIMEOUT_S: Final = 40.0
+STEP_TIMEOUT_S: Final = 150.0
+READ_TIMEOUT_S: Final = 150.0
+"""However slow the machine: what these bound comes, or a test has failed."""
+SILENCE_S: Final = 40.0
 MOST_LIVES: Final = 25
 LIBRARIES: Final = ("confluent", "confluent-consumer", "aiokafka", "kafka-python")
 
@@ -35,9 +35,8 @@ def copier_command(kind: str, bootstrap: str, group: str, source: str, target: s
     if kind in LIBRARIES:
         return [sys.executable, str(Path(copier.__file__)), kind, *where]
     release, _, protocol = kind.partition("/")
-    jars = ":".join(map(str, classpath(release)))
     program = str(Path(__file__).with_name("Copier.java"))
-    return [str(find_java()), *QUICK_START, *QUIET, "-cp", jars, program, *where, protocol or "classic"]
+    return java_command(release, program, [*where, protocol or "classic"], [*QUICK_START, *QUIET])
 
 
 class Copying:
@@ -48,7 +47,7 @@ class Copying:
     connection. Clients without such a fault get no such help.
     """
 
-    def __init__(self, command: Sequence[str], silence_s: float = STEP_TIMEOUT_S) -> None:
+    def __init__(self, command: Sequence[str], silence_s: float = SILENCE_S) -> None:
         self._command = command
         self._silence_s = silence_s
         self._process = BackgroundProcess(command)

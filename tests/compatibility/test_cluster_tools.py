@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from odradek.broker.registry import znodes
 from odradek.cluster_process import ClusterProcess
@@ -79,7 +80,10 @@ def await_node(registry: KazooClient, path: str, holds: Callable[[bytes | None],
     while time.monotonic() < deadline:
         changed = threading.Event()
         watch = lambda event, changed=changed: changed.set()  # noqa: E731
-        data = registry.get(path)[0] if registry.exists(path, watch=watch) is not None else None
+        try:
+            data = registry.get(path)[0] if registry.exists(path, watch=watch) is not None else None
+        except NoNodeError:  # it went in between
+            data = None
         if holds(data):
             return
         changed.wait(deadline - time.monotonic())
@@ -133,6 +137,14 @@ def describe(cluster: ClusterProcess, topic: str) -> dict[int, dict[str, Any]]:
     return described(topics(cluster, "--describe", "--topic", topic))
 
 
+def await_described(cluster: ClusterProcess, topic: str, partitions: int) -> dict[int, dict[str, Any]]:
+    """What is described, once it is so many partitions."""
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found := describe(cluster, topic)) != partitions:
+        assert time.monotonic() < deadline, found
+    return found
+
+
 def produce(cluster: ClusterProcess, topic: str, partition: int, count: int) -> None:
     """Records with acks=all, all of them acknowledged."""
     failures: list[Any] = []
@@ -183,8 +195,10 @@ def test_topics_are_made_spread_grown_and_deleted(cluster: ClusterProcess, topic
         3: 2,
     }
     topics(cluster, "--alter", "--topic", topic, "--partitions", "9")
-    grown = describe(cluster, topic)
-    assert len(grown) == 9
+    for partition in range(6, 9):
+        cluster.await_isr(topic, partition, {1, 2, 3})
+    # Each broker hears of them a moment later, and the tool asks any.
+    grown = await_described(cluster, topic, 9)
     assert {partition: state["replicas"] for partition, state in grown.items() if partition < 6} == {
         partition: state["replicas"] for partition, state in found.items()
     }
@@ -405,3 +419,33 @@ def test_configurations_reach_every_broker(cluster: ClusterProcess, topic: str, 
     configs("--alter", *one, "--delete-config", "max.message.bytes,cleanup.policy")
     assert "max.message.bytes" not in configs("--describe", *one)
     configs("--alter", *all_brokers, "--delete-config", "log.segment.bytes")
+
+
+# ---- kafka-get-offsets, kafka-delete-records, kafka-consumer-groups, kafka-cluster
+
+
+def test_what_lies_on_several_brokers_is_told_as_one(
+    cluster: ClusterProcess, topic: str, group: str, saved: Callable[[str], str]
+) -> None:
+    create(cluster, topic, "1:2:3,2:3:1,3:1:2")  # a leader on each
+    for partition in range(3):
+        produce(cluster, topic, partition, 10)
+    assert tool(cluster, "kafka-get-offsets", "--topic", topic).split() == [f"{topic}:{each}:10" for each in range(3)]
+    partitions = [{"topic": topic, "partition": each, "offset": each + 2} for each in range(3)]
+    plan_of_deletion = saved(json.dumps({"version": 1, "partitions": partitions}))
+    deleted = tool(cluster, "kafka-delete-records", "--offset-json-file", plan_of_deletion)
+    for each in range(3):
+        assert f"partition: {topic}-{each}\tlow_watermark: {each + 2}" in deleted
+    begins = tool(cluster, "kafka-get-offsets", "--topic", topic, "--time", "earliest").split()
+    assert begins == [f"{topic}:{each}:{each + 2}" for each in range(3)]
+    where = ("--group", group, "--timeout", "60000")
+    tool(cluster, "kafka-consumer-groups", "--reset-offsets", *where, "--topic", topic, "--to-earliest", "--execute")
+    described = tool(cluster, "kafka-consumer-groups", "--describe", *where)
+    for each in range(3):
+        assert re.search(rf"{topic} +{each} +{each + 2} +10 +{8 - each} ", described), described
+    ids = {
+        run_tool("3.9.2", "kafka-cluster", ["cluster-id", "--bootstrap-server", broker.bootstrap]).stdout
+        for broker in cluster.brokers.values()
+    }
+    assert len(ids) == 1
+    assert ids.pop().startswith("Cluster ID: ")

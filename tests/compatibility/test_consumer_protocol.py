@@ -31,8 +31,8 @@ TRIOS = [
 def broker(odradek_broker_factory: BrokerFactory) -> BrokerProcess:
     return odradek_broker_factory(
         {
-            "group.consumer.min.session.timeout.ms": "6000",
-            "group.consumer.session.timeout.ms": "6000",
+            "group.consumer.min.session.timeout.ms": "3000",
+            "group.consumer.session.timeout.ms": "3000",
             "group.consumer.min.heartbeat.interval.ms": "500",
             "group.consumer.heartbeat.interval.ms": "500",
         }

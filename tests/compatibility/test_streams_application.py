@@ -18,9 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.compatibility.brokers import Broker, create_topic
-from tests.jvm.jars import classpath
-from tests.jvm.java import find_java
-from tests.jvm.process import QUIET, BackgroundProcess
+from tests.jvm.process import QUIET, BackgroundProcess, java_command
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -36,10 +34,9 @@ class Counting:
     """The application, and those that come after it on the same state directory."""
 
     def __init__(self, broker: Broker, application: str, topics: tuple[str, str], folder: Path) -> None:
-        jars = ":".join(map(str, classpath(RELEASE)))
         program = str(Path(__file__).with_name("WordCount.java"))
         where = [broker.bootstrap, application, *topics, str(folder)]
-        self._command = [str(find_java()), *JVM, *QUIET, "-cp", jars, program, *where]
+        self._command = java_command(RELEASE, program, where, [*JVM, *QUIET])
         self.process = BackgroundProcess(self._command)
 
     def await_running(self) -> None:

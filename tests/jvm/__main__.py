@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 
+from tests.jvm.archives import make_archives
 from tests.jvm.cache import FetchError
 from tests.jvm.jars import PINNED, classpath
 from tests.jvm.java import find_java
+from tests.jvm.process import ToolError
 
 
 def main(arguments: list[str]) -> int:
@@ -18,7 +20,8 @@ def main(arguments: list[str]) -> int:
     try:
         java = find_java(print)
         sizes = [len(classpath(version, print)) for version in PINNED]
-    except FetchError as error:
+        make_archives(print)
+    except (FetchError, TimeoutError, EOFError, ToolError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"ready in {time.monotonic() - started:.1f} s: {java}, Kafka {', '.join(PINNED)} ({sum(sizes)} jars)")

@@ -45,6 +45,8 @@ _LOGGING = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
 _LOG4J_CLASSES = Artifact("ch.qos.reload4j", "reload4j", "1.2.25")
 
 PINNED: dict[str, tuple[Artifact, ...]] = {
+    # The last of the releases that know nothing of record batches; it brings its own log4j.
+    "0.10.2.2": (Artifact(_KAFKA, "kafka_2.11", "0.10.2.2"), _LOGGING),
     "2.8.2": (Artifact(_KAFKA, "kafka_2.13", "2.8.2"), _LOG4J_CLASSES, _LOGGING),
     "3.9.2": (
         Artifact(_KAFKA, "kafka_2.13", "3.9.2"),
@@ -53,9 +55,34 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
         _LOGGING,
     ),
     "4.3.0": (Artifact(_KAFKA, "kafka_2.13", "4.3.0"), Artifact(_KAFKA, "kafka-tools", "4.3.0"), _LOGGING),
-    # Apart from the tools, which have no use for RocksDB's 60 MB.
-    "streams-3.9.2": (Artifact(_KAFKA, "kafka-streams", "3.9.2"), _LOGGING),
+    # Apart from the tools, which have no use for the connectors, nor for RocksDB's 60 MB.
+    "connect-3.9.2": (
+        Artifact(_KAFKA, "connect-runtime", "3.9.2"),
+        Artifact(_KAFKA, "connect-file", "3.9.2"),
+        Artifact(_KAFKA, "connect-mirror", "3.9.2"),
+        _LOG4J_CLASSES,
+        _LOGGING,
+    ),
+    "streams-3.9.2": (
+        Artifact(_KAFKA, "kafka-streams", "3.9.2"),
+        # TopologyTestDriver: what tests/streams holds the streams runtime against.
+        Artifact(_KAFKA, "kafka-streams-test-utils", "3.9.2"),
+        _LOGGING,
+    ),
+    # What Spark's jobs talk to Kafka with; Spark itself comes with PySpark, and brings the logging.
+    "spark-4.2.0": (
+        Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        Artifact(_KAFKA, "kafka-clients", "3.9.2"),
+        Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
+        Artifact("com.google.code.findbugs", "jsr305", "3.0.0"),
+    ),
+    "jmx-exporter": (Artifact("io.prometheus.jmx", "jmx_prometheus_javaagent", "0.20.0"),),
 }
+# What is pinned here is taken as it stands, without what it depends on: that comes with PySpark, and Spark's projects
+# name a repository of their own for it, which need not be reachable. The token provider is of 4.0.0, whose classes are
+# as those of 4.2.0 as far as the connector calls them: not every mirror has the newer one.
+_COMPLETE = frozenset({"spark-4.2.0"})
 # Backends of slf4j that come with the releases: two on one class path make it complain on every start.
 _EXCLUDED = (("org.slf4j", "slf4j-reload4j"), ("org.slf4j", "slf4j-log4j12"), ("ch.qos.logback", "logback-classic"))
 
@@ -79,9 +106,9 @@ def _fetch(version: str, folder: Path, say: Say) -> None:
     maven = shutil.which("mvn")
     say(f"fetching the jars of Kafka {version} with {'Maven' if maven else 'the Ivy inside PySpark'} (once)")
     if maven:
-        _fetch_with_maven(maven, PINNED[version], folder)
+        _fetch_with_maven(maven, PINNED[version], folder, (("*", "*"),) if version in _COMPLETE else _EXCLUDED)
     else:
-        _fetch_with_ivy(_ivy_jar(say), PINNED[version], folder)
+        _fetch_with_ivy(_ivy_jar(say), PINNED[version], folder, transitive=version not in _COMPLETE)
     wanted = {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]}
     missing = sorted(wanted - {path.name for path in folder.iterdir()})
     if missing:
@@ -89,9 +116,11 @@ def _fetch(version: str, folder: Path, say: Say) -> None:
     say(f"Kafka {version}: {len(list(folder.glob('*.jar')))} jars")
 
 
-def _fetch_with_maven(maven: str, artifacts: tuple[Artifact, ...], folder: Path) -> None:
+def _fetch_with_maven(
+    maven: str, artifacts: tuple[Artifact, ...], folder: Path, excluded: tuple[tuple[str, str], ...]
+) -> None:
     exclusions = "".join(
-        f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>" for group, name in _EXCLUDED
+        f"<exclusion><groupId>{group}</groupId><artifactId>{name}</artifactId></exclusion>" for group, name in excluded
     )
     dependencies = "".join(
         f"<dependency><groupId>{a.group}</groupId><artifactId>{a.name}</artifactId><version>{a.version}</version>"
@@ -124,10 +153,9 @@ def _maven_environment(scratch: Path) -> dict[str, str]:
     return environment
 
 
-def _fetch_with_ivy(ivy: Path, artifacts: tuple[Artifact, ...], folder: Path) -> None:
-    dependencies = "".join(
-        f"<dependency org='{a.group}' name='{a.name}' rev='{a.version}' conf='default->default'/>" for a in artifacts
-    )
+def _fetch_with_ivy(ivy: Path, artifacts: tuple[Artifact, ...], folder: Path, *, transitive: bool) -> None:
+    conf = f"conf='default->default' transitive='{str(transitive).lower()}'"
+    dependencies = "".join(f"<dependency org='{a.group}' name='{a.name}' rev='{a.version}' {conf}/>" for a in artifacts)
     exclusions = "".join(f"<exclude org='{group}' module='{name}'/>" for group, name in _EXCLUDED)
     with tempfile.TemporaryDirectory() as scratch:
         wanted, settings = Path(scratch) / "ivy.xml", Path(scratch) / "settings.xml"

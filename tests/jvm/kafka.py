@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,12 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from odradek.ports import free_port
-from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
+from odradek.wire import Wire
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, archive_options, java_command
 
 VERSION = "3.9.2"
 START_TIMEOUT_S = 90.0
+_POLL_S = 0.02
 
 # bin/kafka-server-start.sh and bin/kafka-run-class.sh of the release: what a user's broker runs with.
 STOCK_JVM = (
@@ -35,6 +38,7 @@ STOCK_JVM = (
 )
 # Enough for a test, and on its feet sooner.
 SMALL_JVM = (*QUICK_START, "-Xmx512m")
+ZOOKEEPER_JVM = QUICK_START
 
 _SMALL_BROKER = {
     "broker.id": "0",
@@ -45,7 +49,9 @@ _SMALL_BROKER = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
-    "zookeeper.session.timeout.ms": "2000",
+    "zookeeper.session.timeout.ms": "6000",
+    # Its first try fails where it is the only broker, and it would wait 5 s for the next.
+    "controlled.shutdown.retry.backoff.ms": "100",
 }
 _BROKER_LOGGER = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info"
 _ZOOKEEPER_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
@@ -55,7 +61,7 @@ class Kafka:
     """One ZooKeeper and one broker. Nothing runs before `start`; `close` ends both.
 
     `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
-    With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
+    `zookeeper_jvm` are ZooKeeper's. With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
     """
 
     def __init__(
@@ -64,10 +70,12 @@ class Kafka:
         properties: Mapping[str, str] | None = None,
         jvm: tuple[str, ...] = SMALL_JVM,
         zookeeper: str | None = None,
+        zookeeper_jvm: tuple[str, ...] = ZOOKEEPER_JVM,
     ) -> None:
         self._folder = folder
         self._properties = dict(properties or {})
         self._jvm = jvm
+        self._zookeeper_jvm = zookeeper_jvm
         self._zookeeper: BackgroundProcess | None = None
         self._broker: BackgroundProcess | None = None
         self._zookeeper_port = free_port()
@@ -108,10 +116,13 @@ class Kafka:
             self._await_old_session()
         config = self._folder / "server.properties"
         config.write_text(_properties(self._server_properties()))
-        command = java_command(VERSION, "kafka.Kafka", [str(config)], (*self._jvm, *QUIET, _BROKER_LOGGER))
+        main = "kafka.Kafka"
+        archive = archive_options(VERSION, main) if self._jvm == SMALL_JVM else ()
+        command = java_command(VERSION, main, [str(config)], (*self._jvm, *archive, *QUIET, _BROKER_LOGGER))
         self._broker = BackgroundProcess(command)
         # KafkaServer says so once its listeners answer.
         self._broker.stderr.wait_for("] started", START_TIMEOUT_S)
+        self._await_controller()
 
     def stop(self) -> None:
         """Stops the broker as an operator does (SIGTERM) and waits for the end of its controlled shutdown."""
@@ -127,6 +138,12 @@ class Kafka:
         """Stops and starts the broker on the same port and data."""
         self.stop()
         self.start()
+
+    def stop_zookeeper(self) -> None:
+        """Stops ZooKeeper, after the broker, and waits for its end."""
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+            self._zookeeper = None
 
     def close(self) -> None:
         """Ends both processes at once; for the end of the tests, when the data is of no more use."""
@@ -151,13 +168,15 @@ class Kafka:
                     "clientPort": str(self._zookeeper_port),
                     "clientPortAddress": "127.0.0.1",
                     "tickTime": "500",
+                    "maxSessionTimeout": "60000",
                     "maxClientCnxns": "0",
                     "admin.enableServer": "false",
                 }
             )
         )
-        options = (*QUICK_START, *QUIET, _ZOOKEEPER_LOGGER, "-Dzookeeper.forceSync=no")
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        archive = archive_options(VERSION, main) if self._zookeeper_jvm == ZOOKEEPER_JVM else ()
+        options = (*self._zookeeper_jvm, *archive, *QUIET, _ZOOKEEPER_LOGGER, "-Dzookeeper.forceSync=no")
         process = BackgroundProcess(java_command(VERSION, main, [str(config)], options))
         process.stderr.wait_for("binding to port", START_TIMEOUT_S)
         return process
@@ -171,6 +190,17 @@ class Kafka:
             "zookeeper.connect": self.zookeeper_connect,
         }
         return {**_SMALL_BROKER, **own, **self._properties}
+
+    def _await_controller(self) -> None:
+        """A broker serves before it has heard of a controller. Clients that learn from it that there is none may
+        wait for minutes before they ask again (librdkafka).
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with Wire("127.0.0.1", self.port, START_TIMEOUT_S) as wire:
+            while wire.metadata([]).controller_id < 0:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the broker has not heard of a controller")
+                time.sleep(_POLL_S)
 
     def _await_old_session(self) -> None:
         """A killed broker's registration lives until its session expires, and a start before that fails."""

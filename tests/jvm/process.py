@@ -16,12 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
+from tests.jvm.cache import cache_folder
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java
+from tests.jvm.programs import compiled
 from tests.jvm.watchdog import watchdog
 
 # A tool lives for a second or two: the interpreter and the quick compiler serve it better than the optimising one.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xms32m", "-Xmx256m")
+_ARCHIVES = ("-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=")
 _LOGGING = "-Dorg.slf4j.simpleLogger."
 QUIET = (f"{_LOGGING}defaultLogLevel=warn",)
 
@@ -39,9 +42,31 @@ class ToolError(Exception):
 
 
 def java_command(version: str, main_class: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The command line that runs a class of Kafka `version`."""
-    jars = ":".join(map(str, classpath(version)))
-    return [str(find_java()), *options, "-cp", jars, main_class, *arguments]
+    """The command line that runs a class of Kafka `version`, or a program with it: a file that ends in .java.
+
+    Where options say that classes may be shared, those of its clients come from an archive (`tests.jvm.archives`).
+    """
+    jars = classpath(version)
+    if "-Xshare:auto" in options and not any(each.startswith(_ARCHIVES) for each in options):
+        options = (*options, *clients_archive(version))
+    if main_class.endswith(".java"):
+        source = Path(main_class)
+        jars, main_class = (*jars, compiled(version, source)), source.stem
+    return [str(find_java()), *options, "-cp", ":".join(map(str, jars)), main_class, *arguments]
+
+
+def clients_archive(version: str) -> tuple[str, ...]:
+    """Java's options for the archive of a release's clients, if there is one. An archive that does not fit is passed
+    over without a word: what a tool prints is the tool's.
+    """
+    archive = cache_folder() / "classes" / "clients" / f"{version}.jsa"
+    return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off,cds+dynamic=off") if archive.exists() else ()
+
+
+def archive_options(version: str, main_class: str) -> tuple[str, ...]:
+    """Java's option for the archive of a program's classes, if `tests.jvm.archives` has made one."""
+    archive = cache_folder() / "classes" / version / f"{main_class}.jsa"
+    return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
 
 
 def run_java(
@@ -65,7 +90,7 @@ def run_java(
         except subprocess.TimeoutExpired:
             process.kill()
             printed, complaints = process.communicate()
-            raise ToolError(_report(command, f"not done after {timeout_s:g} s", printed, complaints)) from None
+            raise ToolError(failure_report(command, f"not done after {timeout_s:g} s", printed, complaints)) from None
         finally:
             process.kill()
             process.wait()
@@ -75,11 +100,12 @@ def run_java(
             if not isinstance(stream, int):
                 stream.close()
     if check and process.returncode != 0:
-        raise ToolError(_report(command, f"exit status {process.returncode}", printed, complaints))
+        raise ToolError(failure_report(command, f"exit status {process.returncode}", printed, complaints))
     return Result(process.returncode, (printed or b"").decode(), complaints.decode(errors="replace"))
 
 
-def _report(command: Sequence[str], what: str, printed: bytes | None, complaints: bytes) -> str:
+def failure_report(command: Sequence[str], what: str, printed: bytes | None, complaints: bytes) -> str:
+    """What a ToolError says: what went wrong, the command, and the end of what it printed."""
     # The class path alone is longer than everything worth reading.
     shown = " ".join(argument for argument in command if ".jar" not in argument)
     tail = b"\n".join(((printed or b"") + complaints).splitlines()[-40:]).decode(errors="replace")

@@ -80,7 +80,7 @@ def test_a_failing_command_is_told_in_one_line() -> None:
 
 
 def test_only_pinned_releases_are_had() -> None:
-    with pytest.raises(FetchError, match=r"Kafka 1\.0\.0 is not pinned; pinned are 2\.8\.2, 3\.9\.2, 4\.3\.0"):
+    with pytest.raises(FetchError, match=r"Kafka 1\.0\.0 is not pinned; pinned are .*2\.8\.2, 3\.9\.2, 4\.3\.0"):
         classpath("1.0.0")
 
 
@@ -88,12 +88,10 @@ def test_only_pinned_releases_are_had() -> None:
 @pytest.mark.parametrize("version", PINNED)
 def test_the_class_path_holds_the_release_and_one_logging_backend(version: str) -> None:
     names = [path.name for path in classpath(version)]
-    program, _, release = version.rpartition("-")
-    wanted = {f"kafka-{program}-{release}.jar"} if program else {f"kafka_2.13-{release}.jar"}
-    assert wanted | {f"kafka-clients-{release}.jar"} <= set(names)
-    assert [name for name in names if name.startswith(("slf4j-", "logback-")) and "-api-" not in name] == [
-        "slf4j-simple-1.7.36.jar"
-    ]
+    assert {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]} <= set(names)
+    backends = [name for name in names if name.startswith(("slf4j-", "logback-")) and "-api-" not in name]
+    alone = version in ("jmx-exporter", "spark-4.2.0")  # what they run in has its own
+    assert backends == ([] if alone else ["slf4j-simple-1.7.36.jar"])
 
 
 @pytest.mark.jvm

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, Result, java_command, run_java
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, Result, ToolError, failure_report, java_command
+from tests.jvm.tool_host import HOSTS
 
 VERSIONS = ("2.8.2", "3.9.2", "4.3.0")
 
@@ -60,6 +61,38 @@ _CLASSES: dict[str, tuple[str, str, str]] = {
         f"{_TOOLS}.ReplicaVerificationTool",
         f"{_TOOLS}.ReplicaVerificationTool",
     ),
+    "kafka-delete-records": (
+        "kafka.admin.DeleteRecordsCommand",
+        f"{_TOOLS}.DeleteRecordsCommand",
+        f"{_TOOLS}.DeleteRecordsCommand",
+    ),
+    "kafka-cluster": ("kafka.tools.ClusterTool", f"{_TOOLS}.ClusterTool", f"{_TOOLS}.ClusterTool"),
+    "kafka-features": ("kafka.admin.FeatureCommand", f"{_TOOLS}.FeatureCommand", f"{_TOOLS}.FeatureCommand"),
+    # Since 4.0 (KIP-1043).
+    "kafka-groups": (f"{_TOOLS}.GroupsCommand",) * 3,
+    "kafka-acls": ("kafka.admin.AclCommand", "kafka.admin.AclCommand", f"{_TOOLS}.AclCommand"),
+    "kafka-delegation-tokens": (
+        "kafka.admin.DelegationTokenCommand",
+        f"{_TOOLS}.DelegationTokenCommand",
+        f"{_TOOLS}.DelegationTokenCommand",
+    ),
+    "kafka-streams-application-reset": (
+        "kafka.tools.StreamsResetter",
+        f"{_TOOLS}.StreamsResetter",
+        f"{_TOOLS}.StreamsResetter",
+    ),
+    "kafka-producer-perf-test": (f"{_TOOLS}.ProducerPerformance",) * 3,
+    "kafka-consumer-perf-test": (
+        "kafka.tools.ConsumerPerformance",
+        f"{_TOOLS}.ConsumerPerformance",
+        f"{_TOOLS}.ConsumerPerformance",
+    ),
+    "kafka-verifiable-producer": (f"{_TOOLS}.VerifiableProducer",) * 3,
+    "kafka-verifiable-consumer": (f"{_TOOLS}.VerifiableConsumer",) * 3,
+    "kafka-e2e-latency": ("kafka.tools.EndToEndLatency", f"{_TOOLS}.EndToEndLatency", f"{_TOOLS}.EndToEndLatency"),
+    # Gone in 4.0.
+    "kafka-mirror-maker": ("kafka.tools.MirrorMaker",) * 3,
+    "zookeeper-shell": ("org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka",) * 3,
     "kafka-dump-log": ("kafka.tools.DumpLogSegments", "kafka.tools.DumpLogSegments", f"{_TOOLS}.DumpLogSegments"),
 }
 
@@ -86,9 +119,17 @@ def run_tool(
     timeout_s: float = 60,
     check: bool = True,
 ) -> Result:
-    """Runs a stock tool to its end. Raises ToolError, with what it printed, if it fails or is not done in time."""
-    command = tool_command(version, tool, arguments)
-    return run_java(command, stdin=stdin, stdout=stdout, timeout_s=timeout_s, check=check)
+    """Runs a stock tool to its end, in a JVM that stays (`tool_host`).
+
+    `stdin` is text, or a file to read. `stdout` may name a file to fill; `Result.stdout` is then empty.
+
+    Raises ToolError when it is not done after `timeout_s`, and with `check` also when its exit status is not 0.
+    """
+    result = HOSTS.run(version, main_class(version, tool), arguments, stdin, stdout, timeout_s)
+    if check and result.status != 0:
+        what = f"exit status {result.status}"
+        raise ToolError(failure_report([tool, *arguments], what, result.stdout.encode(), result.stderr.encode()))
+    return result
 
 
 def start_tool(

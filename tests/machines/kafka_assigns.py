@@ -5,15 +5,12 @@ The questions and answers are lines, explained at the head of KafkaAssigns.java.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.broker.machines.consumer_assignors import Assignment, MemberSpec
-from tests.jvm.jars import classpath
-from tests.jvm.java import find_java
-from tests.jvm.process import QUICK_START, QUIET, run_java
+from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
 
 RELEASE = "4.3.0"
 TIMEOUT_S = 120
@@ -56,9 +53,8 @@ def text(assignment: Assignment) -> str:
 
 def ask(questions: Sequence[Question]) -> list[dict[str, str]]:
     """For each question what Kafka assigns to each member. Raises ToolError."""
-    jars = os.pathsep.join(str(jar) for jar in classpath(RELEASE))
     program = str(Path(__file__).with_name("KafkaAssigns.java"))
-    command = [str(find_java()), *QUICK_START, *QUIET, "-cp", jars, program]
+    command = java_command(RELEASE, program, [], [*QUICK_START, *QUIET])
     lines = "".join(f"{question.line()}\n" for question in questions)
     answers = run_java(command, stdin=lines, timeout_s=TIMEOUT_S).stdout.splitlines()
     return [dict(tuple(word.split("/", 1)) for word in answer.split(" ")) for answer in answers]

@@ -5,13 +5,10 @@ The questions and answers are lines, explained at the head of KafkaDecides.java.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.jvm.jars import classpath
-from tests.jvm.java import find_java
-from tests.jvm.process import QUICK_START, QUIET, run_java
+from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
 
 RELEASE = "3.9.2"
 TIMEOUT_S = 120
@@ -24,8 +21,7 @@ def numbers(items: Iterable[int]) -> str:
 
 def ask(questions: Sequence[str]) -> list[str]:
     """An answer for each question. Raises ToolError."""
-    jars = os.pathsep.join(str(jar) for jar in classpath(RELEASE))
     program = str(Path(__file__).with_name("KafkaDecides.java"))
-    command = [str(find_java()), *QUICK_START, *QUIET, "-cp", jars, program]
+    command = java_command(RELEASE, program, [], [*QUICK_START, *QUIET])
     answers = run_java(command, stdin="".join(f"{each}\n" for each in questions), timeout_s=TIMEOUT_S).stdout
     return answers.splitlines()

@@ -1,8 +1,8 @@
 """A search that runs the same way in every run, for machines that are to hold and for mutants that are to be found.
 
 What hypothesis draws depends on the constants of all modules that the process has imported, so a search that has to
-find something runs in a process of its own: `python -m tests.machines.searching MODULE MACHINE EXAMPLES STEPS` calls
-the `search` of the module with that machine.
+find something runs in a process of its own: `python -m tests.machines.searching MODULE MACHINE EXAMPLES STEPS [SEED]`
+calls the `search` of the module with that machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,8 +21,13 @@ FOUND = 3
 """The exit status of a search that has found something."""
 
 
-def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
-    """Run so many examples of at most so many steps; nothing is shrunk and nothing kept. Raises what a rule raises."""
+def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int, first: int | None = None) -> None:
+    """Run so many examples of at most so many steps; nothing is shrunk and nothing kept. Raises what a rule raises.
+
+    `first` seeds the draws; without it they follow from the machine.
+    """
+    if first is not None:
+        seed(first)(machine)
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -37,12 +42,13 @@ def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int) 
     )
 
 
-def search_alone(module: str, machine: str, examples: int, steps: int) -> None:
-    """Have a process of its own call the `search` of a module with one of its classes.
+def search_alone(module: str, machine: str, examples: int, steps: int, first: int | None = None) -> None:
+    """Have a process of its own call the `search` of a module with one of its classes, and with a seed if there is one.
 
     Raises AssertionError with what it found, RuntimeError where it broke off.
     """
     command = [sys.executable, "-m", __name__, module, machine, str(examples), str(steps)]
+    command += [] if first is None else [str(first)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == FOUND:
@@ -51,11 +57,11 @@ def search_alone(module: str, machine: str, examples: int, steps: int) -> None:
         raise RuntimeError(done.stderr)
 
 
-def main(name: str, machine: str, examples: str, steps: str) -> int:
+def main(name: str, machine: str, examples: str, steps: str, *first: str) -> int:
     """One search; returns the exit status."""
     module = import_module(name)
     try:
-        module.search(getattr(module, machine), int(examples), int(steps))
+        module.search(getattr(module, machine), int(examples), int(steps), *map(int, first))
     except AssertionError as found:
         print(found)
         return FOUND

@@ -265,7 +265,7 @@ class Progress(RuleBasedStateMachine):
 
 
 TestProgress = Progress.TestCase
-TestProgress.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestProgress.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)
 
 
 def test_the_model_is_not_content_with_a_leader_that_forgets_who_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

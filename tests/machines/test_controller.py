@@ -139,6 +139,24 @@ def test_a_topic_that_allows_it_is_led_uncleanly_at_once(world: World) -> None:
     assert summary(world.state(T0)) == (1, 1, (1,))
 
 
+def test_a_default_that_allows_it_counts_at_once_but_for_topics_that_do_not(world: World) -> None:
+    world.alter(T0, (0,))
+    world.stop(0)
+    world.run(ControllerMachine.brokers_changed)
+    assert summary(world.state(T0)) == (-1, 1, (0,))
+    world.run(lambda machine: machine.unclean_default_changed(True))
+    assert summary(world.state(T0)) == (1, 2, (1,))
+    world.run(lambda machine: machine.unclean_default_changed(False))
+    world.stop(1)
+    world.run(ControllerMachine.brokers_changed)
+    assert summary(world.state(T0)) == (-1, 3, (1,))
+    path = znodes.config_path("topics/t")
+    refuses = znodes.encode_config({"unclean.leader.election.enable": "false"})
+    world.tree.submit(world.session, [Set(path, refuses)], 0)
+    world.run(lambda machine: machine.unclean_default_changed(True))
+    assert summary(world.state(T0)) == (-1, 3, (1,))
+
+
 def test_a_broker_that_leaves_hands_over(world: World) -> None:
     left = world.run(lambda machine: machine.controlled_shutdown(0, world.epochs[0]))
     assert left == []
@@ -504,5 +522,5 @@ class Cluster(RuleBasedStateMachine):
 
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(
-    max_examples=150, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -295,4 +295,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestGroups.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ import pytest
 
 from odradek.protocol import messages
 from odradek.protocol.classes import BaseMessage
-from tests.jvm.jars import classpath
-from tests.jvm.java import find_java
+from tests.jvm.process import QUICK_START, java_command
 from tests.protocol.kafka_definitions import RELEASES, Json, definitions, versions
 from tests.protocol.samples import Nulls, Special, sample, usual
 from tests.protocol.test_definitions import DIFFERENT, OTHER_VERSIONS, OWN_FIELDS, RENAMED, TAGS, is_ours, our_version
@@ -99,10 +97,9 @@ def written(value: BaseMessage, version: int) -> str | None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_kafka_reads_ours_and_writes_the_same(release: str) -> None:
     given = list(cases(release))
-    jars = os.pathsep.join(str(jar) for jar in classpath(release))
-    program = Path(__file__).with_name("Recode.java")
+    program = str(Path(__file__).with_name("Recode.java"))
     run = subprocess.run(
-        [str(find_java()), "-cp", jars, str(program)],
+        java_command(release, program, [], [*QUICK_START, "-Xmx512m"]),
         input="".join(f"{case.java} {case.version} {case.to_version} {case.data}\n" for case in given),
         capture_output=True,
         text=True,

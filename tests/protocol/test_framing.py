@@ -68,6 +68,11 @@ def test_tags_of_a_header_are_passed_over() -> None:
     assert data[read_request_header(data).body :] == b"body"
 
 
+@pytest.mark.parametrize(("data", "client_id"), [("fffe00", None), ("800000", None), ("000241ff00", "A\ufffd")])
+def test_a_client_id_is_read_as_kafka_reads_it(data: str, client_id: str | None) -> None:
+    assert read_request_header(bytes.fromhex("0012000300000005" + data)).client_id == client_id
+
+
 @pytest.mark.parametrize(
     ("data", "field", "position"),
     [
@@ -76,8 +81,6 @@ def test_tags_of_a_header_are_passed_over() -> None:
         ("00120003" "0000", "RequestHeader.correlation_id", 4),
         ("00120003" "00000005", "RequestHeader.client_id", 8),
         ("00120003" "00000005" "0003" "61", "RequestHeader.client_id", 8),
-        ("00120003" "00000005" "fffe", "RequestHeader.client_id", 8),
-        ("00120003" "00000005" "0001" "ff", "RequestHeader.client_id", 10),
         ("00120003" "00000005" "0001" "61", "RequestHeader.tags", 11),
         ("00120003" "00000005" "0001" "61" "01" "05" "09" "00", "RequestHeader.tags", 15),
         ("00120003" "00000005" "0001" "61" "ffffffff0f", "RequestHeader.tags", 11),

@@ -10,6 +10,7 @@ import random
 import tracemalloc
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def read(name: str, version: int, data: bytes) -> Any | None:
     return message
 
 
+@pytest.mark.slow
 def test_spoiled_messages_are_read_or_refused() -> None:
     rng = random.Random(3)
     read_anyway = refused = 0
@@ -96,6 +98,7 @@ def test_bytes_out_of_nowhere_are_read_or_refused(case: tuple[str, int], data: b
     read(*case, data)
 
 
+@pytest.mark.slow
 def test_no_length_allocates_more_than_the_bytes_hold() -> None:
     """Each place of each message in turn claims to be a huge length; what is allocated stays in proportion."""
     rng = random.Random(4)
@@ -104,7 +107,7 @@ def test_no_length_allocates_more_than_the_bytes_hold() -> None:
         for name, version in every_version():
             data = sample(name, version, rng).encode(version)[:2000]
             read(name, version, data)  # compiles, which is not what is measured
-            places = rng.sample(range(len(data)), min(len(data), 8))
+            places = rng.sample(range(len(data)), min(len(data), 2))
             for claim in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x00\xff\xff\xff", b"\xff\xff\xff\x07"):
                 for place in places:
                     hostile = data[:place] + claim + data[place + len(claim) :]

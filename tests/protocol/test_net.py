@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.protocol.net import Connection, Exchange, Limits, Listener
+from odradek.protocol.listening import Limits, Listener
+from odradek.protocol.net import Connection, Exchange
 
 Handler = Callable[[Connection, memoryview], None]
 
@@ -292,13 +293,16 @@ async def test_connections_are_counted_in_all_and_for_each_address() -> None:
             writer.write(framed(b"in"))
             assert await read_frame(reader) == b"in"
         reader, writer = await server.connect()
-        assert await reader.read() == b""
+        writer.write(framed(b"in its turn"))
+        await server.until(lambda: bool(server.reports))
+        assert server.reports[0][0] == "connection limit"
         assert "max.connections" in server.reports[0][1]
+        kept[1][1].write(framed(b"still in"))
+        assert await read_frame(kept[1][0]) == b"still in"
+        assert len(server.listener.connections) == 2
         kept[0][1].close()
-        await server.until(lambda: len(server.listener.connections) == 1)
-        reader, writer = await server.connect()
-        writer.write(framed(b"free again"))
-        assert await read_frame(reader) == b"free again"
+        assert await read_frame(reader) == b"in its turn"
+        assert [len(server.listener.connections), len(server.closed)] == [2, 1]
     async with Server(echo, connections_by_address={"127.0.0.1": 1}) as server:
         await server.connect()
         await server.until(lambda: len(server.listener.connections) == 1)

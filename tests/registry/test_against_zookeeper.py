@@ -142,7 +142,7 @@ async def _compare(connect: str, sequence: list[tuple[bool, Call]]) -> None:
 
 
 @settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -231,7 +231,7 @@ async def _compare(real: str, sequence: list[tuple[bool, Any]]) -> None:
 
 
 @settings(
-    max_examples=150,
+    max_examples=75,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from odradek.ports import free_port
-from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
+from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, archive_options, java_command
 
 VERSION = "3.9.2"
 START_TIMEOUT_S = 60.0
@@ -38,7 +38,14 @@ class ZooKeeperServer:
             f"dataDir={self._data}\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
             "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
-        options = (*QUICK_START, *QUIET, _LOGGER, "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=64")
+        options = (
+            *QUICK_START,
+            *archive_options(VERSION, _MAIN),
+            *QUIET,
+            _LOGGER,
+            "-Dzookeeper.forceSync=no",
+            "-Dzookeeper.preAllocSize=64",
+        )
         self._process = BackgroundProcess(java_command(VERSION, _MAIN, [str(self._config)], options))
         self._process.stderr.wait_for(_READY, START_TIMEOUT_S)
 

@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> int:
         return hunt(names, options.tries, options.most)
     profile = Profile(disks=options.disks, compaction=options.compaction, directed=options.directed)
     if options.seeds == 1:
-        result = run_seed(options.seed, profile)
+        (result,) = _run_some(range(options.seed, options.seed + 1), profile)
         if options.trace:
             print(*result.trace, sep="\n")
         print(

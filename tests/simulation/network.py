@@ -129,6 +129,9 @@ class SimulatedListener:
     def stop_accepting(self) -> None:
         self.serving = False
 
+    def resume_accepting(self) -> None:
+        """Nobody waits here."""
+
     def close(self) -> None:
         self.serving = False
         if self._address is not None and self.network.listeners.get(self._address) is self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -31,6 +32,9 @@ class SimulatedClock:
     def monotonic_ms(self) -> int:
         return round(self._loop.time() * 1000)
 
+    def monotonic_ns(self) -> int:
+        return round(self._loop.time() * 1_000_000_000)
+
 
 class SimulatedWorker:
     """Blocking work takes a moment of virtual time."""
@@ -54,15 +58,21 @@ class Process:
     """One broker's life."""
 
     def __init__(
-        self, broker_id: int, properties: dict[str, str], network: Network, ensemble: SimulatedEnsemble, random: Random
+        self,
+        broker_id: int,
+        properties: dict[str, str],
+        network: Network,
+        ensemble: SimulatedEnsemble,
+        random: Random,
+        folders: Sequence[str] = ("",),
     ) -> None:
-        """`properties` are the broker's; nothing runs before `start`."""
+        """`properties` are the broker's, `folders` are its data directories; nothing runs before `start`."""
         self.broker_id = broker_id
         self.name = f"broker-{broker_id}"
         self.properties = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{self.name}:9092",
-            "log.dirs": f"/{self.name}",
+            "log.dirs": ",".join(f"/{self.name}{folder}" for folder in folders),
             **properties,
         }
         self.disk = MemoryDisk()

@@ -27,7 +27,7 @@ def silence() -> Iterator[None]:
 @pytest.mark.slow
 def test_seeds_are_clean_and_everything_that_concerns_compaction_happens() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(6):
+    for seed in range(4):
         result = CompactionSimulation(seed, duration_s=4.0).run()
         assert result.violation is None, f"seed {seed}: {result.violation}"
         seen.update(result.faults)

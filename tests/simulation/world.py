@@ -105,8 +105,10 @@ class Simulation:
         count = random.choice((3, 3, 3, 4))
         self.partitions = [(TOPIC, index) for index in range(random.choice((1, 1, 2)))]
         properties = self._properties()
+        # A broker with one disk ends with it; with two it goes on with half of its logs.
+        folders = ("/one", "/two") if disks else ("",)
         self.processes = [
-            Process(each, properties, self.network, self.ensemble, Random(random.getrandbits(64)))
+            Process(each, properties, self.network, self.ensemble, Random(random.getrandbits(64)), folders)
             for each in range(count)
         ]
         self.monitor = Monitor(self.processes, self.ensemble, self.partitions)

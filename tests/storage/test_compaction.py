@@ -316,7 +316,7 @@ class CompactedLog(RuleBasedStateMachine):
             assert segment.next_offset() == behind.base_offset
 
 
-CompactedLog.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+CompactedLog.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestCompactedLog = CompactedLog.TestCase
 
 

@@ -1,7 +1,7 @@
 """Apache Kafka's cleaner and ours make the same of the same log, batch by batch.
 
-Kafka writes topics of every kind with its cleaner off; the directory is copied; Kafka's cleaner works on the one, ours
-on the other. Then the same again with more records, so that what the first pass has left (horizons, bare batches,
+Kafka writes topics of every kind while its cleaner waits; the directory is copied; Kafka's cleaner works on the one,
+ours on the other. Then the same again with more records, so that what the first pass has left (horizons, bare batches,
 tombstones and markers whose time is over) is compacted in turn, by both from what Kafka's first pass has made.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from odradek.protocol.batch import DELETE_HORIZON, Header, Record, records
 from odradek.storage.checkpoints import decode_offsets
@@ -24,8 +24,7 @@ from odradek.storage.compaction import clean
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
-from tests.jvm.kafka import Kafka
-from tests.registry.zookeeper_server import ZooKeeperServer
+from tests.jvm.kafka import Kafka, running_kafka
 from tests.storage.batches import open_log
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -33,11 +32,12 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 TIMEOUT_S = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPICS = (*(f"plain-{codec}" for codec in CODECS), "transactions", "append-time")
+NEVER = "1"
 TOPIC = {
     "cleanup.policy": "compact",
     "segment.bytes": "4000",
     "index.interval.bytes": "200",
-    "min.cleanable.dirty.ratio": "0.01",
+    "min.cleanable.dirty.ratio": NEVER,
     "delete.retention.ms": "1",
     "file.delete.delay.ms": "0",
 }
@@ -62,65 +62,56 @@ def batches(log: Log) -> list[Batch]:
     return found
 
 
-class Cluster:
-    """One ZooKeeper, and a Kafka whose cleaner is on or off."""
+class Cleaning:
+    """The topics of a Kafka, cleaned when they are to be: below a ratio of 1 of what is dirty, never at 1."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.zookeeper = ZooKeeperServer(folder, folder / "zookeeper")
-        self.zookeeper.start()
-        self.kafka: Kafka | None = None
+    def __init__(self, folder: Path, kafka: Kafka) -> None:
+        self._folder = folder
+        self._kafka = kafka
+        self.bootstrap = kafka.bootstrap
+        self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
 
-    def run(self, *, cleans: bool) -> Kafka:
-        self.stop()
-        properties = {
-            "log.cleaner.enable": str(cleans).lower(),
-            "log.cleaner.backoff.ms": "50",
-            "zookeeper.session.timeout.ms": "10000",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": "1",
-        }
-        self.kafka = Kafka(self.folder / "kafka", properties, zookeeper=self.zookeeper.connect)
-        self.kafka.start()
-        return self.kafka
-
-    def stop(self) -> None:
-        if self.kafka is not None:
-            self.kafka.stop()
-            self.kafka = None
-
-    def close(self) -> None:
-        if self.kafka is not None:
-            self.kafka.close()
-        self.zookeeper.stop()
+    def make_topics(self) -> None:
+        own = {"append-time": {"message.timestamp.type": "LogAppendTime"}}
+        topics = [NewTopic(topic, 1, 1, config=TOPIC | own.get(topic, {})) for topic in TOPICS]
+        for created in self._admin.create_topics(topics).values():
+            created.result(TIMEOUT_S)
 
     def copy(self, name: str) -> Path:
-        """A copy of the data as Kafka has left it."""
-        target = self.folder / name
-        shutil.copytree(self.folder / "kafka" / "logs", target)
+        """A copy of the data as Kafka has it: nobody writes, and nothing is cleaned."""
+        target = self._folder / name
+        shutil.copytree(self._kafka.data_dir, target, ignore=shutil.ignore_patterns("*.deleted"))
         return target
 
     def checkpoint(self) -> dict[tuple[str, int], int]:
-        path = self.folder / "kafka" / "logs" / "cleaner-offset-checkpoint"
+        path = self._kafka.data_dir / "cleaner-offset-checkpoint"
         data = path.read_bytes() if path.exists() else b""
         return decode_offsets(data) if data else {}  # Kafka makes the file before it has something to say
 
     def clean(self, wanted: dict[str, int]) -> None:
         """Let Kafka clean until its checkpoint says so for every topic."""
-        self.run(cleans=True)
+        self._let_ratio_be("0.01")
         end = time.monotonic() + TIMEOUT_S
         while any(self.checkpoint().get((topic, 0), -1) < offset for topic, offset in wanted.items()):
             assert time.monotonic() < end, f"{self.checkpoint()} where {wanted} is wanted"
             time.sleep(0.05)
-        self.stop()
+        self._let_ratio_be(NEVER)
+
+    def _let_ratio_be(self, ratio: str) -> None:
+        entry = ConfigEntry("min.cleanable.dirty.ratio", ratio, incremental_operation=AlterConfigOpType.SET)
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry]) for topic in TOPICS]
+        for altered in self._admin.incremental_alter_configs(resources).values():
+            altered.result(TIMEOUT_S)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    running = Cluster(tmp_path)
-    yield running
-    running.close()
+def cleaning(tmp_path: Path) -> Iterator[Cleaning]:
+    properties = {
+        "log.cleaner.backoff.ms": "50",
+        "transaction.state.log.num.partitions": "1",
+    }
+    with running_kafka(tmp_path / "kafka", properties) as kafka:
+        yield Cleaning(tmp_path, kafka)
 
 
 def write(bootstrap: str, round_: int) -> None:
@@ -201,25 +192,20 @@ def check_same(kafkas: Log, ours: Log) -> int:
     return len(theirs)
 
 
-def test_both_cleaners_make_the_same_of_the_same_log(cluster: Cluster) -> None:
-    kafka = cluster.run(cleans=False)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    own = {"append-time": {"message.timestamp.type": "LogAppendTime"}}
-    topics = [NewTopic(topic, 1, 1, config=TOPIC | own.get(topic, {})) for topic in TOPICS]
-    for created in admin.create_topics(topics).values():
-        created.result(TIMEOUT_S)
+def test_both_cleaners_make_the_same_of_the_same_log(cleaning: Cleaning) -> None:
+    cleaning.make_topics()
     cleaned_to = dict.fromkeys(TOPICS, -1)
     for round_ in (1, 2, 3):
-        kafka = cluster.run(cleans=False) if round_ > 1 else kafka
-        write(kafka.bootstrap, round_)
-        cluster.stop()
-        copy = cluster.copy(f"round-{round_}")
+        write(cleaning.bootstrap, round_)
+        copy = cleaning.copy(f"round-{round_}")
         ours = {topic: opened(copy, topic, cleaned_to[topic]) for topic in TOPICS}
         for topic, log in ours.items():
+            assert cleaning.checkpoint().get((topic, 0), -1) == cleaned_to[topic], "Kafka waits"
             before = sum(len(batch.records) for batch in batches(log))
             cleaned_to[topic] = cleaned_by_us(log)
             assert sum(len(batch.records) for batch in batches(log)) < before
-        cluster.clean(cleaned_to)
+        cleaning.clean(cleaned_to)
+        theirs = cleaning.copy(f"cleaned-{round_}")
         for topic, log in ours.items():
-            assert cluster.checkpoint()[topic, 0] == cleaned_to[topic]
-            assert check_same(opened(cluster.folder / "kafka" / "logs", topic, -1), log) > 5
+            assert cleaning.checkpoint()[topic, 0] == cleaned_to[topic]
+            assert check_same(opened(theirs, topic, -1), log) > 5

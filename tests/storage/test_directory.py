@@ -13,7 +13,9 @@ import pytest
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import decode_offsets
 from odradek.storage.config import LogConfig
-from odradek.storage.directory import Directory, DirectoryRequest, emptiest, open_all, read_identity
+from odradek.storage.directories import emptiest, open_all
+from odradek.storage.directory import Directory, DirectoryRequest
+from odradek.storage.directory_identity import read_identity
 from odradek.storage.disk import OsDisk
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch
 

@@ -15,7 +15,8 @@ from odradek.storage import directory as directory_module
 from odradek.storage import parallel_recovery, worker
 from odradek.storage.checkpoints import CLEAN_SHUTDOWN, CLEANER_OFFSETS, RECOVERY_POINTS, encode_offsets
 from odradek.storage.config import LogConfig
-from odradek.storage.directory import Directory, DirectoryRequest, open_all
+from odradek.storage.directories import open_all
+from odradek.storage.directory import Directory, DirectoryRequest
 from odradek.storage.disk import OsDisk
 from tests.storage import worker_tasks
 from tests.storage.batches import NOW_MS, TOPIC_ID, all_bytes, batch, files

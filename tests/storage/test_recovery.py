@@ -496,6 +496,7 @@ def test_a_new_segment_has_no_old_file_as_its_witness(path: Path) -> None:
     assert not (path / f"{base:020d}.log.deleted").exists()
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data())
 def test_compaction_and_a_loss_of_power(data: st.DataObject) -> None:

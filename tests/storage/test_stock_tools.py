@@ -15,7 +15,8 @@ from odradek.protocol.batch import control_batch, headers
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import KafkaError
 from odradek.storage.config import LogConfig, Origin
-from odradek.storage.directory import Directory, DirectoryRequest, read_identity
+from odradek.storage.directory import Directory, DirectoryRequest
+from odradek.storage.directory_identity import read_identity
 from odradek.storage.disk import OsDisk
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED, decode_snapshot, encode_snapshot

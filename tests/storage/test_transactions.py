@@ -260,4 +260,4 @@ class TransactionalLog(RuleBasedStateMachine):
 
 
 TestTransactionalLog = TransactionalLog.TestCase
-TestTransactionalLog.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTransactionalLog.settings = settings(max_examples=35, stateful_step_count=40, deadline=None)

@@ -1,0 +1,76 @@
+"""AlterClientQuotas (key 49), versions 0 and 1: set or remove quotas (KIP-546, KIP-612).
+
+Entries are carried out one after the other, each by itself; of entries for one entity the answer has the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.client_configs import ClientConfigs
+from odradek.broker.machines.quotas import ENTITY_TYPES, IP
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.AlterClientQuotasResponse
+Outcome = tuple[ErrorCode, str | None]
+
+
+class AlterClientQuotas:
+    """Quotas changed."""
+
+    KEY = 49
+    VERSIONS = (0, 1)
+
+    def __init__(self, configs: ClientConfigs, background: Background) -> None:
+        self._configs = configs
+        self._background = background
+
+    def handle(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
+        self._background.run(self._alter_all(call, request), call.connection.close)
+
+    async def _alter_all(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
+        outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}
+        for entry in request.entries:
+            given = {part.entity_type: part.entity_name for part in entry.entity}
+            order = [*(kind for kind in ENTITY_TYPES if kind in given), *(k for k in given if k not in ENTITY_TYPES)]
+            entity = {kind: given[kind] for kind in order}
+            outcomes[tuple(entity.items())] = await self._alter(entity, entry, request.validate_only)
+        call.reply(
+            Response(
+                entries=[
+                    Response.EntryData(
+                        error_code=code,
+                        error_message=message,
+                        entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    )
+                    for entity, (code, message) in outcomes.items()
+                ]
+            )
+        )
+
+    async def _alter(
+        self, entity: dict[str, str | None], entry: m.AlterClientQuotasRequest.EntryData, validate_only: bool
+    ) -> Outcome:
+        changes = {each.key: None if each.remove else each.value for each in entry.ops}
+        try:
+            address = entity.get(IP)
+            if len(entity) == 1 and address:
+                await _check_address(address)
+            await self._configs.alter_quotas(entity, changes, validate_only=validate_only)
+        except KafkaError as error:
+            return error.code, error.message
+        return ErrorCode.NONE, None
+
+
+async def _check_address(address: str) -> None:
+    """Raises KafkaError with INVALID_REQUEST for what is neither an address nor the name of a host."""
+    try:
+        await asyncio.get_running_loop().getaddrinfo(address, None)
+    except (OSError, UnicodeError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{address!r} is no address: {error}") from error

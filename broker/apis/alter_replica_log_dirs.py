@@ -1,0 +1,58 @@
+"""AlterReplicaLogDirs (key 34), versions 0 to 2: replicas of this broker are to lie in other directories (KIP-113).
+
+The answer says that a move has begun, not that it has ended: DescribeLogDirs shows how far it is. For a replica that is
+not here yet the directory is remembered, and the answer is an error all the same, as Kafka's.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.replica_moves import ReplicaMoves
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+log = logging.getLogger(__name__)
+
+TopicResult = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+PartitionResult = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+
+
+class AlterReplicaLogDirs:
+    """Replicas change directories."""
+
+    KEY = 34
+    VERSIONS = (0, 2)
+
+    def __init__(self, moves: ReplicaMoves, view: ClusterView) -> None:
+        self._moves = moves
+        self._view = view
+
+    def handle(self, call: Call, request: m.AlterReplicaLogDirsRequest) -> m.AlterReplicaLogDirsResponse:
+        wanted = {
+            (topic.name, index): directory.path
+            for directory in request.dirs
+            for topic in directory.topics
+            for index in topic.partitions
+        }
+        topics: dict[str, m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
+        for (topic, index), path in wanted.items():
+            topics.setdefault(topic, TopicResult(topic_name=topic)).partitions.append(
+                PartitionResult(partition_index=index, error_code=self._move(topic, index, path))
+            )
+        return m.AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+    def _move(self, topic: str, index: int, path: str) -> ErrorCode:
+        try:
+            self._moves.ask((topic, index), path)
+        except KafkaError as error:
+            log.warning("%s-%d does not move to %s: %s", topic, index, path, error.message)
+            if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and self._view.leader(topic, index) is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return error.code
+        return ErrorCode.NONE

@@ -1,0 +1,65 @@
+"""AlterUserScramCredentials (key 51), version 0: set or delete SCRAM credentials (KIP-554).
+
+Only the controller answers it. Each user succeeds or fails as a whole, and by himself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.client_configs import ClientConfigs
+from odradek.broker.controller import Controller
+from odradek.broker.machines.scram import Deletion, Upsertion, problems
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.AlterUserScramCredentialsResponse
+Result = Response.AlterUserScramCredentialsResult
+
+
+class AlterUserScramCredentials:
+    """Credentials changed."""
+
+    KEY = 51
+    VERSIONS = (0, 0)
+
+    def __init__(self, configs: ClientConfigs, controller: Controller, background: Background) -> None:
+        self._configs = configs
+        self._controller = controller
+        self._background = background
+
+    def handle(self, call: Call, request: m.AlterUserScramCredentialsRequest) -> None:
+        self._background.run(self._alter(call, request), call.connection.close)
+
+    async def _alter(self, call: Call, request: m.AlterUserScramCredentialsRequest) -> None:
+        deletions = [Deletion(each.name, each.mechanism) for each in request.deletions]
+        upsertions = [
+            Upsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
+            for each in request.upsertions
+        ]
+        users = dict.fromkeys([*(each.user for each in deletions), *(each.user for each in upsertions)])
+        if self._controller.is_active:
+            refused = problems(deletions, upsertions)
+        else:
+            refused = dict.fromkeys(users, KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller"))
+        results = []
+        for user in users:
+            error = refused.get(user)
+            if error is None:
+                try:
+                    await self._configs.alter_credentials(
+                        user,
+                        [each for each in deletions if each.user == user],
+                        [each for each in upsertions if each.user == user],
+                    )
+                except KafkaError as failure:
+                    error = failure
+            result = Result(user=user)
+            if error is not None:
+                result.error_code, result.error_message = error.code, error.message
+            results.append(result)
+        call.reply(Response(results=results))

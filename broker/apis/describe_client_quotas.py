@@ -1,0 +1,67 @@
+"""DescribeClientQuotas (key 48), versions 0 and 1: the quotas of users, client ids and addresses (KIP-546, KIP-612).
+
+A component of the filter wants a name, the default, or any name. What is no kind of match is answered with
+UNKNOWN_SERVER_ERROR and no text, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.background import Background
+from odradek.broker.client_configs import ClientConfigs
+from odradek.broker.machines.quotas import CLIENT_ID, IP, USER, Wanted, check_filter
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+EXACT: Final = 0
+DEFAULT: Final = 1
+ANY: Final = 2
+Response = m.DescribeClientQuotasResponse
+
+
+class DescribeClientQuotas:
+    """What quotas are set."""
+
+    KEY = 48
+    VERSIONS = (0, 1)
+
+    def __init__(self, configs: ClientConfigs, background: Background) -> None:
+        self._configs = configs
+        self._background = background
+
+    def handle(self, call: Call, request: m.DescribeClientQuotasRequest) -> m.DescribeClientQuotasResponse | None:
+        components = request.components
+        if not all(
+            each.match_type in (DEFAULT, ANY) or (each.match_type == EXACT and each.match is not None)
+            for each in components
+        ):
+            return Response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=None, entries=None)
+        try:
+            check_filter(each.entity_type for each in components)
+        except KafkaError as error:
+            return Response(error_code=error.code, error_message=error.message, entries=None)
+        wanted = {
+            each.entity_type: Wanted(each.match if each.match_type == EXACT else None, each.match_type == ANY)
+            for each in components
+        }
+        self._background.run(self._describe(call, wanted, request.strict), call.connection.close)
+        return None
+
+    async def _describe(self, call: Call, wanted: dict[str, Wanted], strict: bool) -> None:
+        entries = []
+        for entity, values in await self._configs.list_quotas(wanted, strict=strict):
+            entries.append(
+                Response.EntryData(
+                    entity=[
+                        Response.EntityData(entity_type=kind, entity_name=entity[kind])
+                        for kind in (USER, CLIENT_ID, IP)
+                        if kind in entity
+                    ],
+                    values=[Response.ValueData(key=key, value=value) for key, value in values.items()],
+                )
+            )
+        call.reply(Response(entries=entries))

@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions (key 75), version 0: topics and their partitions, a page at a time (KIP-966).
+
+Topics come in the order of their names, at most `max.request.partition.size.limit` partitions in all, or fewer if the
+client asks for fewer; where there are more the answer has a cursor, with which the next request goes on. A cursor at a
+topic that is not asked for, or before its first partition, is refused. Unlike Metadata it never creates a topic.
+Eligible leader replicas exist only with KRaft: null says so, and tools print what they print of a Kafka with ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
+from odradek.broker.machines.topics import TOPIC_OPERATIONS, is_internal, why_missing
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.DescribeTopicPartitionsResponse
+Topic = Response.DescribeTopicPartitionsResponseTopic
+Partition = Response.DescribeTopicPartitionsResponsePartition
+FROM_THE_BEGINNING: Final = ("", 0)
+
+
+class DescribeTopicPartitions:
+    """Topics, page by page."""
+
+    KEY = 75
+    VERSIONS = (0, 0)
+
+    def __init__(self, view: ClusterView, limit: Callable[[], int]) -> None:
+        """`limit()` is the most partitions of one answer."""
+        self._view = view
+        self._limit = limit
+
+    def handle(self, call: Call, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
+        cursor = request.cursor
+        begin = FROM_THE_BEGINNING if cursor is None else (cursor.topic_name, cursor.partition_index)
+        named = dict.fromkeys(topic.name for topic in request.topics)
+        if begin[1] < 0 or (cursor is not None and named and begin[0] not in named):
+            return Response(topics=[Topic(name=name, error_code=ErrorCode.INVALID_REQUEST) for name in named])
+        names = named or self._view.topics
+        left = max(1, min(self._limit(), request.response_partition_limit))
+        response = Response()
+        for name in sorted(name for name in names if name >= begin[0]):
+            if not left:
+                response.next_cursor = Response.Cursor(topic_name=name, partition_index=0)
+                break
+            topic = self._view.topics.get(name)
+            if topic is None:
+                response.topics.append(_unknown(name, is_told=self._view.is_told))
+                continue
+            first = begin[1] if name == begin[0] else 0
+            page = self._page(call, topic, first, left)
+            response.topics.append(page)
+            left -= len(page.partitions)
+            if first + len(page.partitions) < len(topic.partitions):
+                after = first + len(page.partitions)
+                response.next_cursor = Response.Cursor(topic_name=name, partition_index=after)
+                break
+        return response
+
+    def _page(
+        self, call: Call, topic: TopicView, first: int, most: int
+    ) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+        reachable = {broker.broker_id for broker, _ in self._view.live_brokers(call.listener)}
+        partitions = []
+        for partition in topic.partitions[first : first + most]:
+            answer = Partition(
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],  # Java's client cannot stand a null here
+                last_known_elr=[],
+                offline_replicas=list(partition.offline),
+            )
+            if partition.leader not in reachable:
+                answer.error_code, answer.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+            partitions.append(answer)
+        return Topic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.internal,
+            partitions=partitions,
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+
+def _unknown(name: str, *, is_told: bool) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    return Topic(
+        name=name,
+        error_code=why_missing(name, is_told=is_told),
+        is_internal=is_internal(name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

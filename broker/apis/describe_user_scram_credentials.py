@@ -1,0 +1,55 @@
+"""DescribeUserScramCredentials (key 50), version 0: which SCRAM mechanisms users have, never their secrets (KIP-554).
+
+Without users in the request the answer has all who have credentials.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from odradek.broker.background import Background
+from odradek.broker.client_configs import ClientConfigs
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+Response = m.DescribeUserScramCredentialsResponse
+Result = Response.DescribeUserScramCredentialsResult
+
+
+class DescribeUserScramCredentials:
+    """Who can log in, and how."""
+
+    KEY = 50
+    VERSIONS = (0, 0)
+
+    def __init__(self, configs: ClientConfigs, background: Background) -> None:
+        self._configs = configs
+        self._background = background
+
+    def handle(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
+        self._background.run(self._describe(call, request), call.connection.close)
+
+    async def _describe(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
+        names = Counter(each.name for each in request.users or ())
+        if not names:
+            names = Counter(await self._configs.users_with_credentials())
+        results = []
+        for name, count in names.items():
+            result = Result(user=name)
+            results.append(result)
+            if count > 1:
+                result.error_code = ErrorCode.DUPLICATE_RESOURCE
+                result.error_message = f"user {name!r} is named {count} times in the request"
+                continue
+            infos = await self._configs.credentials(name)
+            if not infos:
+                result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+                result.error_message = f"user {name!r} has no SCRAM credentials"
+            result.credential_infos = [
+                Response.CredentialInfo(mechanism=mechanism, iterations=iterations) for mechanism, iterations in infos
+            ]
+        call.reply(Response(results=results))

@@ -1,0 +1,26 @@
+"""ExpireDelegationToken (key 40), versions 0 to 2: an earlier expiry for a token, or its end (KIP-48).
+
+Who has not authenticated may not: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class ExpireDelegationToken:
+    """Tokens that nobody has."""
+
+    KEY = 40
+    VERSIONS = (0, 2)
+
+    def handle(self, call: Call, request: m.ExpireDelegationTokenRequest) -> m.ExpireDelegationTokenResponse:
+        return m.ExpireDelegationTokenResponse(
+            error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
+        )

@@ -1,0 +1,26 @@
+"""SaslAuthenticate (key 36), versions 0 to 2: one step of the SASL exchange.
+
+On a listener without SASL none is under way: ILLEGAL_SASL_STATE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class SaslAuthenticate:
+    """A step of SASL, where there are none."""
+
+    KEY = 36
+    VERSIONS = (0, 2)
+
+    def handle(self, call: Call, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
+        return m.SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="no SASL exchange is under way on this listener"
+        )

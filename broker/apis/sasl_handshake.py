@@ -1,0 +1,24 @@
+"""SaslHandshake (key 17), versions 0 and 1: choose the mechanism of SASL.
+
+On a listener without SASL there is nothing to choose: ILLEGAL_SASL_STATE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+
+class SaslHandshake:
+    """The beginning of SASL, where it cannot begin."""
+
+    KEY = 17
+    VERSIONS = (0, 1)
+
+    def handle(self, call: Call, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
+        return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

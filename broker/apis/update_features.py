@@ -1,0 +1,66 @@
+"""UpdateFeatures (key 57), versions 0 to 2: raise or lower finalized feature levels (KIP-584, KIP-778).
+
+Only the controller answers it. Here the level of a feature follows from what all brokers support, so nobody has to
+raise one and nobody can lower it: every update is refused, each with its reason, as Kafka 3.9 with ZooKeeper refuses
+updates of features that it does not know. Version 2 has one error for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.controller import Controller
+from odradek.broker.feature_levels import FeatureLevels
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch import Call
+
+ONE_ERROR_FROM = 2
+UPGRADE = 1
+UNSAFE_DOWNGRADE = 3
+SAFE_DOWNGRADE = 2
+Response = m.UpdateFeaturesResponse
+
+
+class UpdateFeatures:
+    """Feature levels that somebody wants to change."""
+
+    KEY = 57
+    VERSIONS = (0, 2)
+
+    def __init__(self, features: FeatureLevels, controller: Controller) -> None:
+        self._features = features
+        self._controller = controller
+
+    def handle(self, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
+        if not self._controller.is_active:
+            return Response(error_code=ErrorCode.NOT_CONTROLLER, error_message="this broker is not the controller")
+        if call.version >= ONE_ERROR_FROM:  # which has no complaint of a level that is there already
+            wanted = [
+                each
+                for each in request.feature_updates
+                if self._features.levels.get(each.feature) != each.max_version_level
+            ]
+        else:
+            wanted = request.feature_updates
+        results = []
+        for name, update in {each.feature: each for each in wanted}.items():
+            kind = update.upgrade_type
+            if call.version == 0 and update.allow_downgrade:
+                kind = SAFE_DOWNGRADE
+            message = self._features.refusal(
+                name,
+                update.max_version_level,
+                is_known_kind=UPGRADE <= kind <= UNSAFE_DOWNGRADE,
+                is_downgrade=kind > UPGRADE,
+            )
+            results.append(
+                Response.UpdatableFeatureResult(
+                    feature=name, error_code=ErrorCode.INVALID_REQUEST, error_message=message
+                )
+            )
+        if call.version >= ONE_ERROR_FROM and results:
+            return Response(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=results[0].error_message)
+        return Response(error_message=None, results=results)

@@ -1,0 +1,118 @@
+"""What a broker counts while it serves: plain numbers that the event loop raises, for `metrics` to show.
+
+Counting is part of the hot path, so it is a few additions for a request and none for a record. Of durations the last
+thousand are kept, as Kafka's reservoirs keep 1,028 of them; percentiles are made of these when somebody asks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+KEPT: Final = 1024
+_LAST: Final = KEPT - 1
+MOST_VERSIONS: Final = 64
+
+
+class TopicFigures:
+    """What became of the partitions of one topic on this broker (Kafka's BrokerTopicMetrics, and what its
+    ReplicaManager counts of ISRs). Bytes are bytes of record batches.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetches",
+        "failed_isr_updates",
+        "failed_produces",
+        "fetches",
+        "isr_expands",
+        "isr_shrinks",
+        "messages_in",
+        "produce_conversions",
+        "produces",
+        "replication_bytes_in",
+        "replication_bytes_out",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    bytes_in: int
+    bytes_out: int
+    bytes_rejected: int
+    failed_fetches: int
+    failed_isr_updates: int
+    failed_produces: int
+    fetches: int
+    isr_expands: int
+    isr_shrinks: int
+    messages_in: int
+    produce_conversions: int
+    produces: int
+    replication_bytes_in: int
+    replication_bytes_out: int
+
+
+class RequestFigures:
+    """Requests of one API (Kafka's RequestMetrics): how many of each version, and how long they took.
+
+    The total time is from a request's arrival to its answer, the local time the part in which the broker worked for it;
+    what is between is the wait for replicas, records or members.
+    """
+
+    __slots__ = ("_local_ns", "_total_ns", "count", "errors", "name", "versions")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.versions = [0] * MOST_VERSIONS
+        self.errors: dict[int, int] = {}
+        self._total_ns = array("q", bytes(8 * KEPT))
+        self._local_ns = array("q", bytes(8 * KEPT))
+
+    def answered(self, version: int, total_ns: int, local_ns: int) -> None:
+        """A request of this version has its answer."""
+        count = self.count
+        self._total_ns[count & _LAST] = total_ns
+        self._local_ns[count & _LAST] = local_ns
+        self.versions[version] += 1
+        self.count = count + 1
+
+    def failed(self, code: int) -> None:
+        """An answer holds this error code."""
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+    def durations(self) -> list[tuple[int, int]]:
+        """Total and local time of the last requests, in no order that counts."""
+        return list(zip(self._total_ns[: self.count], self._local_ns[: self.count], strict=True))
+
+
+class ApiFigures:
+    """The figures of all APIs, by the names of Kafka's metrics; `now_ns` is a clock that never runs backwards."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self._apis: dict[str, RequestFigures] = {}
+
+    def __iter__(self) -> Iterator[RequestFigures]:
+        return iter(list(self._apis.values()))
+
+    def of(self, name: str) -> RequestFigures:
+        """The figures of one API."""
+        found = self._apis.get(name)
+        if found is None:
+            found = self._apis[name] = RequestFigures(name)
+        return found
+
+
+def percentiles(durations_ns: Iterable[int], wanted: Iterable[float]) -> list[float]:
+    """The percentiles (0 to 1) of durations, in milliseconds; 0 where there are none."""
+    ordered = sorted(durations_ns)
+    if not ordered:
+        return [0.0 for _ in wanted]
+    last = len(ordered) - 1
+    return [ordered[min(last, int(each * len(ordered)))] / 1e6 for each in wanted]

@@ -1,0 +1,15 @@
+"""What the numbers of access rules mean (ResourceType, PatternType, AclOperation, AclPermissionType)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_AUTHORIZER: Final = "this broker has no authorizer, so there are no access rules"
+UNKNOWN: Final = 0
+
+
+def is_unknown(resource_type: int, pattern_type: int, operation: int, permission_type: int) -> bool:
+    """Whether one of these numbers is the one that no request may have. Others that mean nothing are an authorizer's
+    to refuse.
+    """
+    return UNKNOWN in (resource_type, pattern_type, operation, permission_type)

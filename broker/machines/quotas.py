@@ -1,0 +1,142 @@
+"""The rules for quotas of clients: what has one, which there are, and which of them a filter means (KIP-546, KIP-612).
+
+A quota belongs to a user, a client id, a client id of a user, or an address; None in place of a name stands for all
+that have none of their own. Kafka's classes are `ZkAdminManager` and `DynamicConfig`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from odradek.broker.registry import znodes
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = (CLIENT_ID, USER, IP)
+"""In the order of Kafka's answers."""
+
+_OF_CLIENTS: Final = {
+    "producer_byte_rate": int,
+    "consumer_byte_rate": int,
+    "request_percentage": float,
+    "controller_mutation_rate": float,
+}
+_OF_ADDRESSES: Final = {"connection_creation_rate": int}
+_LARGEST: Final = {"connection_creation_rate": 2**31 - 1}
+_LARGEST_LONG: Final = 2**63 - 1
+_EPSILON: Final = 1e-6
+"""How far from a whole number a value may be that has to be one."""
+
+Entity = Mapping[str, str | None]
+"""The parts of what has a quota: from USER, CLIENT_ID or IP to a name, None for the default."""
+
+
+class Wanted(NamedTuple):
+    """What a filter says of one part of an entity: the name, None for the default; or any name at all."""
+
+    name: str | None = None
+    any_name: bool = False
+
+
+Filter = Mapping[str, Wanted]
+
+
+def check_entity(entity: Entity) -> None:
+    """Raises KafkaError with INVALID_REQUEST for what cannot have a quota."""
+    if not entity:
+        raise _refused("a quota needs a user, a client id or an address")
+    for kind, name in entity.items():
+        if kind not in ENTITY_TYPES:
+            raise _refused(f"{kind!r} cannot have a quota; {', '.join(ENTITY_TYPES)} can")
+        if name == "":
+            raise _refused(f"the name of the {kind} is empty")
+    if IP in entity and len(entity) > 1:
+        raise _refused("the quota of an address can be for no user or client id")
+
+
+def path(entity: Entity) -> str:
+    """Where the quotas of an entity stand below /config, as "users/U/clients/C"."""
+    if IP in entity:
+        return f"ips/{_node(entity[IP])}"
+    if USER not in entity:
+        return f"clients/{_node(entity[CLIENT_ID])}"
+    user = f"users/{_node(entity[USER])}"
+    return f"{user}/clients/{_node(entity[CLIENT_ID])}" if CLIENT_ID in entity else user
+
+
+def name_of_node(node: str) -> str | None:
+    """The name that a node of a path stands for."""
+    return None if node == znodes.DEFAULT_ENTITY else znodes.desanitize(node)
+
+
+def value_text(entity: Entity, key: str, value: float) -> str:
+    """A quota as it stands in the registry. Raises KafkaError with INVALID_REQUEST."""
+    kinds = _OF_ADDRESSES if IP in entity else _OF_CLIENTS
+    if key not in kinds:
+        raise _refused(f"{key!r} is no quota of {' and '.join(entity)}; {', '.join(kinds)} are")
+    if kinds[key] is float:
+        return java_double(value)
+    largest = _LARGEST.get(key, _LARGEST_LONG)
+    whole = 0 if math.isnan(value) else int(min(max(value + _EPSILON, -largest - 1), largest))
+    if whole < 0 or abs(whole - value) > _EPSILON:
+        raise _refused(f"{key} is {value}; it must be a whole number up to {largest}, and not negative")
+    return str(whole)
+
+
+def values(properties: Mapping[str, str]) -> dict[str, float]:
+    """The quotas among the properties of an entity."""
+    return {key: float(properties[key]) for key in (*_OF_CLIENTS, *_OF_ADDRESSES) if key in properties}
+
+
+def check_filter(kinds: Iterable[str]) -> None:
+    """Raises KafkaError for parts of a filter that do not go together: INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    seen: dict[str, None] = {}
+    for kind in kinds:
+        if kind in seen:
+            raise _refused(f"the filter names {kind} twice")
+        if not kind:
+            raise _refused("the filter names an empty type of entity")
+        if kind not in ENTITY_TYPES:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{kind!r} has no quotas here")
+        seen[kind] = None
+    if IP in seen and len(seen) > 1:
+        raise _refused("a filter for addresses can name no user or client id")
+
+
+def matches(wanted: Filter, entity: Entity, *, strict: bool) -> bool:
+    """Whether a filter means an entity; a strict one only those that have no other parts than it names."""
+    if strict and set(entity) - set(wanted):
+        return False
+    return all(kind in entity and (each.any_name or entity[kind] == each.name) for kind, each in wanted.items())
+
+
+def java_double(value: float) -> str:
+    """A number as Java writes it, which is how Kafka keeps one: "12.5", "1.0E9", "NaN"."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    # The shortest digits that give this number again, with the point behind the first of them.
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    text, power = "".join(map(str, digits)), len(digits) - 1 + exponent
+    minus = "-" if sign else ""
+    if value == 0:
+        return f"{minus}0.0"
+    if -3 <= power < 7:
+        plain = f"{Decimal(repr(abs(value))):f}"
+        return minus + (plain if "." in plain else plain + ".0")
+    return f"{minus}{text[0]}.{text[1:] or '0'}E{power}"
+
+
+def _node(name: str | None) -> str:
+    return znodes.DEFAULT_ENTITY if name is None else znodes.sanitize(name)
+
+
+def _refused(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -1,0 +1,120 @@
+"""SCRAM credentials as a cluster keeps them: salted and hashed, so that nobody can log in with what is kept (KIP-554).
+
+What a client sends is already salted; what is kept are the two keys that follow from it (RFC 5802). Kafka's classes are
+`ScramFormatter`, `ScramCredentialUtils` and, for the order of complaints, `ZkAdminManager`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class Mechanism(NamedTuple):
+    """A SCRAM mechanism: its name, which is also its property, its hash, and the least iterations."""
+
+    name: str
+    hash: str
+    least_iterations: int
+
+
+MECHANISMS: Final[Mapping[int, Mechanism]] = {
+    1: Mechanism("SCRAM-SHA-256", "sha256", 4096),
+    2: Mechanism("SCRAM-SHA-512", "sha512", 4096),
+}
+"""By their number on the wire."""
+MOST_ITERATIONS: Final = 16384
+
+
+class Deletion(NamedTuple):
+    """A wish to delete a user's credential."""
+
+    user: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """A wish to give a user a credential, or another one."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError]:
+    """What is wrong with wishes, by user; a user of whom anything is wrong gets nothing changed."""
+    found: dict[str, KafkaError] = {}
+    wishes: list[Deletion | Upsertion] = [*upsertions, *deletions]
+    for wish in wishes:
+        error = _problem(wish)
+        if error is not None:
+            found.setdefault(wish.user, error)
+    counts = Counter((wish.user, wish.mechanism) for wish in wishes if wish.user not in found)
+    for (user, mechanism), count in counts.items():
+        if count > 1:
+            text = f"{MECHANISMS[mechanism].name} of user {user!r} is to be altered {count} times in one request"
+            found[user] = KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+    return found
+
+
+def _problem(wish: Deletion | Upsertion) -> KafkaError | None:
+    if not wish.user:
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the name of the user is empty")
+    mechanism = MECHANISMS.get(wish.mechanism)
+    if mechanism is None:
+        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {wish.mechanism}")
+    if isinstance(wish, Upsertion) and not mechanism.least_iterations <= wish.iterations <= MOST_ITERATIONS:
+        text = f"{wish.iterations} iterations; {mechanism.least_iterations} to {MOST_ITERATIONS} are possible"
+        return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+    return None
+
+
+def changed(
+    properties: Mapping[str, str], deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
+) -> dict[str, str]:
+    """The properties of a user after these wishes.
+
+    Raises KafkaError: RESOURCE_NOT_FOUND for a credential that is to be deleted and is not there,
+    UNKNOWN_SERVER_ERROR where there is no password.
+    """
+    result = dict(properties)
+    for deletion in deletions:
+        name = MECHANISMS[deletion.mechanism].name
+        if name not in result:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"user {deletion.user!r} has no credential of {name}")
+        del result[name]
+    for upsertion in upsertions:
+        result[MECHANISMS[upsertion.mechanism].name] = text(upsertion)
+    return result
+
+
+def text(wish: Upsertion) -> str:
+    """The credential as it is kept. Raises KafkaError with UNKNOWN_SERVER_ERROR, as Kafka does, without a password."""
+    if not wish.salted_password:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the salted password is empty")
+    algorithm = MECHANISMS[wish.mechanism].hash
+    client_key = hmac.digest(wish.salted_password, b"Client Key", algorithm)
+    server_key = hmac.digest(wish.salted_password, b"Server Key", algorithm)
+    stored_key = hashlib.new(algorithm, client_key).digest()
+    parts = (("salt", wish.salt), ("stored_key", stored_key), ("server_key", server_key))
+    encoded = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts)
+    return f"{encoded},iterations={wish.iterations}"
+
+
+def iterations(properties: Mapping[str, str]) -> list[tuple[int, int]]:
+    """The mechanisms for which a user has credentials, with their iterations."""
+    found = []
+    for number, mechanism in MECHANISMS.items():
+        credential = properties.get(mechanism.name)
+        if credential:
+            count = credential.rpartition("iterations=")[2]
+            found.append((number, int(count) if count.isdecimal() else 0))
+    return found

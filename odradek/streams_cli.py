@@ -1,0 +1,127 @@
+"""The command `odradek streams`: what there is to do about an application of the streams runtime from outside.
+
+What it needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from odradek.streams.reset import Position
+
+_HOW = ("to_offset", "to_datetime", "by_duration", "to_earliest", "to_latest", "from_file", "shift_by")
+
+
+@click.group()
+def streams() -> None:
+    """Applications of the streams runtime."""
+
+
+@streams.command()
+@click.option("--application-id", required=True, metavar="ID", help="The application's application.id.")
+@click.option(
+    "--bootstrap-server",
+    "--bootstrap-servers",
+    "servers",
+    default="localhost:9092",
+    show_default=True,
+    metavar="HOST:PORT,…",
+    help="Brokers to ask first.",
+)
+@click.option("--input-topics", default="", metavar="TOPIC,…", help="Set their offsets: to the beginning, or as said.")
+@click.option("--intermediate-topics", default="", metavar="TOPIC,…", help="Set their offsets to the end.")
+@click.option(
+    "--internal-topics", default="", metavar="TOPIC,…", help="Delete these alone of the application's own topics."
+)
+@click.option("--to-offset", type=int, metavar="OFFSET", help="Go to an offset.")
+@click.option("--to-datetime", metavar="MOMENT", help="Go to a moment: YYYY-MM-DDTHH:mm:SS.sss.")
+@click.option("--by-duration", metavar="DURATION", help="Go to so long ago: PnDTnHnMnS.")
+@click.option("--to-earliest", is_flag=True, help="Go to the beginning.")
+@click.option("--to-latest", is_flag=True, help="Go to the end.")
+@click.option(
+    "--from-file", type=click.Path(path_type=Path, exists=True), help="Go where a file of TOPIC,PARTITION,OFFSET says."
+)
+@click.option("--shift-by", type=int, metavar="N", help="Go on by so many records, or back by a negative number.")
+@click.option(
+    "--config-file", type=click.Path(path_type=Path, exists=True), help="Further properties of the client, key=value."
+)
+@click.option("--force", is_flag=True, help="Remove members that are still in the group.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def reset(
+    application_id: str,
+    servers: str,
+    input_topics: str,
+    intermediate_topics: str,
+    internal_topics: str,
+    config_file: Path | None,
+    force: bool,
+    dry_run: bool,
+    **how: object,
+) -> None:
+    """Set an application back, as kafka-streams-application-reset does: offsets go to the beginning of its input
+    topics, its internal topics are deleted.
+
+    Stop all instances before. Output topics stay, and so does the state in state.dir: have KafkaStreams.clean_up()
+    remove it. Try --dry-run first, since there is no way back.
+    """
+    from odradek.streams.reset import Reset, ResetError
+    from odradek.streams.reset import reset as do
+
+    what = Reset(
+        application_id,
+        servers,
+        _names(input_topics),
+        _names(intermediate_topics),
+        _names(internal_topics),
+        _position(how),
+        force,
+        dry_run,
+        _properties(config_file),
+    )
+    try:
+        sys.exit(0 if do(what, click.echo) else 1)
+    except ResetError as error:
+        click.echo(f"ERROR: {error}", err=True)
+        sys.exit(1)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _position(how: dict[str, object]) -> Position:
+    from odradek.streams.reset import Position, before_ms, moment_ms, read_plan
+
+    given = [name for name in _HOW if how[name] is not None and how[name] is not False]
+    if len(given) > 1:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} cannot be used with --{given[1].replace('_', '-')}")
+    if not given:
+        return Position()
+    value = how[given[0]]
+    try:
+        match given[0], value:
+            case "to_offset", int(offset):
+                return Position("offset", offset)
+            case "shift_by", int(count):
+                return Position("shift", count)
+            case "to_datetime", str(text):
+                return Position("time", moment_ms(text))
+            case "by_duration", str(text):
+                return Position("time", before_ms(text))
+            case "from_file", Path() as path:
+                return Position("plan", plan=read_plan(path))
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--{given[0].replace('_', '-')}: {error}") from error
+    return Position("latest" if given[0] == "to_latest" else "earliest")
+
+
+def _properties(path: Path | None) -> dict[str, str]:
+    """key=value lines; what stands behind # is for readers."""
+    lines = path.read_text().splitlines() if path is not None else []
+    pairs = (line.partition("=") for line in map(str.strip, lines) if line and not line.startswith(("#", "!")))
+    return {name.strip(): value.strip() for name, _, value in pairs}

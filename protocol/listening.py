@@ -1,0 +1,343 @@
+"""Listeners: who may come in, how many, and how much memory they take together.
+
+Limits. The size of a frame, the number of connections in all and for each address, the idle time, the answers that
+one connection may owe, and the bytes held for one connection and for all. A connection that reads slowly is not read
+from until it catches up; nobody else notices. While more is held than all may hold together, a connection is read from
+as long as it holds less than its fair share, so that many who hold on to memory do not shut out those who need little;
+what is held stays below twice the limit then, and a large request each of those that are waited for.
+
+Connections over max.connections wait in the backlog until others end, and those over max.connections.per.ip are closed
+at once, as in Kafka (SocketServer's ConnectionQuotas). So are the brokers among themselves never shut out by clients:
+their own listener may make room. A listener has limits of its own beside those of the broker, for connections at one
+time (KIP-402) and for new ones (KIP-612); both hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from odradek.protocol.accepting import Acceptor
+from odradek.protocol.net import Connection, FrameHandler
+
+RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+UNLIMITED: Final = 2147483647
+
+
+class Limits:
+    """What a listener grants. Names in brackets are Kafka's properties."""
+
+    __slots__ = (
+        "connections",
+        "connections_by_address",
+        "connections_per_address",
+        "connections_per_second",
+        "frame_bytes",
+        "idle_s",
+        "owed_answers",
+        "queued_bytes",
+        "total_bytes",
+    )
+
+    def __init__(
+        self,
+        *,
+        frame_bytes: int = 104857600,
+        connections: int = 2147483647,
+        connections_per_address: int = 2147483647,
+        connections_by_address: dict[str, int] | None = None,
+        connections_per_second: int = 2147483647,
+        idle_s: float = 600.0,
+        owed_answers: int = 128,
+        queued_bytes: int = 16 << 20,
+        total_bytes: int = 1 << 30,
+    ) -> None:
+        """Bytes are bytes, `idle_s` is seconds.
+
+        frame_bytes (socket.request.max.bytes): the largest request. connections (max.connections),
+        connections_per_address (max.connections.per.ip), connections_by_address (…per.ip.overrides),
+        connections_per_second (max.connection.creation.rate): new ones; who comes too soon waits at the door.
+        idle_s (connections.max.idle.ms): a connection silent for longer is closed; no limit when not above 0.
+        owed_answers: requests of one connection that may wait for their answer before it is read from again.
+        queued_bytes: answers in memory for one connection before it is read from again.
+        total_bytes: requests that are incomplete or large, and queued answers, of all connections together.
+        """
+        self.frame_bytes = frame_bytes
+        self.connections = connections
+        self.connections_per_address = connections_per_address
+        self.connections_by_address = connections_by_address or {}
+        self.connections_per_second = connections_per_second
+        self.idle_s = idle_s
+        self.owed_answers = owed_answers
+        self.queued_bytes = queued_bytes
+        self.total_bytes = total_bytes
+
+    def become(self, other: Limits) -> None:
+        """Grant what `other` grants, from now on."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
+
+
+class OwnLimits(NamedTuple):
+    """What one listener grants of connections, beside what the broker does; properties as in `Limits`."""
+
+    connections: int = UNLIMITED
+    connections_per_second: int = UNLIMITED
+
+
+class Rate:
+    """Who comes in, counted against a number that is allowed each second."""
+
+    __slots__ = ("_allowance", "_counted_s")
+
+    def __init__(self) -> None:
+        self._allowance = 0.0  # connections that may still come in now, when their rate is limited
+        self._counted_s = 0.0
+
+    def too_soon(self, now_s: float, per_second: int) -> bool:
+        """Whether a connection now would be more than `per_second` allow; those of one second may come at once."""
+        if per_second >= UNLIMITED:
+            return False
+        self._allowance = min(float(per_second), self._allowance + (now_s - self._counted_s) * per_second)
+        self._counted_s = now_s
+        return self._allowance < 1
+
+    def came_in(self) -> None:
+        """A connection has come in; where the rate is limited, it counts."""
+        self._allowance = max(0.0, self._allowance - 1)
+
+
+class Census:
+    """The connections and the held bytes that count together: those of all listeners of a broker."""
+
+    __slots__ = (
+        "by_address",
+        "count",
+        "held_bytes",
+        "listeners",
+        "rate",
+        "resuming",
+        "waiting_for_memory",
+    )
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rate = Rate()
+        self.by_address: dict[str, int] = {}
+        self.held_bytes = 0
+        self.listeners: list[Listener] = []
+        self.resuming = False
+        self.waiting_for_memory: deque[Connection] = deque()
+
+    def longest_idle(self) -> Connection | None:
+        """The connection that was silent for longest, outside of protected listeners."""
+        candidates = [each for listener in self.listeners if not listener.protected for each in listener.connections]
+        return min(candidates, key=lambda each: each.last_active_s, default=None)
+
+
+class Listener:
+    """One listening socket and its connections."""
+
+    def __init__(
+        self,
+        name: str,
+        on_frame: FrameHandler,
+        *,
+        limits: Limits,
+        on_close: Callable[[Connection], None] | None = None,
+        report: Callable[[str, str], None] | None = None,
+        tls: ssl.SSLContext | None = None,
+        census: Census | None = None,
+    ) -> None:
+        """`on_close` hears of each connection that ends. `report(kind, text)` hears what was refused and why.
+
+        Listeners that share a `census` share the limits on connections and memory.
+        """
+        self.name = name
+        self.limits = limits
+        self.on_frame = on_frame
+        self.on_close = on_close
+        self.protected = False
+        """Whether the others make room here while the broker has its max.connections: the brokers' own listener,
+        where it is not the only one."""
+        self.own = OwnLimits()
+        self.report = report or (lambda kind, text: None)
+        self.tls = tls
+        self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.connections: set[Connection] = set()
+        self.census = census or Census()
+        self.census.listeners.append(self)
+        self._acceptor = Acceptor(self._take, self._full, self._report_here)
+        self._rate = Rate()
+        self._backlog = 0
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def bind(
+        self,
+        host: str | None,
+        port: int,
+        *,
+        backlog: int = 511,
+        send_buffer_bytes: int | None = None,
+        receive_buffer_bytes: int | None = None,
+    ) -> int:
+        """Take the address (every one of this machine when None or empty); returns the port, a free one for port 0.
+
+        The buffers are those of the system for each connection, which chooses itself where they are None. Nobody is
+        answered before `serve`. Raises OSError when the address is taken or not this machine's.
+        """
+        self._backlog = backlog
+        found = await self._acceptor.bind(host or None, port)
+        self._acceptor.set_buffers(send_buffer_bytes, receive_buffer_bytes)
+        return found
+
+    async def serve(self) -> None:
+        """Begin to accept connections. Raises RuntimeError before `bind`, OSError when the address is taken."""
+        if not self._backlog:
+            raise RuntimeError(f"the listener {self.name} has no address yet")
+        self._acceptor.start(self._backlog)
+        if self.limits.idle_s > 0:
+            loop = asyncio.get_running_loop()
+            self._sweep = loop.call_later(self.limits.idle_s / 4, self._close_idle)
+
+    def stop_accepting(self) -> None:
+        """Take no new connection; those that exist go on."""
+        self._acceptor.close()
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self.stop_accepting()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for task in self._arriving:
+            task.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        if self in self.census.listeners:
+            self.census.listeners.remove(self)
+
+    def resume_accepting(self) -> None:
+        """There may be room for a connection that waits."""
+        self._acceptor.resume()
+
+    # ---- who comes in
+
+    def _full(self) -> str | None:
+        """Why nobody can come in for now. A protected listener takes the place of the connection silent for longest."""
+        census, most, own = self.census, self.limits.connections, self.own
+        now_s = asyncio.get_running_loop().time()
+        rate = self.limits.connections_per_second
+        if not self.protected and census.rate.too_soon(now_s, rate):
+            return f"{rate} have come in this second (max.connection.creation.rate)"
+        if self._rate.too_soon(now_s, own.connections_per_second):
+            return f"{own.connections_per_second} have come in here this second (max.connection.creation.rate)"
+        if len(self.connections) >= own.connections:
+            return f"the listener has its {own.connections} connections (max.connections)"
+        if census.count < most:
+            return None
+        if self.protected:
+            idle = census.longest_idle()
+            if idle is not None:
+                self.report("connection closed for another", f"{idle.name} closed, to make room for another broker's")
+                idle.close()
+            return None
+        return f"the broker has its {most} connections (max.connections)"
+
+    def _take(self, taken: socket.socket, peer: tuple[Any, ...]) -> None:
+        connection = Connection(self, str(peer[0]), int(peer[1]))
+        refusal = self._admit(connection)
+        if refusal is not None:
+            self.report("connection refused", f"{connection.name} refused: {refusal}")
+            taken.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._open(connection, taken))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    async def _open(self, connection: Connection, taken: socket.socket) -> None:
+        """Give the connection its transport; with TLS this takes the handshake."""
+        if self.tls is None:
+            connection.socket = taken
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, taken, ssl=self.tls)
+        except OSError as error:  # an SSLError is one, too
+            self.report("connection refused", f"{connection.name} refused: {error}")
+            connection.close()
+            self.forget(connection)
+        except asyncio.CancelledError:
+            connection.close()
+            self.forget(connection)
+            raise
+
+    def _admit(self, connection: Connection) -> str | None:
+        """Count a new connection; the answer is None, or why it cannot stay."""
+        address, limits, census = connection.address, self.limits, self.census
+        allowed = limits.connections_by_address.get(address, limits.connections_per_address)
+        count = census.by_address.get(address, 0)
+        if count >= allowed:
+            return f"{address} has its {allowed} connections (max.connections.per.ip)"
+        census.count += 1
+        self._rate.came_in()
+        if not self.protected:
+            census.rate.came_in()
+        census.by_address[address] = count + 1
+        self.connections.add(connection)
+        return None
+
+    def _report_here(self, kind: str, text: str) -> None:
+        self.report(kind, f"listener {self.name}: {text}")
+
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        census = self.census
+        census.count -= 1
+        left = census.by_address.get(connection.address, 1) - 1
+        if left > 0:
+            census.by_address[connection.address] = left
+        else:
+            census.by_address.pop(connection.address, None)
+        if self.on_close is not None:
+            self.on_close(connection)
+        for listener in census.listeners:
+            listener.resume_accepting()
+
+    def hold(self, count: int) -> None:
+        """Account for `count` bytes more (or fewer, when negative) that are kept in memory for connections."""
+        census = self.census
+        census.held_bytes += count
+        if count < 0 and census.waiting_for_memory and not census.resuming:
+            census.resuming = True
+            while census.waiting_for_memory and census.held_bytes < self.limits.total_bytes:
+                census.waiting_for_memory.popleft().resume()
+            census.resuming = False
+
+    @property
+    def share_bytes(self) -> int:
+        """What one connection may hold: all that one is granted, or its fair share when too much is held."""
+        limits, census = self.limits, self.census
+        if census.held_bytes <= limits.total_bytes:
+            return limits.queued_bytes
+        return min(limits.queued_bytes, limits.total_bytes // max(1, census.count))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory for the connections of this census: incomplete requests and answers that wait."""
+        return self.census.held_bytes
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self.limits.idle_s
+        for connection in [c for c in self.connections if c.last_active_s < oldest and not c.owed]:
+            if unfinished := connection.unfinished:
+                limit = f"{self.limits.idle_s:g} s (connections.max.idle.ms)"
+                self.report("idle connection", f"{connection.name} closed: {unfinished}, and nothing for {limit}")
+            connection.close()
+        self._sweep = loop.call_later(self.limits.idle_s / 4, self._close_idle)

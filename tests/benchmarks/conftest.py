@@ -1,0 +1,28 @@
+"""The benchmarks run Apache Kafka as its users run it; tests, which time nothing, have no use for what that costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks import clusters, contestants, crowd_cases, crowd_loads, log_cases, perf_tools
+from tests.jvm.kafka import SMALL_JVM
+from tests.jvm.process import QUICK_START, QUIET
+
+AT_ONCE = {"log.initial.task.delay.ms": "100", "log.retention.check.interval.ms": "100"}
+"""Otherwise Kafka deletes no files before it is half a minute old, and Odradek looks for them every ten seconds."""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JVMs that are soon on their feet, brokers that delete files at once, and loads of a size for tests."""
+    for module in (contestants, clusters, log_cases):
+        monkeypatch.setattr(module, "STOCK_JVM", SMALL_JVM)
+    monkeypatch.setattr(perf_tools, "JAVA_OPTIONS", ("-Duser.language=en", "-Duser.country=US", *QUICK_START, *QUIET))
+    monkeypatch.setattr(contestants, "PROPERTIES", {**contestants.PROPERTIES, **AT_ONCE})
+    monkeypatch.setattr(
+        clusters,
+        "_CLUSTER_PROPERTIES",
+        {**clusters._CLUSTER_PROPERTIES, **AT_ONCE, "zookeeper.session.timeout.ms": "2000"},
+    )
+    monkeypatch.setattr(crowd_loads, "IDLE_CONSUMERS", 100)
+    monkeypatch.setattr(crowd_cases, "RATES_MB", (10, 5))

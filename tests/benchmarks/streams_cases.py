@@ -1,0 +1,114 @@
+"""What is measured of stream applications: ours beside Java's Kafka Streams, quixstreams and faust-streaming.
+
+All read the same records from a topic of one partition with one thread, and write to a topic that the broker stamps.
+The two other libraries in Python get the first of these records only, which keeps a round short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.benchmarks.streams_topologies import Kind
+
+OURS: Final = "odradek"
+JAVA: Final = "java"
+OTHERS: Final = ("quix", "faust")
+NAMES: Final = (OURS, JAVA, *OTHERS)
+OTHERS_SHARE: Final = {"quix": 0.1, "faust": 0.02}
+"""Which part of the records the other libraries in Python get, so that a round is short."""
+LEAST_RECORDS: Final = 1_000
+DEFAULT_CACHE_BYTES: Final = 10 * 1024 * 1024
+TIMES_OTHERS: Final = 5.0
+"""How many times as fast as the other libraries in Python ours is meant to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsCase:
+    """One application and its records. `goal` is how many records a second ours is meant to process.
+
+    `restores` has the store restored from a changelog of so many records, in place of all else.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    records: int
+    value_bytes: int = 84  # with the key and what a batch adds to a record about 100
+    exactly_once: bool = False
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    goal: int | None = None
+    restores: bool = False
+
+    def scaled(self, factor: float) -> StreamsCase:
+        """The same with `factor` times the records, within reason."""
+        return replace(self, records=max(LEAST_RECORDS, round(self.records * factor)))
+
+    def records_for(self, contestant: str) -> int:
+        """How many of the records this one gets."""
+        return max(LEAST_RECORDS, round(self.records * OTHERS_SHARE.get(contestant, 1.0)))
+
+    @property
+    def contestants(self) -> tuple[str, ...]:
+        """Who can take part: what the other libraries are not comparable in, they are left out of."""
+        if self.restores or self.cache_bytes != DEFAULT_CACHE_BYTES:
+            return (OURS, JAVA)
+        return NAMES
+
+    @property
+    def amount(self) -> str:
+        """The size in words."""
+        if self.restores:
+            return f"{self.records:,} records of a changelog"
+        return f"{self.records:,} records of {self.value_bytes} B"
+
+
+_STATELESS: Final = StreamsCase("streams-stateless", "filter, map_values, map", "stateless", 600_000, goal=150_000)
+_WORDCOUNT: Final = StreamsCase("streams-wordcount", "count by key, changelog", "wordcount", 500_000, goal=60_000)
+_WINDOWED: Final = StreamsCase("streams-windowed", "count in windows of 1 minute", "tumbling", 300_000)
+_HOPPING: Final = StreamsCase("streams-hopping", "count in 3 windows of 1 minute", "hopping", 150_000)
+_JOIN: Final = StreamsCase("streams-join", "stream joined with a table", "join", 400_000)
+
+
+def _once(case: StreamsCase) -> StreamsCase:
+    return replace(case, name=f"{case.name}-eos", title=f"{case.title}, exactly once", exactly_once=True, goal=None)
+
+
+def _large(case: StreamsCase) -> StreamsCase:
+    return replace(
+        case, name=f"{case.name}-1k", title=f"{case.title}, 1 KB", value_bytes=1_000, records=150_000, goal=None
+    )
+
+
+STREAMS_CASES: Final[tuple[StreamsCase, ...]] = (
+    _STATELESS,
+    _WORDCOUNT,
+    _WINDOWED,
+    _JOIN,
+    StreamsCase("streams-restore", "restore a store on disk", "wordcount", 1_000_000, restores=True),
+    _once(_STATELESS),
+    _once(_WORDCOUNT),
+    _once(_WINDOWED),
+    _once(_JOIN),
+    replace(
+        _WORDCOUNT,
+        name="streams-wordcount-uncached",
+        title="count by key, each told and logged",
+        cache_bytes=0,
+        goal=None,
+    ),
+    _HOPPING,
+    _large(_STATELESS),
+    _large(_WORDCOUNT),
+    _large(_JOIN),
+)
+"""In the order of their weight: the last ones are left out where the time is up."""
+
+
+def pick(names: Sequence[str]) -> tuple[list[StreamsCase], list[str]]:
+    """The cases of these names, all if there are none, and the names that are of no such case."""
+    known = {case.name: case for case in STREAMS_CASES}
+    if not names:
+        return list(STREAMS_CASES), []
+    return [known[name] for name in names if name in known], [name for name in names if name not in known]

@@ -1,0 +1,52 @@
+"""The benchmark of the Spark jobs: its own arithmetic, and that each job comes through on both brokers, untimed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import cluster_report
+from tests.benchmarks.cluster_report import ClusterResults
+from tests.benchmarks.cluster_rounds import ClusterSample
+from tests.benchmarks.spark_cases import SPARK_CASES, SparkCourse, pick
+
+ARCHIVE, *_ = SPARK_CASES
+
+
+def test_pick_leaves_the_names_of_others() -> None:
+    assert pick([]) == (list(SPARK_CASES), [])
+    assert pick(["latency", "spark-archive-1kb"]) == ([ARCHIVE], ["latency"])
+
+
+def test_every_job_has_both_sizes() -> None:
+    assert {(case.job, case.value_bytes) for case in SPARK_CASES} == {
+        (job, size) for job in ("archive", "windows", "mirror") for size in (1_000, 100)
+    }
+    assert [case.scaled(0.1).records for case in SPARK_CASES[:2]] == [5_000, 20_000]
+
+
+def test_the_report_has_a_row_for_each_measure() -> None:
+    figures = dict.fromkeys((measure.key for measure in ARCHIVE.measures), 2.0)
+    samples = [
+        ClusterSample(ARCHIVE.name, "odradek", 1, {**figures, "records_per_s": 3.0}),
+        ClusterSample(ARCHIVE.name, "kafka", 1, figures),
+    ]
+    lines = cluster_report.table(ClusterResults([ARCHIVE], samples, [], {}), "Spark jobs").splitlines()
+    (row,) = [line for line in lines if "records a second" in line]
+    assert row.split()[3:] == ["2", "3", "1.50", "[1.50-1.50]", ">=", "1.00", "pass"]
+
+
+@pytest.mark.slow
+@pytest.mark.jvm
+@pytest.mark.usefixtures("small")
+def test_both_come_through_tiny_topics(tmp_path: Path) -> None:
+    cases = [replace(case, records=25_000 if case.job == "windows" else 400) for case in SPARK_CASES[1::2]]
+    course = SparkCourse(tmp_path, ("kafka", "odradek"), 1, lambda line: None, budget_s=0, warm_up=False)
+    course.run(cases)
+    assert course.failures == []
+    assert [(each.case, each.contestant) for each in course.samples] == [
+        (case.name, name) for case in cases for name in ("kafka", "odradek")
+    ]
+    assert list(tmp_path.iterdir()) == []

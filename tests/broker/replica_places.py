@@ -1,0 +1,125 @@
+"""One broker's replicas over several data directories on a simulated disk, without the broker around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.machines.partition import IsrChange, LeaderAndIsr
+from odradek.broker.replica import Replica, Replicas
+from odradek.broker.replica_host import ReplicaHost
+from odradek.storage.config import LogConfig
+from odradek.storage.directories import Directories, open_all
+from odradek.storage.directory import DirectoryRequest
+from odradek.storage.disk import Disk
+from odradek.storage.log import Log
+from tests.storage.batches import NOW_MS, TOPIC_ID, batch
+
+PATHS = ("/a", "/b", "/c")
+NAME = ("topic", 0)
+PROPERTIES = {"segment.bytes": "9000", "index.interval.bytes": "1000", "file.delete.delay.ms": "1000"}
+CONFIG = LogConfig(segment_bytes=9000, index_interval_bytes=1000, file_delete_delay_ms=1000)
+
+
+class Clock:
+    """Time that stands still."""
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class Hands:
+    """Threads that work when they are told to, one piece of work after the other."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+
+    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        self._waiting.append((work, done))
+
+    def turn(self) -> bool:
+        """Do the piece that has waited longest; False where none waits."""
+        if not self._waiting:
+            return False
+        work, done = self._waiting.pop(0)
+        error: BaseException | None = None
+        try:
+            work()
+        except Exception as raised:
+            error = raised
+        done(error)
+        return True
+
+
+class Places:
+    """The data directories of one broker, its replicas, and what was told of failures."""
+
+    def __init__(self, disk: Disk, paths: tuple[str, ...] = PATHS[:2]) -> None:
+        self.disk = disk
+        self.paths = paths
+        self.lost: list[Replica] = []
+        self.end: str | None = None
+        self.epoch = -1
+
+    def open(self, cluster_id: str | None = "c") -> None:
+        """As a broker that starts."""
+        request = DirectoryRequest(
+            broker_id=0,
+            cluster_id=cluster_id,
+            now_ms=NOW_MS,
+            config_for=lambda topic: CONFIG,
+            random=Random(self.epoch),
+        )
+        self.directories = Directories(open_all(self.paths, request, self.disk))
+        self.replicas = Replicas()
+        self.hands = Hands()
+        config = BrokerConfig({"broker.id": "0", "log.dirs": ",".join(self.paths)})
+        self.host = ReplicaHost(config, self.directories, self.replicas, Clock(), self.hands, self, self)
+        self.host.moves.piece_bytes = 4000
+
+    def lead(self, name: tuple[str, int] = NAME, *, is_new: bool = False, topic_id: bytes = TOPIC_ID) -> Replica:
+        """As the controller orders."""
+        replica = self.host.obtain(name, topic_id, PROPERTIES, is_new=is_new)
+        self.epoch += 1
+        replica.lead(LeaderAndIsr(0, self.epoch, (0,), (0,), 0))
+        return replica
+
+    def move(self, path: str, name: tuple[str, int] = NAME) -> None:
+        self.host.moves.ask(name, path)
+
+    def settle(self) -> None:
+        """Do all that waits."""
+        while self.hands.turn():
+            pass
+
+    def log(self, name: tuple[str, int] = NAME) -> Log:
+        directory = self.directories.holding(name)
+        assert directory is not None
+        return directory.logs[name]
+
+    def append(self, size: int = 700, *, producer: int = -1, sequence: int = 0, transactional: bool = False) -> None:
+        """As a producer does; two records."""
+        replica = self.replicas.get(*NAME)
+        assert replica is not None
+        data = batch(2, size=size // 2, producer=(producer, 0, sequence) if producer >= 0 else (-1, -1, -1))
+        replica.produce(data, 1, NOW_MS, 9)
+
+    def where(self, name: tuple[str, int] = NAME) -> tuple[str | None, str | None]:
+        """The directories of the log and of the future log."""
+        found = self.directories.holding(name), self.directories.expecting(name)
+        return tuple(each.path if each is not None else None for each in found)  # type: ignore[return-value]
+
+    # ---- what the host tells
+
+    def replicas_lost(self, replicas: list[Replica]) -> None:
+        self.lost += replicas
+
+    def all_lost(self, reason: str) -> None:
+        self.end = reason
+
+    def ask(self, replica: Replica, change: IsrChange) -> None:
+        raise AssertionError("there are no followers")

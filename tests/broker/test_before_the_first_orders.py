@@ -1,0 +1,219 @@
+"""A broker that has just started, or has lost the controller, knows less than there is: clients are to come back.
+
+Somebody else has the controller's seat here and gives no orders, as a controller does that is paused or cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from odradek.broker.apis.metadata import Metadata
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.config import BrokerConfig
+from odradek.broker.dispatch import Call
+from odradek.broker.registry import znodes
+from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.registry.interface import ensure_path
+from odradek.broker.server import Broker, Environment
+from odradek.broker.topic_creation import Outcomes, TopicCreator, WantedTopic
+from odradek.broker.waiting import SystemClock
+from odradek.ports import free_port
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.disk import OsDisk
+from tests.broker.test_config_effects import running_pair
+from tests.broker.test_topics_over_the_wire import metadata
+from tests.broker.wire import PATIENCE_S, Client, batch
+
+SILENT_CONTROLLER = 9
+LEADER_NOT_AVAILABLE, UNKNOWN = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Incarnations:
+    """A broker that is stopped and started again at the same port, over a registry that stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._ensemble = EmbeddedEnsemble(OsDisk(), str(folder / "registry"), now_ms=SystemClock().now_ms)
+
+    def broker(self) -> Broker:
+        properties = {
+            "broker.id": "0",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self._folder / "data"),
+            "offsets.topic.num.partitions": "1",
+        }
+        return Broker(BrokerConfig(properties), Environment(open_session=self._ensemble.connect))
+
+    @asynccontextmanager
+    async def not_told(self) -> AsyncIterator[tuple[Broker, Callable[[], Any]]]:
+        """The broker starts, and no controller speaks to it until the second thing is called and awaited."""
+        silent = await self._ensemble.connect()
+        await ensure_path(silent, "/")
+        await silent.create(znodes.CONTROLLER, znodes.Controller(SILENT_CONTROLLER, 0).encode(), ephemeral=True)
+        broker = self.broker()
+        starting = asyncio.create_task(broker.start())
+
+        async def speak() -> None:
+            await silent.close()
+            await starting
+
+        try:
+            yield broker, speak
+        finally:
+            await speak()
+            await broker.stop()
+
+    async def close(self) -> None:
+        await self._ensemble.close()
+
+
+@pytest.fixture
+async def incarnations(tmp_path: Path) -> AsyncIterator[Incarnations]:
+    made = Incarnations(tmp_path)
+    first = made.broker()
+    await first.start()
+    client = await Client.connect(first.port)
+    await client.create_topic("known")
+    client.close()
+    await first.stop()
+    yield made
+    await made.close()
+
+
+async def connected(port: int) -> Client:
+    """A client, as soon as the broker listens."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await Client.connect(port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0)
+
+
+async def codes(client: Client, *, auto_create: bool, version: int = 12) -> list[ErrorCode]:
+    topics = await metadata(client, "known", "unknown", "a b", auto_create=auto_create, version=version)
+    return [ErrorCode(each.error_code) for each in topics]
+
+
+async def test_who_was_told_nothing_yet_does_not_say_that_a_topic_is_not_there(incarnations: Incarnations) -> None:
+    async with incarnations.not_told() as (_, speak):
+        client = await connected(incarnations.port)
+        not_yet = [LEADER_NOT_AVAILABLE, LEADER_NOT_AVAILABLE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+        for version in (1, 4, 12):
+            assert await codes(client, auto_create=True, version=version) == not_yet
+        assert await codes(client, auto_create=False) == not_yet
+        answer = await client.ask(m.MetadataRequest(topics=[]), 12)
+        assert [(each.node_id, each.port) for each in answer.brokers] == [(0, incarnations.port)]
+        wanted = [m.DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in ("a b", "known")]
+        described = await client.ask(m.DescribeTopicPartitionsRequest(topics=wanted), 0)
+        assert [each.error_code for each in described.topics] == [not_yet[2], LEADER_NOT_AVAILABLE]
+        # These are what Kafka answers in this place, and clients come back after each.
+        assert (await client.produce("known", batch(b"v"))).error_code == UNKNOWN
+        assert (await client.fetch("known", 0)).error_code == UNKNOWN
+        find = await client.ask(m.FindCoordinatorRequest(key="g"), 2)
+        assert find.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        by_id = m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"x")
+        deleted = await client.ask(m.DeleteTopicsRequest(topics=[by_id], timeout_ms=100), 6)
+        assert deleted.responses[0].error_code == ErrorCode.NOT_CONTROLLER
+        await speak()
+        assert (await codes(client, auto_create=False))[:2] == [ErrorCode.NONE, UNKNOWN]
+        assert (await codes(client, auto_create=True))[:2] == [ErrorCode.NONE, ErrorCode.NONE]
+        client.close()
+
+
+async def test_a_client_that_knows_a_topic_goes_on_after_the_broker_has_started_again(
+    incarnations: Incarnations,
+) -> None:
+    broker = incarnations.broker()
+    await broker.start()
+    config = {
+        "bootstrap.servers": f"127.0.0.1:{incarnations.port}",
+        "topic.metadata.refresh.interval.ms": 20,
+        # Of a topic that it has known for longer than this it believes at once that it is gone.
+        "topic.metadata.propagation.max.ms": 1,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 20,
+        "retry.backoff.ms": 10,
+        "log_level": 0,
+    }
+    producer = Producer(config)
+    outcomes: list[KafkaError | None] = []
+
+    def heard(error: KafkaError | None, message: Message) -> None:
+        outcomes.append(error)
+
+    producer.produce("known", b"before", on_delivery=heard)
+    assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
+    await broker.stop()
+    async with incarnations.not_told() as (broker, speak):
+        asked = broker.api_figures.of("Metadata")
+        async with asyncio.timeout(PATIENCE_S):
+            while asked.count < 5:
+                producer.produce("known", b"meanwhile", on_delivery=heard)
+                await asyncio.sleep(0.01)
+        await speak()
+        assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
+    assert len(outcomes) > 1
+    assert set(outcomes) == {None}
+
+
+async def test_who_cannot_ask_the_controller_does_not_say_that_a_topic_is_not_there(tmp_path: Path) -> None:
+    async with running_pair(tmp_path) as pair:
+        pair.dialing[2].silence()
+        (topic,) = await metadata(pair.clients[2], "fresh", auto_create=True)
+        assert topic.error_code == LEADER_NOT_AVAILABLE
+        (topic,) = await metadata(pair.clients[2], "fresh", auto_create=False)
+        assert topic.error_code == UNKNOWN, "nobody wants it to be made, and Kafka says so as well"
+        (topic,) = await metadata(pair.clients[1], "fresh", auto_create=True)
+        assert topic.error_code == ErrorCode.NONE
+
+
+class Creator:
+    """Every creation ends like this; the broker hears nothing of a topic."""
+
+    def __init__(self, outcome: ErrorCode) -> None:
+        self._outcome = outcome
+
+    def create(self, wanted: list[WantedTopic], done: Callable[[Outcomes], None]) -> None:
+        done({topic.name: self._outcome for topic in wanted})
+
+
+class Question:
+    """As much of a call as Metadata needs."""
+
+    version = 12
+    listener = "PLAINTEXT"
+
+    def __init__(self) -> None:
+        self.answers: list[m.MetadataResponse] = []
+
+    def reply(self, answer: m.MetadataResponse) -> None:
+        self.answers.append(answer)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (ErrorCode.NONE, LEADER_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, LEADER_NOT_AVAILABLE),
+        (ErrorCode.NOT_CONTROLLER, LEADER_NOT_AVAILABLE),
+        (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, told: ErrorCode) -> None:
+    view = ClusterView("cluster")
+    view.put_topics([])
+    metadata_api = Metadata(view, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic)
+    call = Question()
+    wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]
+    metadata_api.handle(cast(Call, call), m.MetadataRequest(topics=wanted))
+    assert [each.error_code for each in call.answers[0].topics] == [told]

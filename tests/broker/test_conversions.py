@@ -1,0 +1,271 @@
+"""Batches that are converted in a thread: their order, their answers, and what may happen meanwhile.
+
+The thread is one that works when the test says so; everything else is a broker over the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.server import Broker, Environment
+from odradek.protocol import messages as m
+from odradek.protocol.batch import headers, records
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.admission import takes_long
+from odradek.storage.config import LogConfig
+from tests.broker.message_sets import message, messages_in, wrapper
+from tests.broker.wire import PATIENCE_S, Client, batch, fetch_request, produce_request
+
+LONG = batch(b"a" * 200_000)
+"""A batch that is worth a thread where a topic wants it compressed."""
+
+
+class HeldWorker:
+    """Keeps what it is to do until it is told."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._kept: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+        self._came = asyncio.Event()
+
+    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        if self.closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._kept.append((work, done))
+        self._came.set()
+
+    async def arrived(self) -> None:
+        """Wait until there is something to do."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self._came.wait()
+
+    def release(self) -> None:
+        """Do the first of what is kept."""
+        work, done = self._kept.pop(0)
+        if not self._kept:
+            self._came.clear()
+        try:
+            work()
+        except Exception as error:
+            done(error)
+        else:
+            done(None)
+
+
+@pytest.fixture
+async def worker() -> HeldWorker:
+    return HeldWorker()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, worker: HeldWorker) -> AsyncIterator[Broker]:
+    properties = {
+        "broker.id": "0",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path),
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "log.cleaner.enable": "false",
+    }
+    running = Broker(BrokerConfig(properties), Environment(worker=worker))
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[Client]:
+    connected = await Client.connect(broker.port)
+    await connected.create_topic("t", 2, {"compression.type": "gzip"})
+    yield connected
+    connected.close()
+
+
+async def values(client: Client, partition: int = 0) -> list[bytes | None]:
+    """The first byte of each record in the log."""
+    data = bytes((await client.fetch("t", 0, partition=partition)).records or b"")
+    return [each.value[:1] if each.value else None for at, _ in headers(data) for each in records(data, at)]
+
+
+def offsets(answer: m.ProduceResponse) -> list[tuple[str, int]]:
+    """What each partition of an answer says."""
+    return [(ErrorCode(each.error_code).name, each.base_offset) for each in answer.responses[0].partition_responses]
+
+
+async def test_one_connection_keeps_its_order_and_others_go_on(
+    broker: Broker, client: Client, worker: HeldWorker
+) -> None:
+    other = await Client.connect(broker.port)
+    await client.send(produce_request("t", LONG), 9)
+    await worker.arrived()
+    await client.send(produce_request("t", batch(b"b")), 9)
+    await client.send(produce_request("t", batch(b"c"), partition=1), 9)
+    assert (await other.produce("t", batch(b"x"))).base_offset == 0  # the same partition, another connection
+    while await values(other, 1) != [b"c"]:
+        pass  # another partition does not wait either, only its answer does
+    assert await values(other) == [b"x"]
+    worker.release()
+    answers = [offsets(await client.receive())[0] for _ in range(3)]
+    assert answers == [("NONE", 1), ("NONE", 2), ("NONE", 0)]
+    assert await values(other) == [b"x", b"a", b"b"]
+    other.close()
+
+
+async def test_several_partitions_of_one_request(client: Client, worker: HeldWorker) -> None:
+    request = produce_request("t", LONG)
+    request.topic_data[0].partition_data.append(m.ProduceRequest.PartitionProduceData(index=1, records=batch(b"b")))
+    await client.send(request, 9)
+    await worker.arrived()
+    worker.release()
+    assert offsets(await client.receive()) == [("NONE", 0), ("NONE", 0)]
+
+
+async def test_a_refused_batch_does_not_stop_those_behind_it(client: Client, worker: HeldWorker) -> None:
+    torn = bytearray(LONG)
+    torn[-1] ^= 1
+    for data in (torn, batch(b"b"), LONG):
+        await client.send(produce_request("t", data), 9)
+    await worker.arrived()
+    worker.release()
+    assert offsets(await client.receive()) == [("CORRUPT_MESSAGE", -1)]
+    assert offsets(await client.receive()) == [("NONE", 0)]
+    await worker.arrived()
+    worker.release()
+    assert offsets(await client.receive()) == [("NONE", 1)]
+
+
+async def test_the_deadline_counts_from_the_end_of_the_conversion(client: Client, worker: HeldWorker) -> None:
+    await client.send(produce_request("t", LONG, acks=1, timeout_ms=0), 9)
+    await worker.arrived()
+    worker.release()
+    assert offsets(await client.receive()) == [("NONE", 0)]
+
+
+async def test_a_client_that_goes_away_has_written(broker: Broker, client: Client, worker: HeldWorker) -> None:
+    gone = await Client.connect(broker.port)
+    await gone.send(produce_request("t", LONG), 9)
+    await worker.arrived()
+    gone.close()
+    worker.release()
+    assert await values(client) == [b"a"]
+
+
+async def test_acks_0_waits_for_nothing_and_keeps_its_order(broker: Broker, client: Client, worker: HeldWorker) -> None:
+    await client.send(produce_request("t", LONG, acks=0), 9)
+    client.forget()
+    await client.send(produce_request("t", batch(b"b"), acks=0), 9)
+    client.forget()
+    await client.send(fetch_request("t", 0), 11)
+    await worker.arrived()
+    worker.release()
+    assert (await client.receive()).responses[0].partitions[0].error_code == 0
+    assert await values(client) == [b"a", b"b"]
+
+
+async def test_acks_0_that_fails_ends_the_connection(broker: Broker, client: Client, worker: HeldWorker) -> None:
+    torn = bytearray(LONG)
+    torn[-1] ^= 1
+    other = await Client.connect(broker.port)
+    await other.send(produce_request("t", torn, acks=0), 9)
+    other.forget()
+    await worker.arrived()
+    worker.release()
+    assert await other.is_closed()
+
+
+async def test_a_topic_that_goes_away_meanwhile(broker: Broker, client: Client, worker: HeldWorker) -> None:
+    writer = await Client.connect(broker.port)
+    await writer.send(produce_request("t", LONG), 9)
+    await worker.arrived()
+    await client.ask(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
+    ((code, _),) = offsets(await writer.receive())
+    assert code == "NOT_LEADER_OR_FOLLOWER"
+    worker.release()
+    assert (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers
+    writer.close()
+
+
+async def test_a_broker_that_stops_meanwhile(broker: Broker, client: Client, worker: HeldWorker) -> None:
+    await client.send(produce_request("t", LONG), 9)
+    await worker.arrived()
+    await broker.stop()
+    worker.release()
+    assert await client.is_closed()
+
+
+async def test_threads_that_are_closed_refuse_what_still_waits(client: Client, worker: HeldWorker) -> None:
+    for data in (LONG, LONG, batch(b"c")):
+        await client.send(produce_request("t", data), 9)
+    await worker.arrived()
+    worker.closed = True
+    worker.release()
+    answers = [offsets(await client.receive()) for _ in range(3)]
+    assert answers == [[("NONE", 0)], [("NOT_LEADER_OR_FOLLOWER", -1)], [("NONE", 1)]]
+
+
+async def test_an_old_answer_is_made_in_a_thread(broker: Broker, client: Client, worker: HeldWorker) -> None:
+    await client.create_topic("plain")
+    assert (await client.produce("plain", batch(b"b" * 300_000))).error_code == 0
+    reader = await Client.connect(broker.port)
+    await reader.send(fetch_request("plain", 0), 2)
+    await worker.arrived()
+    assert (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers  # the loop goes on
+    worker.release()
+    data = bytes((await reader.receive()).responses[0].partitions[0].records)
+    (first, *_) = messages_in(data)
+    assert first[5] == b"b" * 300_000
+    reader.close()
+
+
+async def test_a_transaction_is_converted_and_then_confirmed(
+    broker: Broker, client: Client, worker: HeldWorker
+) -> None:
+    begin = m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    await client.ask(m.FindCoordinatorRequest(key="x", key_type=1), 1)
+    async with asyncio.timeout(PATIENCE_S):
+        while (answer := await client.ask(begin, 1)).error_code:
+            pass
+    producer: dict[str, Any] = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+    added = m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=answer.producer_id,
+        v3_and_below_producer_epoch=answer.producer_epoch,
+        v3_and_below_topics=[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    await client.ask(added, 1)
+    for sequence, data in enumerate((b"a" * 200_000, b"b")):
+        request = produce_request("t", batch(data, base_sequence=sequence, transactional=True, **producer))
+        request.transactional_id = "x"
+        await client.send(request, 9)
+    await worker.arrived()
+    worker.release()
+    assert [offsets(await client.receive()) for _ in range(2)] == [[("NONE", 0)], [("NONE", 1)]]
+    ended = await client.ask(m.EndTxnRequest(transactional_id="x", committed=True, **producer), 1)
+    assert ended.error_code == 0
+    assert (await values(client))[:2] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "version", "long"),
+    [
+        (batch(b"a" * 900_000), "producer", 9, False),
+        (batch(b"a" * 900_000), "uncompressed", 9, False),
+        (batch(b"a" * 100_000), "gzip", 9, True),
+        (batch(b"a" * 10_000), "gzip", 9, False),
+        (batch(b"a" * 900_000, codec=Codec.LZ4), "producer", 9, False),  # small when compressed
+        (message(b"a" * 900_000), "producer", 2, True),
+        (message(b"a" * 100_000), "producer", 2, False),
+        (wrapper(bytes(range(256)) * 200, Codec.SNAPPY), "gzip", 2, False),
+        (b"", "gzip", 9, False),
+        (b"\0" * 61, "gzip", 0, False),
+    ],
+)
+def test_what_takes_long(data: bytes, target: str, version: int, long: bool) -> None:
+    assert takes_long(memoryview(data), LogConfig(compression_type=target), version) is long

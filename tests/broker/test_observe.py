@@ -1,0 +1,47 @@
+"""The log stays readable, whatever peers do: a few reports of a kind at once, and a sum of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.broker.observe import AT_ONCE, INTERVAL_MS, RateLimitedReport
+from odradek.broker.waiting import Clock
+
+
+class Watch(Clock):
+    def __init__(self) -> None:
+        self.ms = 5
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+def test_a_few_at_once_then_a_sum_with_the_next_of_the_kind(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    report = RateLimitedReport(watch)
+    for number in range(AT_ONCE + 3):
+        report("one", f"one {number}")
+    report("other", "another kind has its own share")
+    assert caplog.messages == [*(f"one {number}" for number in range(AT_ONCE)), "another kind has its own share"]
+    caplog.clear()
+    watch.ms += INTERVAL_MS
+    report("one", "later")
+    assert caplog.messages == ["3 more of this kind were left out", "later"]
+    assert [getattr(entry, "kind", None) for entry in caplog.records] == ["one", "one"]
+
+
+def test_what_was_left_out_is_said_though_none_follows(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    report = RateLimitedReport(watch)
+    for number in range(AT_ONCE + 2):
+        report("one", f"{number}")
+    caplog.clear()
+    report.sum_up()
+    assert caplog.messages == []  # the interval is not over
+    watch.ms += INTERVAL_MS
+    report.sum_up()
+    report.sum_up()
+    assert caplog.messages == ["2 more of this kind were left out"]

@@ -1,0 +1,107 @@
+"""What the walks over Python's libraries share: names, times, records, and lines that are the same from run to run."""
+
+from __future__ import annotations
+
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from odradek.wire import Wire, parse_address
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+PER_CODEC: Final = 20
+PARTITIONS: Final = 4
+TOTAL: Final = len(CODECS) * PER_CODEC
+PATIENCE_S: Final = 150.0
+"""How long to wait for what has to come; on a slow machine that can be long."""
+SESSION_MS: Final = 30_000
+"""Longer than a member is ever silent, also where three clients and a broker share a slow core."""
+
+bootstrap: Final = sys.argv[1]
+stem: Final = sys.argv[2]
+replication: Final = int(sys.argv[3])
+begun_ms: Final = int(time.time()) * 1000 - 3_600_000
+"""An hour ago, so that a record with a time of its own is told from one that got the broker's."""
+
+
+def topic(name: str) -> str:
+    return f"{stem}-{name}"
+
+
+def say(*words: object) -> None:
+    print(*(str(word).replace(stem, "STEM") for word in words), flush=True)
+
+
+def outcome(error: BaseException | None) -> str:
+    """The name of an error's class, or that there is none."""
+    return "done" if error is None else type(error).__name__
+
+
+def until(what: str, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+    """Ask again and again; the first answer that is enough."""
+    limit = Limit(what)
+    while not enough(answer := ask()):
+        limit.check()
+    return answer
+
+
+def settle(partitions: dict[str, int]) -> None:
+    """Wait until every broker knows these topics with so many partitions.
+
+    A broker hears of a topic, and of its new partitions, a moment after it is made; which one is asked is the client's
+    affair.
+    """
+    for address in bootstrap.split(","):
+        with Wire(*parse_address(address), PATIENCE_S) as wire:
+            until(
+                f"{partitions} on {address}",
+                lambda wire=wire: {  # type: ignore[misc]
+                    each.name: len(each.partitions) for each in wire.metadata(list(partitions)).topics
+                },
+                lambda known: bool(known == partitions),
+            )
+
+
+class Record:
+    """The n-th record of a walk."""
+
+    def __init__(self, number: int) -> None:
+        self.codec = CODECS[number // PER_CODEC]
+        self.partition = number % PARTITIONS
+        self.key = f"key {number}".encode() if number % 5 else None
+        self.value = f"{self.codec} {number} ".encode() * 20 if number % 7 or self.key is None else None
+        self.headers = [("codec", self.codec.encode()), ("empty", b"")]
+        self.timestamp_ms = begun_ms + 1000 * number
+
+
+class Digest:
+    """What was read, in the order of each partition."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._sums: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+
+    def add(self, partition: int, offset: int, timestamp_ms: int, *content: object) -> None:
+        line = f"{offset} {timestamp_ms - begun_ms} {content}"
+        self._sums[partition] = zlib.crc32(line.encode(), self._sums.get(partition, 0))
+        self._counts[partition] = self._counts.get(partition, 0) + 1
+        self.total += 1
+
+    def say(self, what: str) -> None:
+        for partition in sorted(self._counts):
+            say(what, partition, self._counts[partition], f"{self._sums[partition]:08x}")
+
+
+class Limit:
+    """Ends a walk that waits for too long."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._deadline = time.monotonic() + PATIENCE_S
+
+    def check(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError(self._what)

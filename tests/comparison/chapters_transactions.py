@@ -1,0 +1,232 @@
+"""The story of the transactions: producers, what they write, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.protocol.errors import ErrorCode
+from tests.comparison.chapters_groups import NOT_YET, serves
+from tests.comparison.chapters_logs import make, read, write
+from tests.comparison.data import batch_of
+from tests.comparison.side import Side
+
+BUSY = {*NOT_YET, ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+async def begun(s: Side, name: str, **fields: Any) -> dict[str, int]:
+    """A producer with a transactional id."""
+    made = await s.until(
+        lambda answer: answer.error_code not in BUSY,
+        "InitProducerId",
+        3,
+        transactional_id=name,
+        transaction_timeout_ms=60_000,
+        **fields,
+    )
+    return {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+
+
+def first(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same fields under the names that AddPartitionsToTxn had until version 3."""
+    return {f"v3_and_below_{name}": value for name, value in fields.items()}
+
+
+async def producers_made(s: Side) -> None:
+    """InitProducerId."""
+    await s.until(lambda answer: not answer.error_code, "FindCoordinator", 3, key="tx", key_type=1)
+    await s.until(
+        lambda answer: answer.error_code not in NOT_YET,
+        "InitProducerId",
+        0,
+        transactional_id="tx",
+        transaction_timeout_ms=60_000,
+    )
+    await s.ask("InitProducerId", transactional_id=None, transaction_timeout_ms=0)
+    await s.ask("InitProducerId", transactional_id=None, transaction_timeout_ms=-1)
+    for timeout in (0, -1, 900_000, 900_001):
+        await s.ask("InitProducerId", transactional_id="limits", transaction_timeout_ms=timeout)
+    await s.ask("InitProducerId", transactional_id="", transaction_timeout_ms=60_000)
+    await s.ask("InitProducerId", transactional_id="tx-{v}", transaction_timeout_ms=60_000)
+    for version in s.span("InitProducerId", "3+"):
+        me = await begun(s, f"tx-{version}")
+        for fields in (
+            me,
+            me,
+            {**me, "producer_epoch": me["producer_epoch"] + 1},
+            {**me, "producer_epoch": me["producer_epoch"] + 5},
+            {**me, "producer_id": me["producer_id"] + 100_000},
+            {"producer_id": -1, "producer_epoch": 3},
+            {"producer_id": me["producer_id"], "producer_epoch": -1},
+            {"producer_id": -2, "producer_epoch": -2},
+        ):
+            await s.ask(
+                "InitProducerId", version, transactional_id=f"tx-{version}", transaction_timeout_ms=60_000, **fields
+            )
+            await s.ask("InitProducerId", version, transactional_id=None, transaction_timeout_ms=60_000, **fields)
+
+
+async def transactions(s: Side) -> None:
+    """Whole transactions, in every version of each request."""
+    await make(s, "deeds", 2)
+    await serves(s, "readers")
+    for version in s.span("EndTxn", None):
+        for committed in (True, False):
+            name = f"deed-{version}-{committed}"
+            me = {"transactional_id": name, **await begun(s, name)}
+            topics = [{"name": "deeds", "partitions": [0, 1]}]
+            if version < 4:
+                await s.ask("AddPartitionsToTxn", version, **first({**me, "topics": topics}))
+            else:
+                await s.ask("AddPartitionsToTxn", 3, **first({**me, "topics": topics}))
+            producer = {name: me[name] for name in ("producer_id", "producer_epoch")}
+            records = batch_of(b"a", base_sequence=0, transactional=True, **producer)
+            await write(s, "deeds", records, min(3 + version, 11), transactional_id=name)
+            await s.ask("DescribeTransactions", transactional_ids=[name])
+            await s.ask("DescribeProducers", topics=[{"name": "deeds", "partition_indexes": [0]}])
+            await read(s, "deeds", 11, isolation_level=1)
+            await s.ask("AddOffsetsToTxn", version, **me, group_id="readers")
+            await s.ask(
+                "TxnOffsetCommit",
+                version,
+                **me,
+                group_id="readers",
+                topics=[{"name": "deeds", "partitions": [{"partition_index": 0, "committed_offset": version}]}],
+            )
+            await s.ask("OffsetFetch", 7, group_id="readers", topics=None, require_stable=True)
+            await s.ask("EndTxn", version, **me, committed=committed)
+            done = "CompleteCommit" if committed else "CompleteAbort"
+            await s.until(
+                lambda answer, done=done: answer.transaction_states[0].transaction_state == done,
+                "DescribeTransactions",
+                0,
+                transactional_ids=[name],
+            )
+            await s.ask("EndTxn", version, **me, committed=committed)
+            await s.ask("EndTxn", version, **me, committed=not committed)
+            await s.ask("OffsetFetch", 7, group_id="readers", topics=None)
+            await s.ask("ListOffsets", 5, replica_id=-1, isolation_level=1, topics=_latest("deeds"))
+    await read(s, "deeds", "4-12", isolation_level=1)
+    await read(s, "deeds", 12, isolation_level=0)
+    await s.ask("DescribeProducers", topics=[{"name": "deeds", "partition_indexes": [0, 1]}])
+
+
+def _latest(topic: str) -> list[dict[str, Any]]:
+    return [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+
+
+async def strangers(s: Side) -> None:
+    """What producers may not do: others' ids and epochs, unknown partitions, nothing begun."""
+    await make(s, "guarded", 2)
+    await serves(s, "guards")
+    me = {"transactional_id": "guard", **await begun(s, "guard")}
+    topics = [{"name": "guarded", "partitions": [0]}]
+    offsets = [{"name": "guarded", "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    for fields in (
+        {"transactional_id": "absent"},
+        {"transactional_id": ""},
+        {"producer_id": me["producer_id"] + 1},
+        {"producer_id": -1},
+        {"producer_epoch": me["producer_epoch"] + 1},
+        {"producer_epoch": -1},
+    ):
+        them = {**me, **fields}
+        await s.ask("AddPartitionsToTxn", "0-3", **first({**them, "topics": topics}))
+        await s.ask("AddOffsetsToTxn", **them, group_id="guards")
+        await s.ask("EndTxn", **them, committed=True)
+        await s.ask("TxnOffsetCommit", **them, group_id="guards", topics=offsets)
+        for verify in (True, False):
+            entry = {**them, "topics": topics, "verify_only": verify}
+            await s.ask("AddPartitionsToTxn", "4+", transactions=[entry])
+        ids = {name: them[name] for name in ("producer_id", "producer_epoch")}
+        records = batch_of(b"a", base_sequence=0, transactional=True, **ids)
+        await write(s, "guarded", records, 10, transactional_id=them["transactional_id"])
+    for wanted in (
+        [],
+        [{"name": "guarded", "partitions": []}],
+        [{"name": "guarded", "partitions": [9]}],
+        [{"name": "absent", "partitions": [0]}],
+        [{"name": "guarded", "partitions": [0, 7]}, {"name": "absent", "partitions": [0]}],
+        [{"name": "guarded", "partitions": [0, 0]}],
+        [{"name": "guarded", "partitions": [1]}, {"name": "guarded", "partitions": [0]}],
+        [{"name": "__consumer_offsets", "partitions": [0]}],
+    ):
+        await s.ask("AddPartitionsToTxn", "0-3", **first({**me, "topics": wanted}))
+        await s.ask("AddPartitionsToTxn", "4+", transactions=[{**me, "topics": wanted, "verify_only": True}])
+    await s.hanging("AddPartitionsToTxn", 4, transactions=[])
+    entries = [{**me, "topics": topics, "verify_only": True}, {**me, "transactional_id": "other", "topics": topics}]
+    await s.ask("AddPartitionsToTxn", "4+", transactions=entries)
+    await s.ask("AddPartitionsToTxn", "4+", transactions=[entries[0], entries[0]])
+    await s.ask("AddOffsetsToTxn", **me, group_id="")
+    for wanted in (
+        [],
+        [{"name": "absent", "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
+        offsets,
+        [{"name": "guarded", "partitions": []}],
+        [{"name": "guarded", "partitions": offsets[0]["partitions"] * 2}],
+        [*offsets, {"name": "guarded", "partitions": [{"partition_index": 1, "committed_offset": 1}]}],
+        [*offsets, {"name": "guarded", "partitions": [{"partition_index": 5, "committed_offset": 1}]}],
+    ):
+        await s.ask("TxnOffsetCommit", **me, group_id="guards", topics=wanted)
+        await s.ask("TxnOffsetCommit", **me, group_id="", topics=wanted)
+    for fields in ({"member_id": "m", "generation_id": 1}, {"group_instance_id": "i"}, {"generation_id": 5}):
+        await s.ask("TxnOffsetCommit", "3+", **me, group_id="guards", topics=offsets, **fields)
+    await s.ask("EndTxn", 3, **me, committed=False)
+    later = {"transactional_id": "guard", **await begun(s, "guard")}
+    await s.ask("AddPartitionsToTxn", "0-3", **first({**me, "topics": topics}))
+    await s.ask("EndTxn", **me, committed=True)
+    await s.ask("AddOffsetsToTxn", **me, group_id="guards")
+    await s.ask("TxnOffsetCommit", **me, group_id="guards", topics=offsets)
+    await s.ask("EndTxn", **later, committed=True)
+    await s.ask("ListGroups")
+
+
+async def markers(s: Side) -> None:
+    """WriteTxnMarkers, DescribeTransactions, ListTransactions."""
+    await make(s, "marked", 2)
+    await write(s, "marked", batch_of(b"a", base_sequence=0, producer_id=4_000_000, producer_epoch=2), 9)
+
+    def marker(topics: Any, **fields: Any) -> dict[str, Any]:
+        return {"producer_id": 4_000_000, "producer_epoch": 2, "coordinator_epoch": 0, "topics": topics, **fields}
+
+    here = [{"name": "marked", "partition_indexes": [0]}]
+    for wanted in (
+        [],
+        [marker([])],
+        [marker([{"name": "marked", "partition_indexes": []}])],
+        [marker([{"name": "absent", "partition_indexes": [0]}])],
+        [marker([{"name": "marked", "partition_indexes": [0, 1, 9]}], transaction_result=True)],
+        [marker(here), marker([{"name": "marked", "partition_indexes": [1]}], producer_id=4_000_001)],
+        [marker([*here, {"name": "marked", "partition_indexes": [1]}])],
+        [marker(here), marker([{"name": "marked", "partition_indexes": [1]}])],
+        [marker(here, producer_epoch=1)],
+        [marker(here, producer_epoch=3)],
+        [marker(here, producer_epoch=3, coordinator_epoch=5)],
+        [marker(here, producer_epoch=3, coordinator_epoch=4)],
+        [marker(here, producer_id=-1)],
+        [marker(here, producer_epoch=-1)],
+    ):
+        await s.ask("WriteTxnMarkers", markers=wanted)
+    await make(s, "marked-twice")
+    await s.hanging("WriteTxnMarkers", 1, markers=[marker([{"name": "marked-twice", "partition_indexes": [0, 0]}])])
+    await s.quietly("DeleteTopics", 5, topic_names=["marked-twice"], timeout_ms=20_000)
+    await read(s, "marked", 11)
+    await s.ask("DescribeProducers", topics=[{"name": "marked", "partition_indexes": [0, 1]}])
+    for ids in ([], ["absent"], [""], ["guard"], ["guard", "absent"], ["guard", "guard"]):
+        await s.ask("DescribeTransactions", transactional_ids=ids)
+    await s.ask("ListTransactions")
+    for states in (
+        ["Empty"],
+        ["CompleteCommit", "CompleteAbort"],
+        ["Nonsense"],
+        ["Nonsense", "Ongoing"],
+        ["empty"],
+        [""],
+    ):
+        await s.ask("ListTransactions", state_filters=states)
+    for producers in ([-1], [123_456], [0, 1]):
+        await s.ask("ListTransactions", producer_id_filters=producers)
+    for duration in (0, -1, -2, 2**40):
+        await s.ask("ListTransactions", "1+", duration_filter=duration)
+
+
+TRANSACTIONS = (producers_made, transactions, strangers, markers)

@@ -1,0 +1,105 @@
+"""Both brokers, Apache Kafka 3.9.2 and Odradek, side by side, and the telling of a story to both at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.broker_process import BrokerProcess
+from tests.comparison.intended import Difference, Intended, compare, explanation
+from tests.comparison.side import Chapter, Side
+from tests.jvm.kafka import running_kafka
+
+PROPERTIES = {
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "1",
+    # The records of the story are older than a week, and stay.
+    "log.retention.ms": "-1",
+    "group.coordinator.rebalance.protocols": "classic",
+    # Nobody fails here: a broker that a slow machine keeps waiting for seconds stays in its cluster.
+    "zookeeper.session.timeout.ms": "30000",
+}
+"""The same for both."""
+
+
+class Ports(NamedTuple):
+    """Where the two listen."""
+
+    ours: int
+    theirs: int
+
+
+class Outcome(NamedTuple):
+    """What became of one chapter."""
+
+    unexplained: list[Difference]
+    met: set[str]
+    asked: set[tuple[int, int]]
+    failure: BaseException | None
+    answers: int
+
+
+@contextmanager
+def running_pair(folder: Path) -> Iterator[Ports]:
+    """Both brokers, fresh, with the same properties."""
+    with running_kafka(folder / "kafka", PROPERTIES) as kafka, BrokerProcess(folder / "odradek", PROPERTIES) as odradek:
+        yield Ports(odradek.port, kafka.port)
+
+
+@asynccontextmanager
+async def sides(ports: Ports, versions: dict[int, tuple[int, int]]) -> AsyncIterator[tuple[Side, Side]]:
+    """Two sides at the beginning of a chapter."""
+    pair = Side("Odradek", ports.ours, versions), Side("Kafka", ports.theirs, versions)
+    try:
+        yield pair
+    finally:
+        for side in pair:
+            side.close()
+
+
+async def announced(port: int) -> dict[int, tuple[int, int]]:
+    """The versions of each API that a broker announces."""
+    side = Side("", port, {})
+    answer = await side.quietly("ApiVersions", 0)
+    side.close()
+    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+
+async def tell(chapter: Chapter, ports: Ports, versions: dict[int, tuple[int, int]]) -> Outcome:
+    """Tell a chapter to both brokers and compare."""
+    async with sides(ports, versions) as (ours, theirs):
+        told = await asyncio.gather(chapter(ours), chapter(theirs), return_exceptions=True)
+        failure = next((each for each in told if isinstance(each, BaseException)), None)
+        return judge(ours, theirs, failure)
+
+
+def judge(ours: Side, theirs: Side, failure: BaseException | None = None) -> Outcome:
+    """Compare what two sides answered."""
+    unexplained: list[Difference] = []
+    met: set[str] = set()
+    for our, their in zip(ours.steps, theirs.steps, strict=False):
+        assert (our.api, our.version) == (their.api, their.version), (our, their)
+        for difference in compare(our, their):
+            intended: Intended | None = explanation(difference)
+            if intended is None:
+                unexplained.append(difference)
+            else:
+                met.add(intended.name)
+    if failure is None and len(ours.steps) != len(theirs.steps):
+        failure = AssertionError(f"{len(ours.steps)} answers of Odradek, {len(theirs.steps)} of Kafka")
+    return Outcome(unexplained, met, ours.asked & theirs.asked, failure, len(theirs.steps))
+
+
+async def ready(port: int) -> None:
+    """Wait until a broker knows itself."""
+    side = Side("", port, {})
+    await side.wait(lambda answer: answer.brokers, "Metadata", 1, topics=[])
+    side.close()

@@ -1,0 +1,215 @@
+"""One of the two brokers that are told the same story, and what it answered, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.framing import frame, request_header, response_header_version
+from tests.comparison.answers import CLOSED, SILENT, Names, plain
+from tests.comparison.requests import key_of, request
+
+PATIENCE_S = 20.0
+SILENCE_S = 1.0
+"""How long to listen for what Kafka is known not to say."""
+CLIENT_ID = "teller"
+
+
+class Step(NamedTuple):
+    """One request and its answer. `api` and `version` say what it was, `told` all of it, `answer` is plain."""
+
+    api: str
+    version: int
+    told: str
+    answer: Any
+
+
+class Pending(NamedTuple):
+    """A request that waits for its answer."""
+
+    api: str
+    version: int
+    told: str
+    line: Line
+
+
+class Line:
+    """One connection; it is made anew when the broker has ended it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def send(self, data: bytes) -> None:
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 27)
+        self._writer.write(data)
+
+    async def receive(self, patience_s: float = PATIENCE_S) -> bytes | str:
+        """One frame, without its length; CLOSED or SILENT."""
+        assert self._reader is not None
+        try:
+            async with asyncio.timeout(patience_s):
+                (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+                return await self._reader.readexactly(size)
+        except TimeoutError:
+            self.close()
+            return SILENT
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.close()
+            return CLOSED
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
+
+
+class Side:
+    """A broker that hears a story. `versions` are those that Apache Kafka 3.9.2 announces, by key."""
+
+    def __init__(self, who: str, port: int, versions: dict[int, tuple[int, int]]) -> None:
+        self.who = who
+        self.port = port
+        self.steps: list[Step] = []
+        self.asked: set[tuple[int, int]] = set()
+        self.versions = versions
+        self._names = Names(port)
+        self._lines: dict[str, Line] = {}
+        self._correlation_id = 0
+
+    def close(self) -> None:
+        """End all connections."""
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
+
+    def span(self, api: str, versions: str | int | None) -> list[int]:
+        """Versions as a story says them: a number, "2-5", "3+", or None for all that Kafka has."""
+        low, high = self.versions[key_of(api)]
+        if versions is None:
+            return list(range(low, high + 1))
+        if isinstance(versions, int):
+            return [versions]
+        first, _, last = versions.partition("-")
+        if first.endswith("+"):
+            return list(range(int(first[:-1]), high + 1))
+        return list(range(int(first), int(last) + 1))
+
+    async def ask(self, api: str, versions: str | int | None = None, *, at: str = "main", **fields: Any) -> Any:
+        """Send a request in each of these versions, and write the answers down. Returns the last."""
+        answer = None
+        for version in self.span(api, versions):
+            answer = await self.take(await self.send(api, version, at=at, **fields))
+        return answer
+
+    async def send(self, api: str, version: int, *, at: str = "main", label: str = "", **fields: Any) -> Pending:
+        """Send a request; `take` waits for its answer."""
+        message = request(api, version, **fields)
+        self.asked.add((message.API_KEY, version))
+        body = b"".join(bytes(part) for part in message.encode_parts(version))
+        line = self._line(at)
+        await line.send(frame(self._head(message.API_KEY, version), body))
+        return Pending(api, version, f"{label or fields}", line)
+
+    async def take(self, pending: Pending, *, note: bool = True) -> Any:
+        """The answer to a request, written down."""
+        answer = self._read(pending.api, pending.version, await pending.line.receive())
+        if note:
+            self.note(pending.api, pending.version, pending.told, answer)
+        return answer
+
+    async def quietly(self, api: str, version: int, *, at: str = "main", **fields: Any) -> Any:
+        """Ask, and write nothing down."""
+        return await self.take(await self.send(api, version, at=at, **fields), note=False)
+
+    async def wait(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
+        """Ask until the answer is as wanted."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while not done(answer := await self.quietly(api, version, **fields)):
+            assert asyncio.get_running_loop().time() < deadline, f"{self.who} still answers {answer} to {api} {fields}"
+            await asyncio.sleep(0.02)
+        return answer
+
+    async def until(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
+        """Ask until the answer is as wanted, and write that one down."""
+        answer = await self.wait(done, api, version, **fields)
+        self.note(api, version, f"{fields}", answer)
+        return answer
+
+    async def unanswered(self, api: str, versions: str | int | None = None, **fields: Any) -> None:
+        """Send what gets no answer (acks=0), and see whether the connection goes on."""
+        for version in self.span(api, versions):
+            pending = await self.send(api, version, at="unanswered", **fields)
+            await pending.line.send(frame(self._head(18, 0)))
+            data = await pending.line.receive()
+            self.note(api, version, pending.told, data if isinstance(data, str) else SILENT)
+
+    async def hanging(self, api: str, versions: str | int | None = None, **fields: Any) -> None:
+        """Ask what Kafka never answers, over a connection of its own."""
+        for version in self.span(api, versions):
+            pending = await self.send(api, version, at="hanging", **fields)
+            data = await pending.line.receive(SILENCE_S)
+            self.note(api, version, pending.told, self._read(api, version, data))
+
+    async def exchange(self, key: int, version: int, body: bytes, head: bytes | None = None) -> bytes | str:
+        """Send a body under a header over a connection of its own; the frame that comes, CLOSED or SILENT."""
+        line = Line(self.port)
+        await line.send(frame(self._head(key, version) if head is None else head, body))
+        data = await line.receive()
+        line.close()
+        return data
+
+    async def raw(self, told: str, key: int, version: int, body: bytes, head: bytes | None = None) -> None:
+        """Send bytes as a request, and write down what comes."""
+        self.note_bytes(told, key, version, await self.exchange(key, version, body, head))
+
+    async def bytes(self, told: str, data: bytes) -> None:
+        """Send bytes that may be no frame at all, or an ApiVersions request, and write down what comes."""
+        line = Line(self.port)
+        await line.send(data)
+        answer = await line.receive()
+        line.close()
+        self.note_bytes(told, 18, 3, answer)
+
+    def note_bytes(self, told: str, key: int, version: int, data: bytes | str) -> None:
+        """Write down an answer that came as a frame; one that cannot be read stays bytes."""
+        try:
+            api = m.request_class(key).__name__.removesuffix("Request")
+        except KeyError:
+            api = f"key {key}"
+        answer: Any = data
+        if not isinstance(data, str):
+            try:
+                answer = self._read(api, version, data)
+            except (AttributeError, AssertionError, ValueError, ProtocolError):
+                answer = data[4:]
+        self.note(api, version, told, answer)
+
+    def note(self, api: str, version: int, told: str, answer: Any) -> None:
+        """Write an answer down."""
+        self.steps.append(Step(api, version, told, plain(answer, self._names)))
+
+    def _line(self, at: str) -> Line:
+        return self._lines.setdefault(at, Line(self.port))
+
+    def _head(self, key: int, version: int) -> bytes:
+        self._correlation_id += 1
+        return request_header(key, version, self._correlation_id, CLIENT_ID)
+
+    def _read(self, api: str, version: int, data: bytes | str) -> Any:
+        if isinstance(data, str):
+            return data
+        response = getattr(m, f"{api}Response")
+        start = 5 if response_header_version(key_of(api), version) else 4
+        answer, end = response.decode_prefix(data, version, start)
+        assert end == len(data), f"{self.who}: {len(data) - end} bytes behind the answer to {api} v{version}"
+        return answer
+
+
+Chapter = Callable[[Side], Awaitable[None]]

@@ -1,0 +1,124 @@
+"""One story for two brokers: every API in every version, and the answers are the same.
+
+The chapters are told to Apache Kafka 3.9.2 and to Odradek, request by request; ids and times get names, and what is
+left has to be equal, but for what `intended.py` lists with its reason. Then hypothesis tells stories of its own.
+
+ODRADEK_CHAPTERS="writes reads" tells only these; ODRADEK_DRAWN=1000 draws so many stories, other ones at each run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from tests.comparison import drawn
+from tests.comparison.chapters_cluster import CLUSTER
+from tests.comparison.chapters_configs import CONFIGS
+from tests.comparison.chapters_groups import GROUPS
+from tests.comparison.chapters_logs import LOGS
+from tests.comparison.chapters_malformed import MALFORMED
+from tests.comparison.chapters_topics import TOPICS
+from tests.comparison.chapters_transactions import TRANSACTIONS
+from tests.comparison.intended import INTENDED
+from tests.comparison.pair import Outcome, Ports, announced, judge, ready, running_pair, sides, tell
+from tests.comparison.requests import name_of
+from tests.comparison.side import Chapter
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+STORY = (*LOGS, *TOPICS, *GROUPS, *TRANSACTIONS, *CONFIGS, *CLUSTER, *MALFORMED)
+CHOSEN = os.environ.get("ODRADEK_CHAPTERS", "").split()
+DRAWN = int(os.environ.get("ODRADEK_DRAWN", "0"))
+USUALLY_DRAWN = 60
+SHOWN = 30
+"""Differences in the message of a failure."""
+
+
+class Told(NamedTuple):
+    """The whole story, told."""
+
+    ports: Ports
+    versions: dict[int, tuple[int, int]]
+    outcomes: dict[str, Outcome]
+    runner: asyncio.Runner
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """Both brokers, and all chapters told, each to the state that those before it have left."""
+    with running_pair(tmp_path_factory.mktemp("comparison")) as ports, asyncio.Runner() as runner:
+        versions = runner.run(_ready(ports))
+        chapters = [each for each in STORY if not CHOSEN or each.__name__ in CHOSEN]
+        yield Told(ports, versions, runner.run(_tell(chapters, ports, versions)), runner)
+
+
+async def _ready(ports: Ports) -> dict[int, tuple[int, int]]:
+    for port in ports:
+        await ready(port)
+    return await announced(ports.theirs)
+
+
+async def _tell(chapters: list[Chapter], ports: Ports, versions: dict[int, tuple[int, int]]) -> dict[str, Outcome]:
+    return {each.__name__: await tell(each, ports, versions) for each in chapters}
+
+
+def _check(outcome: Outcome) -> None:
+    if outcome.failure is not None:
+        raise outcome.failure
+    shown = "\n".join(str(each) for each in outcome.unexplained[:SHOWN])
+    assert not outcome.unexplained, f"{len(outcome.unexplained)} differences, the first of them:\n{shown}"
+
+
+@pytest.mark.parametrize("chapter", [each.__name__ for each in STORY])
+def test_odradek_answers_as_kafka_does(told: Told, chapter: str) -> None:
+    if chapter not in told.outcomes:
+        pytest.skip("not among ODRADEK_CHAPTERS")
+    _check(told.outcomes[chapter])
+
+
+def test_every_version_is_asked(told: Told) -> None:
+    if CHOSEN:
+        pytest.skip("only ODRADEK_CHAPTERS were told")
+    asked = set().union(*(each.asked for each in told.outcomes.values()))
+    missing = {
+        name_of(key): [version for version in range(low, high + 1) if (key, version) not in asked]
+        for key, (low, high) in told.versions.items()
+    }
+    assert not {name: versions for name, versions in missing.items() if versions}
+
+
+def test_every_intended_difference_is_met(told: Told) -> None:
+    if CHOSEN:
+        pytest.skip("only ODRADEK_CHAPTERS were told")
+    met = set().union(*(each.met for each in told.outcomes.values()))
+    assert [each.name for each in INTENDED if each.name not in met] == []
+
+
+def test_drawn_stories(told: Told) -> None:
+    @settings(
+        max_examples=DRAWN or USUALLY_DRAWN,
+        derandomize=not DRAWN,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn.story)
+    def tell_drawn(story: list[drawn.Drawn]) -> None:
+        for each in story:
+            note(str(each))
+        _check(told.runner.run(_tell_drawn(told, story)))
+
+    tell_drawn()
+
+
+async def _tell_drawn(told: Told, story: list[drawn.Drawn]) -> Outcome:
+    prefix = drawn.fresh()
+    async with sides(told.ports, told.versions) as (ours, theirs):
+        async with asyncio.TaskGroup() as both:
+            both.create_task(drawn.tell(ours, story, prefix))
+            both.create_task(drawn.tell(theirs, story, prefix))
+        return judge(ours, theirs)

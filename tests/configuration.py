@@ -1,0 +1,146 @@
+"""`python -m tests configuration`: writes docs/configuration.md from the tables of properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from odradek.broker.config_dynamic import DYNAMIC_ONLY
+from odradek.broker.config_reasons import documentation
+from odradek.broker.config_rules import REFUSED
+from odradek.broker.config_table import BROKER_PROPERTIES
+from odradek.broker.config_types import Property, show_value
+from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
+
+INTENDED: Final = {
+    "group.coordinator.rebalance.protocols": "The consumer protocol is on offer, as in Kafka 4; Kafka 3.9 with "
+    "ZooKeeper has only the classic one.",
+}
+"""Properties whose row is not that of Kafka 3.9.2, and why."""
+
+_HEAD: Final = """\
+# Configuration
+
+This page is made from the tables in `broker/config_table.py` and `broker/topic_table.py` by
+`python -m tests configuration`. A test compares name, type, default and what is dynamic with what Apache Kafka 3.9.2
+says of itself.
+
+A broker reads a `server.properties` as Kafka's does, under `--override key=value` and the variables of Kafka's
+container image. Every property of Kafka 3.9 is read and checked. Those without effect are listed as such, with the
+reason, and are named in a warning at the start when they are set; a name that Kafka does not have is named, too, with
+the one that was probably meant.
+
+## What is nearest counts
+
+1. set at run time for this broker: `kafka-configs --entity-type brokers --entity-name 0 --alter --add-config …`
+2. set at run time for all brokers: `kafka-configs --entity-type brokers --entity-default --alter …`
+3. `server.properties`, and `--override`
+4. the default
+
+A topic's own properties come before all of these. `kafka-configs --describe --all` shows the value in force, where it
+comes from and what it hides. A change at run time is in force on the broker that was asked when it answers, and on the
+others moments later; it stays when the broker starts anew.
+
+In the column Dynamic, `cluster-wide` can be set for all brokers and for one, `per-broker` for one, and `read-only` only
+in the file. Numbers of threads can be doubled or halved by one change. Listeners come and go with `listeners`,
+`advertised.listeners` and `listener.security.protocol.map`; one that exists keeps its socket and its security protocol.
+Secrets are not kept in the registry, and so cannot be set at run time.
+
+A listener may have `max.connections` and `max.connection.creation.rate` of its own, as in
+`listener.name.outside.max.connections=1000`, its name in lower case; in the file, or at run time for one broker or all.
+That of the broker holds as well, and is what a listener has that has none. `listener.name.outside.num.network.threads`
+is read, and as without effect as `num.network.threads`. DescribeConfigs calls them read-only, as Kafka's does.
+
+Levels of loggers are set with `kafka-configs --entity-type broker-loggers --entity-name 0`, until the broker stops;
+`root` stands for all loggers that have no level of their own. Groups and client metrics have no configuration, as in
+Kafka 3.9 with ZooKeeper.
+
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name Python classes; `broker/policies.py` says
+what they look like. A class that cannot be found ends the start.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        _HEAD,
+        "## Differences from Kafka 3.9.2\n",
+        *(f"- `{name}`: {why}" for name, why in INTENDED.items()),
+        "- The documentation of the properties is in words of its own.",
+        "- Sizes of sockets' buffers and the number of recovery processes count where they are set; otherwise the "
+        "system or the number of cores decides.\n",
+        "## The broker\n",
+        f"{len(BROKER_PROPERTIES)} properties, {_working(BROKER_PROPERTIES)} of them with an effect.\n",
+        _table(BROKER_PROPERTIES.values(), {}),
+        "\nAt run time only:\n",
+        _table(DYNAMIC_ONLY.values(), {}),
+        "\n## Topics\n",
+        f"{len(TOPIC_PROPERTIES)} properties, {_working(TOPIC_PROPERTIES)} of them with an effect. All can change at "
+        "any time. Where a topic does not set one, the broker's property in the column Otherwise gives it.\n",
+        _table(TOPIC_PROPERTIES.values(), BROKER_DEFAULTS),
+    ]
+    return "\n".join(parts)
+
+
+def _working(table: Mapping[str, Property]) -> int:
+    return sum(row.effect for row in table.values())
+
+
+def _table(rows: Iterable[Property], broker_defaults: Mapping[str, str]) -> str:
+    titles = [
+        "Name",
+        "Type",
+        "Default",
+        "Allowed",
+        "Otherwise" if broker_defaults else "Dynamic",
+        "Effect",
+        "What it is",
+    ]
+    lines = [_line(titles), _line(["---"] * len(titles))]
+    for row in rows:
+        default = show_value(row.default)
+        where = row.update.value if not broker_defaults else _code(broker_defaults.get(row.name, ""))
+        lines.append(
+            _line(
+                [
+                    _code(row.name),
+                    row.type.name.lower(),
+                    "none" if default is None else _code(default) if default else "empty",
+                    "" if row.allowed is None else _shorter(str(row.allowed)),
+                    where,
+                    _effect(row),
+                    documentation(row),
+                ]
+            )
+        )
+    return "\n".join(lines)
+
+
+def _effect(row: Property) -> str:
+    if row.effect:
+        return "yes"
+    return "refused" if row.name in REFUSED else "none"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _shorter(allowed: str) -> str:
+    """The versions of Kafka are many."""
+    items = allowed.strip("[]").split(", ")
+    return allowed if len(items) < 12 else f"[{items[0]}, … {items[-1]}]"
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
+    return 0
