@@ -1,0 +1,174 @@
+"""The streams runtime: Kafka Streams for Python processes (docs/streams.md).
+
+    from odradek.streams import KafkaStreams, StreamsBuilder
+
+    builder = StreamsBuilder()
+    builder.stream("text").map_values(str.upper).to("loud")
+    print(builder.build().describe())
+
+Topologies, stores and the driver for tests need no cluster; KafkaStreams brings the client with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
+from odradek.streams.dsl.builder import StreamsBuilder
+from odradek.streams.dsl.grouped import KGroupedStream, KGroupedTable
+from odradek.streams.dsl.kstream import BranchedKStream, KStream
+from odradek.streams.dsl.ktable import GlobalKTable, KTable
+from odradek.streams.dsl.options import (
+    Branched,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    TableJoined,
+)
+from odradek.streams.dsl.suppress import BufferConfig, Suppressed
+from odradek.streams.errors import (
+    Response,
+    StreamsError,
+    TopologyError,
+    UncaughtResponse,
+    log_and_continue,
+    log_and_fail,
+)
+from odradek.streams.operators.table import ValueTransformer
+from odradek.streams.processor import FixedKeyProcessor, Processor, ProcessorContext, PunctuationType
+from odradek.streams.records import Change, Record, RecordMetadata, TaskId, Window, Windowed
+from odradek.streams.serdes import (
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    JSON,
+    LONG,
+    SHORT,
+    STRING,
+    UUID,
+    VOID,
+    Serde,
+    session_windowed_serde,
+    windowed_serde,
+)
+from odradek.streams.stores.builders import (
+    StoreBuilder,
+    key_value_store,
+    lru_map,
+    session_store,
+    timestamped_key_value_store,
+    timestamped_window_store,
+    versioned_key_value_store,
+    window_store,
+)
+from odradek.streams.timestamps import (
+    fail_on_invalid_timestamp,
+    log_and_skip_on_invalid_timestamp,
+    use_partition_time_on_invalid_timestamp,
+    wallclock_timestamp,
+)
+from odradek.streams.topology import Topology
+from odradek.streams.windows import (
+    EmitStrategy,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
+
+if TYPE_CHECKING:
+    from odradek.streams.runtime import KafkaStreams
+
+
+def __getattr__(name: str) -> Any:
+    """KafkaStreams, once somebody asks for it."""
+    if name != "KafkaStreams":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from odradek.streams.runtime import KafkaStreams
+
+    return KafkaStreams
+
+
+__all__ = [
+    "BOOLEAN",
+    "BYTES",
+    "DOUBLE",
+    "FLOAT",
+    "INTEGER",
+    "JSON",
+    "LONG",
+    "SHORT",
+    "STRING",
+    "UUID",
+    "VOID",
+    "Branched",
+    "BranchedKStream",
+    "BufferConfig",
+    "Change",
+    "Consumed",
+    "EmitStrategy",
+    "FixedKeyProcessor",
+    "GlobalKTable",
+    "Grouped",
+    "JoinWindows",
+    "Joined",
+    "KGroupedStream",
+    "KGroupedTable",
+    "KStream",
+    "KTable",
+    "KafkaStreams",
+    "Materialized",
+    "Printed",
+    "Processor",
+    "ProcessorContext",
+    "Produced",
+    "PunctuationType",
+    "Record",
+    "RecordMetadata",
+    "Repartitioned",
+    "Response",
+    "Serde",
+    "SessionWindows",
+    "SlidingWindows",
+    "StoreBuilder",
+    "StreamJoined",
+    "StreamsBuilder",
+    "StreamsError",
+    "Suppressed",
+    "TableJoined",
+    "TaskId",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TimeWindows",
+    "Topology",
+    "TopologyError",
+    "TopologyTestDriver",
+    "UncaughtResponse",
+    "UnlimitedWindows",
+    "ValueTransformer",
+    "Window",
+    "Windowed",
+    "fail_on_invalid_timestamp",
+    "key_value_store",
+    "log_and_continue",
+    "log_and_fail",
+    "log_and_skip_on_invalid_timestamp",
+    "lru_map",
+    "session_store",
+    "session_windowed_serde",
+    "timestamped_key_value_store",
+    "timestamped_window_store",
+    "use_partition_time_on_invalid_timestamp",
+    "versioned_key_value_store",
+    "wallclock_timestamp",
+    "window_store",
+    "windowed_serde",
+]

@@ -1,0 +1,115 @@
+"""What the nodes and stores of one task share: the record at hand, the time, and the way out.
+
+The record loop writes the attributes of the record at hand; nodes and stores read them. A node that writes a store sets
+`timestamp` and `headers` before, since what it was given may carry other ones than the source record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from odradek.streams.errors import DEFAULT_HANDLERS, ErrorContext, Handlers
+from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
+
+if TYPE_CHECKING:
+    from odradek.streams.stores.cache import ThreadCache
+
+
+class Collector(Protocol):
+    """Where records leave a task: a producer, or a driver's memory."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """Write a record. Without a partition the key decides, as Java's default partitioner has it."""
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has. Raises StreamsError where that is not known."""
+
+
+class TaskContext:
+    """One task's surroundings."""
+
+    __slots__ = (
+        "_changelogs",
+        "application_id",
+        "cache",
+        "collector",
+        "commit_wanted",
+        "config",
+        "dropped",
+        "handlers",
+        "headers",
+        "offset",
+        "partition",
+        "processor_metadata",
+        "state_dir",
+        "store_dir",
+        "stream_time",
+        "system_time_ms",
+        "task_id",
+        "timestamp",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        collector: Collector,
+        clock: Callable[[], int],
+        config: Mapping[str, Any],
+        cache: ThreadCache,
+        *,
+        store_dir: Path | None = None,
+        handlers: Handlers = DEFAULT_HANDLERS,
+    ) -> None:
+        """`clock` tells the wall's time in ms. `store_dir` is the task's directory, None where there is no disk."""
+        self.task_id = task_id
+        self.application_id: str = config["application.id"]
+        self.config = config
+        self.collector = collector
+        self.cache = cache
+        self.handlers = handlers
+        self.system_time_ms = clock
+        self.store_dir = store_dir
+        self.state_dir = store_dir
+        self.timestamp = NO_TIMESTAMP
+        self.headers: Headers = None
+        self.topic: str | None = None
+        self.partition = task_id.partition
+        self.offset = -1
+        self.stream_time = NO_TIMESTAMP
+        self.commit_wanted = False
+        self.dropped = 0
+        """Records that nodes have dropped (dropped-records-total)."""
+        self.processor_metadata: dict[str, int] = {}
+        """Numbers of processors that are committed along with offsets, by name."""
+        self._changelogs: dict[str, str] = {}
+
+    def changelog(self, store: str, topic: str) -> None:
+        """Log what is written to `store` to this topic from now on."""
+        self._changelogs[store] = topic
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
+        """A store has changed. Nothing happens where it is not logged."""
+        topic = self._changelogs.get(store)
+        if topic is not None:
+            self.collector.send(topic, key, value, self.task_id.partition, timestamp, headers)
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the record at hand came from; None outside of one."""
+        return RecordMetadata(self.topic, self.partition, self.offset) if self.topic is not None else None
+
+    def where(self, node: str) -> ErrorContext:
+        """This moment, for a message or a handler."""
+        source = RecordMetadata(self.topic or "", self.partition, self.offset)
+        return ErrorContext(self.task_id, node, source, self.timestamp, self.headers)

@@ -1,0 +1,572 @@
+"""Runs a topology in this thread with no broker, for tests (org.apache.kafka.streams.TopologyTestDriver).
+
+Records are piped into input topics and read from output topics; all that one record causes is carried through before
+`pipe_input` returns. Time is the test's: stream time comes from the records, and the wall's clock stands still until it
+is advanced.
+
+    with TopologyTestDriver(topology) as driver:
+        lines = driver.create_input_topic("lines", STRING, STRING)
+        counts = driver.create_output_topic("counts", STRING, LONG)
+        lines.pipe_input("k", "all the world")
+        assert counts.read_key_values_to_map() == {"all": 1, "the": 1, "world": 1}
+
+It stands on the Task of the runtime and differs from a cluster as Java's driver does: every topic has one partition,
+all sub-topologies are one task, what is written to a topic that the topology reads comes back at once, and each record
+is committed by itself, so that caches hold nothing back.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from odradek.streams.config import StreamsConfig
+from odradek.streams.context import TaskContext
+from odradek.streams.driver_stores import PlainKeyValueStore, PlainWindowStore
+from odradek.streams.metrics import Metrics, driver_metrics
+from odradek.streams.operators.emission import EMIT_INTERVAL as WINDOW_EMIT_INTERVAL
+from odradek.streams.operators.stream_join import EMIT_INTERVAL as JOIN_EMIT_INTERVAL
+from odradek.streams.records import Headers, Record, TaskId
+from odradek.streams.serdes import Serde
+from odradek.streams.stores.cache import ThreadCache
+from odradek.streams.stores.interface import (
+    KeyValueStore,
+    SessionStore,
+    TimestampedKeyValueStore,
+    TimestampedWindowStore,
+    VersionedKeyValueStore,
+    WindowStore,
+)
+from odradek.streams.task import Task, TopicPartition
+from odradek.streams.topology import SourceNode, Subtopology, Topology, make_store
+
+K = TypeVar("K")
+V = TypeVar("V")
+Time = int | datetime
+"""ms since the epoch, or a moment (a naive one is local, as everywhere in Python)."""
+Span = int | timedelta
+"""ms, or a timedelta."""
+
+_MS: Final = timedelta(milliseconds=1)
+GLOBAL_TASK: Final = TaskId(-1, -1)
+# What outer joins and closed windows hold back is looked through with every record, as in Java's driver.
+_AT_ONCE: Final = dict.fromkeys((JOIN_EMIT_INTERVAL, WINDOW_EMIT_INTERVAL), 0)
+
+
+class Written(NamedTuple):
+    """A record that the topology wrote, as it would stand on the topic; `timestamp` in ms."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+
+
+class _Message(NamedTuple):
+    """A record on its way into a task, with the methods of a client's message."""
+
+    at: int
+    record: Written
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.record.timestamp
+
+    def offset(self) -> int:
+        return self.at
+
+    def headers(self) -> Headers:
+        return self.record.headers
+
+
+class _Sent:
+    """The collector of the driver: keeps what is written until the driver looks at it."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, Written]] = []
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """Keep a record."""
+        self.waiting.append((topic, Written(key, value, timestamp, headers)))
+
+    def partitions_of(self, topic: str) -> int:
+        """One for every topic."""
+        return 1
+
+
+class _Patterns:
+    """The patterns of sources that read whatever topic matches."""
+
+    def __init__(self, topology: Topology) -> None:
+        nodes = topology.nodes.values()
+        self._patterns = [node.pattern for node in nodes if isinstance(node, SourceNode) and node.pattern is not None]
+
+    def match(self, topic: str) -> bool:
+        """Whether any takes this topic."""
+        return any(pattern.fullmatch(topic) for pattern in self._patterns)
+
+
+class TopologyTestDriver:
+    """Runs a topology. A context manager; otherwise `close()` it, which removes what stores have on disk.
+
+    `config` takes what the application takes, under Kafka's names (`default.key.serde`, `state.dir`, …); nothing is
+    demanded. Without `state.dir`, persistent stores live in a temporary directory. `initial_wall_clock` is the time on
+    the wall, by default the real one at this moment; it does not pass by itself.
+
+    Raises StreamsError for a topology that cannot run.
+    """
+
+    def __init__(
+        self, topology: Topology, config: Mapping[str, Any] | None = None, initial_wall_clock: Time | None = None
+    ) -> None:
+        application = f"dummy-topology-test-driver-app-id-{random.randrange(2**31)}"
+        defaults = {"application.id": application, "bootstrap.servers": "none", **_AT_ONCE}
+        self.config = StreamsConfig({**defaults, **(config or {})})
+        self.topology = topology
+        self._application_id: str = self.config["application.id"]
+        self._now = _ms_of(initial_wall_clock) if initial_wall_clock is not None else time.time_ns() // 1_000_000
+        self._sent = _Sent()
+        self._produced: dict[str, deque[Written]] = {}
+        self._offsets: dict[str, int] = {}
+        self._cache = ThreadCache(self.config["statestore.cache.max.bytes"])
+        self._stores: dict[str, Any] = {}
+        self._global_stores: dict[str, Any] = {}
+        self._patterns = _Patterns(topology)
+        self._closed = False
+        self._global_task = self._make_global_task()
+        self._task = self._make_task()
+        for task in (self._global_task, self._task):
+            if task is not None:
+                task.init()
+        self._carry_on()
+
+    def __enter__(self) -> TopologyTestDriver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End processors and stores; what stores hold back is written first. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._task is not None:
+                self._task.flush_caches()
+        finally:
+            for task in (self._task, self._global_task):
+                if task is not None:
+                    task.close()
+            for store in self._global_stores.values():
+                store.close()
+
+    # ---- topics
+
+    def create_input_topic(
+        self,
+        topic: str,
+        key: Serde[K],
+        value: Serde[V],
+        start_timestamp: Time | None = None,
+        auto_advance: Span = 0,
+    ) -> TestInputTopic[K, V]:
+        """A topic to pipe records into.
+
+        Records that come without a timestamp have `start_timestamp` (the real time if left out), which moves on by
+        `auto_advance` with each of them. Raises ValueError for a negative `auto_advance`.
+        """
+        return TestInputTopic(self, topic, key, value, start_timestamp, auto_advance)
+
+    def create_output_topic(self, topic: str, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:
+        """A topic to read what was written to. Two objects for one topic take from the same records."""
+        return TestOutputTopic(self, topic, key, value)
+
+    def produced_topic_names(self) -> set[str]:
+        """The topics that were written to, repartition topics and changelogs among them."""
+        return set(self._produced)
+
+    def read(self, topic: str) -> Written | None:
+        """Take the first record from a topic that was written to, as bytes; None where there is none."""
+        waiting = self._produced.get(topic)
+        return waiting.popleft() if waiting else None
+
+    def queue_size(self, topic: str) -> int:
+        """How many records of a topic were not read yet."""
+        return len(self._produced.get(topic, ()))
+
+    def pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
+        """Pipe in a record as bytes, and carry through all that it causes.
+
+        Raises ValueError for a topic that the topology does not read, StreamsError for what fails within it.
+        """
+        if not self._feed(topic, Written(key, value, timestamp, headers)):
+            raise ValueError(f"Unknown topic: {topic}")
+        self._carry_on()
+
+    # ---- time
+
+    def advance_wall_clock_time(self, by: Span) -> None:
+        """Let time pass on the wall. Punctuators that are due are called, once each however much time it was."""
+        self._now += _span_ms(by)
+        if self._task is not None:
+            self._task.punctuate_system_time()
+            self._commit(self._task)
+        self._carry_on()
+
+    # ---- looking
+
+    @property
+    def dropped_records(self) -> int:
+        """How many records nodes have dropped, such as late ones (Kafka's metric dropped-records-total)."""
+        return 0 if self._task is None else self._task.context.dropped
+
+    def get_state_store(self, name: str) -> Any:
+        """A store of the topology as it is, global ones included; None where there is none of this name.
+
+        Timestamped stores, as the DSL has them, hold `(value, timestamp)`; the methods below leave the timestamp out.
+        """
+        return self._stores.get(name)
+
+    def get_key_value_store(self, name: str) -> KeyValueStore | PlainKeyValueStore | None:
+        """A key-value store of values without timestamps; None where there is none of this name.
+
+        Raises ValueError for a store of another kind, as all of these methods do.
+        """
+        store = self._store_of(name, "key-value")
+        return PlainKeyValueStore(store) if store is not None and self._builder(name).stamped else store
+
+    def get_timestamped_key_value_store(self, name: str) -> TimestampedKeyValueStore | None:
+        """A key-value store of `(value, timestamp)`."""
+        found: TimestampedKeyValueStore | None = self._store_of(name, "key-value", stamped=True)
+        return found
+
+    def get_versioned_key_value_store(self, name: str) -> VersionedKeyValueStore | None:
+        """A store of all versions of a value."""
+        found: VersionedKeyValueStore | None = self._store_of(name, "versioned")
+        return found
+
+    def get_window_store(self, name: str) -> WindowStore | PlainWindowStore | None:
+        """A window store of values without timestamps."""
+        store = self._store_of(name, "window")
+        return PlainWindowStore(store) if store is not None and self._builder(name).stamped else store
+
+    def get_timestamped_window_store(self, name: str) -> TimestampedWindowStore | None:
+        """A window store of `(value, timestamp)`."""
+        found: TimestampedWindowStore | None = self._store_of(name, "window", stamped=True)
+        return found
+
+    def get_session_store(self, name: str) -> SessionStore | None:
+        """A session store."""
+        found: SessionStore | None = self._store_of(name, "session")
+        return found
+
+    def metrics(self) -> Metrics:
+        """What is counted, by group, name and tags; see `metrics.py`."""
+        return driver_metrics(self, self._task, threading.current_thread().name)
+
+    def get_all_state_stores(self) -> Mapping[str, Any]:
+        """All stores by their names."""
+        return dict(self._stores)
+
+    # ---- how
+
+    def _builder(self, name: str) -> Any:
+        return self.topology.stores.get(name) or self.topology.global_stores[name]
+
+    def _store_of(self, name: str, kind: str, stamped: bool = False) -> Any:
+        store = self._stores.get(name)
+        if store is not None:
+            builder = self._builder(name)
+            found = getattr(builder, "kind", "other")
+            if found != kind or (stamped and not builder.stamped):
+                raise ValueError(f"Store {name} is no {'timestamped ' * stamped}{kind} store: it is {builder}")
+        return store
+
+    def _context(self, task_id: TaskId) -> TaskContext:
+        state = self.config.given.get("state.dir")
+        directory = None if state is None else Path(state) / self._application_id / str(task_id)
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+        return TaskContext(
+            task_id,
+            self._sent,
+            lambda: self._now,
+            self.config,
+            self._cache,
+            store_dir=directory,
+            handlers=self.config.handlers,
+        )
+
+    def _make_global_task(self) -> Task | None:
+        """The global stores, filled through their processors."""
+        nodes = tuple(name for name in self.topology.nodes if name in self.topology.global_nodes)
+        if not nodes:
+            return None
+        context = self._context(GLOBAL_TASK)
+        stores = {name: make_store(each, self.config) for name, each in self.topology.global_stores.items()}
+        for store in stores.values():
+            store.init(context)
+        self._stores.update(stores)
+        self._global_stores = stores
+        topics = tuple(self.topology.source_changelogs[name] for name in stores)
+        part = Subtopology(-1, nodes, topics, (), {}, tuple(stores), {})
+        return Task(self.topology, part, context, {}, stores)
+
+    def _make_task(self) -> Task | None:
+        """All sub-topologies as one task, as Java's driver has it."""
+        topology = self.topology
+        nodes = tuple(name for name in topology.nodes if name not in topology.global_nodes)
+        if not nodes:
+            return None
+        context = self._context(TaskId(0, 0))
+        stores = {}
+        parts = topology.subtopologies(self._application_id).values()
+        changelogs = {name: topic for part in parts for name, topic in part.changelogs.items()}
+        for name in topology.store_order(nodes):
+            if name in topology.global_stores:
+                continue
+            builder = topology.stores[name]
+            stores[name] = make_store(builder, self.config)
+            stores[name].init(context)
+            if builder.logging and name in changelogs:
+                context.changelog(name, changelogs[name])
+        self._stores.update(stores)
+        whole = Subtopology(
+            0,
+            nodes,
+            tuple(topic for part in parts for topic in part.source_topics),
+            tuple(topic for part in parts for topic in part.sink_topics),
+            {name: topic for part in parts for name, topic in part.repartition_topics.items()},
+            tuple(stores),
+            changelogs,
+        )
+        return Task(topology, whole, context, stores, self._global_stores, idle_ms=self.config["max.task.idle.ms"])
+
+    def _feed(self, topic: str, record: Written) -> bool:
+        """Give a record to the task that reads its topic; False where none does."""
+        reader = self._reader(topic)
+        if reader is None:
+            return False
+        task, partition = reader
+        offset = self._offsets.get(topic, 0)
+        self._offsets[topic] = offset + 1
+        task.add(partition, [_Message(offset, record)])
+        if task is self._global_task:
+            task.process(1)
+            for store in self._global_stores.values():
+                store.flush()
+            task.committed()
+        return True
+
+    def _reader(self, topic: str) -> tuple[Task, TopicPartition] | None:
+        """The task that reads a topic, and which partition of it; a pattern takes a topic that was not there before."""
+        for task, number in ((self._task, 0), (self._global_task, GLOBAL_TASK.partition)):
+            if task is not None and (topic, number) in task.partitions:
+                return task, (topic, number)
+        if self._task is not None and self._patterns.match(topic):
+            self._task.read((topic, 0))
+            return self._task, (topic, 0)
+        return None
+
+    def _carry_on(self) -> None:
+        """Process what waits, record by record, until nothing does."""
+        self._take_sent()
+        task = self._task
+        if task is None:
+            return
+        record, clock = task.figures.process.record, time.perf_counter_ns
+        while task.buffered() and task.ready(self._now):
+            start = clock()
+            if not task.process(1):
+                return
+            record(clock() - start)
+            task.punctuate_stream_time()
+            self._commit(task)
+            self._take_sent()
+
+    @staticmethod
+    def _commit(task: Task) -> None:
+        if task.commit_needed:
+            task.flush_caches()
+            task.flush()
+            task.committed()
+
+    def _take_sent(self) -> None:
+        """File what was written by topic, and feed it in again where the topology reads it."""
+        sent, self._sent.waiting = self._sent.waiting, []
+        for topic, record in sent:
+            self._produced.setdefault(topic, deque()).append(record)
+            self._feed(topic, record)
+
+
+class TestInputTopic(Generic[K, V]):
+    """A topic of the driver to pipe records into; made by `create_input_topic`."""
+
+    __test__ = False  # pytest takes a class of such a name for a test
+
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        topic: str,
+        key: Serde[K],
+        value: Serde[V],
+        start_timestamp: Time | None,
+        auto_advance: Span,
+    ) -> None:
+        self.topic = topic
+        self._driver = driver
+        self._key = key.for_topic(topic, True)
+        self._value = value.for_topic(topic, False)
+        self._now = time.time_ns() // 1_000_000 if start_timestamp is None else _ms_of(start_timestamp)
+        self._advance = _span_ms(auto_advance)
+        if self._advance < 0:
+            raise ValueError("auto_advance must be non-negative")
+
+    def advance_time(self, by: Span) -> None:
+        """Move on the time that records without a timestamp get. Raises ValueError for a negative span."""
+        ms = _span_ms(by)
+        if ms < 0:
+            raise ValueError("advance must be positive")
+        self._now += ms
+
+    def pipe_input(
+        self, *key_and_value: Any, timestamp: Time | None = None, headers: Sequence[tuple[str, bytes | None]] = ()
+    ) -> None:
+        """One record: `pipe_input(value)`, which has no key, or `pipe_input(key, value)`; `pipe_input(record)` takes a
+        Record as it is.
+
+        Raises TypeError for other arguments, ValueError for a topic that the topology does not read and for a negative
+        timestamp, StreamsError for what fails within the topology.
+        """
+        if len(key_and_value) == 1 and isinstance(key_and_value[0], Record):
+            record = key_and_value[0]
+            self._pipe(record.key, record.value, record.timestamp, record.headers)
+            return
+        if not 1 <= len(key_and_value) <= 2:
+            raise TypeError(f"pipe_input takes a value, or a key and a value, not {len(key_and_value)} arguments")
+        key, value = key_and_value if len(key_and_value) == 2 else (None, key_and_value[0])
+        self._pipe(key, value, None if timestamp is None else _ms_of(timestamp), list(headers) or None)
+
+    def pipe_value_list(
+        self, values: Iterable[V | None], start_timestamp: Time | None = None, advance: Span = 0
+    ) -> None:
+        """A record without a key for each value; by a clock of their own if `start_timestamp` is given."""
+        self.pipe_key_value_list(((None, value) for value in values), start_timestamp, advance)
+
+    def pipe_key_value_list(
+        self, pairs: Iterable[tuple[K | None, V | None]], start_timestamp: Time | None = None, advance: Span = 0
+    ) -> None:
+        """A record for each key and value; by a clock of their own if `start_timestamp` is given."""
+        at = None if start_timestamp is None else _ms_of(start_timestamp)
+        step = _span_ms(advance)
+        for key, value in pairs:
+            self._pipe(key, value, at, None)
+            if at is not None:
+                at += step
+
+    def pipe_record_list(self, records: Iterable[Record]) -> None:
+        """Records as they are."""
+        for record in records:
+            self._pipe(record.key, record.value, record.timestamp, record.headers)
+
+    def _pipe(self, key: K | None, value: V | None, timestamp: int | None, headers: Headers) -> None:
+        if timestamp is None:
+            timestamp = self._now
+            self._now += self._advance
+        if timestamp < 0:
+            raise ValueError(f"a record's timestamp cannot be negative: {timestamp}")
+        key_bytes = None if key is None else self._key.serialize(key)
+        value_bytes = None if value is None else self._value.serialize(value)
+        self._driver.pipe(self.topic, key_bytes, value_bytes, timestamp, headers)
+
+
+class TestOutputTopic(Generic[K, V]):
+    """A topic of the driver to read what was written to it; made by `create_output_topic`."""
+
+    __test__ = False
+
+    def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde[K], value: Serde[V]) -> None:
+        self.topic = topic
+        self._driver = driver
+        self._key = key.for_topic(topic, True)
+        self._value = value.for_topic(topic, False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self._driver.queue_size(self.topic) == 0
+
+    @property
+    def queue_size(self) -> int:
+        """How many records there are to read."""
+        return self._driver.queue_size(self.topic)
+
+    def read_record(self) -> Record:
+        """Take the next record. Raises LookupError where there is none."""
+        produced = self._driver.read(self.topic)
+        if produced is None:
+            known = self.topic in self._driver.produced_topic_names()
+            raise LookupError(f"{'Empty' if known else 'Uninitialized'} topic: {self.topic}")
+        key = None if produced.key is None else self._key.deserialize(produced.key)
+        value = None if produced.value is None else self._value.deserialize(produced.value)
+        return Record(key, value, produced.timestamp, produced.headers)
+
+    def read_value(self) -> V | None:
+        """Take the value of the next record. Raises LookupError where there is none."""
+        value: V | None = self.read_record().value
+        return value
+
+    def read_key_value(self) -> tuple[K | None, V | None]:
+        """Take key and value of the next record. Raises LookupError where there is none."""
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_records_to_list(self) -> list[Record]:
+        """Take all records."""
+        return [self.read_record() for _ in range(self.queue_size)]
+
+    def read_values_to_list(self) -> list[V | None]:
+        """Take all records, for their values."""
+        return [record.value for record in self.read_records_to_list()]
+
+    def read_key_values_to_list(self) -> list[tuple[K | None, V | None]]:
+        """Take all records, for their keys and values."""
+        return [(record.key, record.value) for record in self.read_records_to_list()]
+
+    def read_key_values_to_map(self) -> dict[K, V | None]:
+        """Take all records; the latest value of each key. Raises ValueError for a record without a key."""
+        found: dict[K, V | None] = {}
+        for key, value in self.read_key_values_to_list():
+            if key is None:
+                raise ValueError("Null keys not allowed with read_key_values_to_map")
+            found[key] = value
+        return found
+
+
+def _ms_of(moment: Time) -> int:
+    return round(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
+
+
+def _span_ms(span: Span) -> int:
+    return span // _MS if isinstance(span, timedelta) else span

@@ -1,0 +1,201 @@
+"""StreamsBuilder: where a topology in the DSL begins (org.apache.kafka.streams.StreamsBuilder).
+
+builder = StreamsBuilder()
+words = builder.stream("text", Consumed(STRING, STRING)).flat_map_values(str.split)
+counts = words.group_by(lambda word: word, Grouped(STRING, STRING)).count("counts")
+counts.to_stream().to("counts-by-word", Produced(STRING, LONG))
+topology = builder.build()
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from odradek.streams.dsl.graph import Graph
+from odradek.streams.dsl.kstream import SOURCE, KStream
+from odradek.streams.dsl.ktable import TABLE_SOURCE, GlobalKTable, KTable
+from odradek.streams.dsl.materialization import materialization
+from odradek.streams.dsl.options import Consumed, Materialized
+from odradek.streams.errors import TopologyError
+from odradek.streams.operators.table import TableSource
+from odradek.streams.processor import ProcessorSupplier
+from odradek.streams.stores.builders import StoreBuilder
+from odradek.streams.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SOURCE_SUFFIX = "-source"
+
+
+class StreamsBuilder:
+    """Describes a topology; build() makes it."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self._read: list[tuple[tuple[str, ...] | re.Pattern[str], str, Consumed[Any, Any]]] = []
+
+    def stream(
+        self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed[K, V] | None = None
+    ) -> KStream[K, V]:
+        """The records of one topic, of several, or of all whose name matches a pattern.
+
+        The same topics may be read again with the same reset policy. Raises TopologyError otherwise.
+        """
+        said = consumed or Consumed()
+        name = self.graph.name(said.name, SOURCE)
+        if not isinstance(topics, re.Pattern):
+            topics = (topics,) if isinstance(topics, str) else tuple(topics)
+            if not topics:
+                raise TopologyError("Invalid topology: You must provide at least one topic")
+        name = self._merged(name, topics, said)
+        return KStream(self.graph, name, said.key, said.value, frozenset((name,)))
+
+    def table(
+        self,
+        topic: str,
+        consumed: Consumed[K, V] | None = None,
+        materialized: Materialized[K, V] | str | None = None,
+    ) -> KTable[K, V]:
+        """The records of a topic as rows of a table: the latest of each key, null deletes."""
+        said: Consumed[K, V] = consumed or Consumed()
+        store = materialization(materialized, self.graph, f"{topic}-")
+        if consumed is None:
+            said = Consumed(store.key, store.value)
+        store = store.with_serdes(said.key, said.value)
+        source = self.graph.name(said.name, SOURCE, SOURCE_SUFFIX)
+        node = self.graph.name(said.name, TABLE_SOURCE)
+        supplier = TableSource(store)
+
+        def write(topology: Topology) -> None:
+            topology.add_source(
+                source,
+                topic,
+                key=said.key,
+                value=said.value,
+                timestamp_extractor=said.timestamp_extractor,
+                offset_reset=said.offset_reset,
+            )
+            topology.add_processor(node, supplier, source)
+            if supplier.materialized:
+                topology.add_state_store(store.key_value_store(), node)
+
+        self.graph.add(write, provides=node)
+        return KTable(
+            self.graph,
+            node,
+            said.key,
+            said.value,
+            frozenset((source,)),
+            supplier,
+            store.queryable_name,
+            versioned=store.versioned,
+        )
+
+    def global_table(
+        self,
+        topic: str,
+        consumed: Consumed[K, V] | None = None,
+        materialized: Materialized[K, V] | str | None = None,
+    ) -> GlobalKTable[K, V]:
+        """A topic as a table that every instance has whole. Raises TopologyError for a versioned store."""
+        said: Consumed[K, V] = consumed or Consumed()
+        store = materialization(materialized, self.graph, f"{topic}-")
+        if consumed is None:
+            said = Consumed(store.key, store.value)
+        store = store.with_serdes(said.key, said.value)
+        if store.versioned:
+            raise TopologyError("Invalid topology: GlobalTables cannot be versioned.")
+        source = self.graph.name(said.name, SOURCE, SOURCE_SUFFIX)
+        node = self.graph.name(said.name, TABLE_SOURCE)
+        supplier = TableSource(store)
+        supplier.materialize()
+        builder = store.key_value_store().without_logging()
+
+        def write(topology: Topology) -> None:
+            topology.add_global_store(
+                builder,
+                source,
+                topic,
+                node,
+                supplier,
+                key=said.key,
+                value=said.value,
+                timestamp_extractor=said.timestamp_extractor,
+                reprocess=False,
+            )
+
+        self.graph.add(write, provides=node)
+        return GlobalKTable(self.graph, builder.name, store.queryable_name)
+
+    def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
+        """A store for processors, which are connected to it by name."""
+
+        def write(topology: Topology) -> None:
+            topology.add_state_store(builder)
+
+        self.graph.add(write)
+        return self
+
+    def add_global_store(
+        self, builder: StoreBuilder, topic: str, consumed: Consumed[Any, Any], supplier: ProcessorSupplier
+    ) -> StreamsBuilder:
+        """A store that every instance has whole, filled from a topic by a processor of one's own."""
+        source = self.graph.name(consumed.name, SOURCE, SOURCE_SUFFIX)
+        node = self.graph.name(consumed.name, TABLE_SOURCE)
+        plain = builder.without_logging()
+
+        def write(topology: Topology) -> None:
+            topology.add_global_store(
+                plain,
+                source,
+                topic,
+                node,
+                supplier,
+                key=consumed.key,
+                value=consumed.value,
+                timestamp_extractor=consumed.timestamp_extractor,
+            )
+
+        self.graph.add(write, provides=node)
+        return self
+
+    def build(self) -> Topology:
+        """The topology. Raises TopologyError where what was described cannot be."""
+        topology = Topology()
+        self.graph.build(topology)
+        return topology
+
+    def _merged(self, name: str, topics: tuple[str, ...] | re.Pattern[str], said: Consumed[Any, Any]) -> str:
+        """The source node of these topics: the first that reads them, whose children the others' become."""
+        for known_topics, known, before in self._read:
+            if isinstance(topics, re.Pattern) or isinstance(known_topics, re.Pattern):
+                if topics != known_topics:
+                    continue
+            elif not set(topics) & set(known_topics):
+                continue
+            elif set(topics) != set(known_topics):
+                raise TopologyError(
+                    "Invalid topology: Two source nodes are subscribed to overlapping but not equal input topics"
+                )
+            if said.offset_reset != before.offset_reset:
+                raise TopologyError(
+                    "Invalid topology: Two source nodes of the same topics have different offset reset policies"
+                )
+            return known
+        self._read.append((topics, name, said))
+
+        def write(topology: Topology) -> None:
+            topology.add_source(
+                name,
+                topics,
+                key=said.key,
+                value=said.value,
+                timestamp_extractor=said.timestamp_extractor,
+                offset_reset=said.offset_reset,
+            )
+
+        self.graph.add(write, provides=name)
+        return name

@@ -1,0 +1,154 @@
+"""What the DSL's objects share while a topology is described: the counter of names, and the nodes to write.
+
+Every operator draws its names from one counter when it is called, and Kafka's order of drawing is kept to the number:
+names are in topics of the cluster, so another number would be another topic. An operator that is given a name burns
+its number all the same (NamedInternal), so that naming one does not rename the others.
+
+Nodes are written into the topology at build(), in the order in which they were added
+(InternalStreamsBuilder.buildAndOptimizeTopology). Kafka's optimizations of the graph (`topology.optimization`) are left
+out: its default has none.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.streams.errors import TopologyError
+from odradek.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from odradek.streams.operators.repartition import RepartitionNode
+
+Write = Callable[[Topology], None]
+
+LONGEST_NAME: Final = 249
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A node of the graph: its place in the order, what writes it, and what has to be written before."""
+
+    order: int
+    write: Write
+    parents: tuple[str, ...]
+
+
+class Graph:
+    """The description of one topology on its way."""
+
+    def __init__(self) -> None:
+        self._names = 0
+        self._order = 0
+        self._entries: list[_Entry] = []
+        self._providers: dict[str, _Entry] = {}
+        self.graces: dict[str, int] = {}
+        """How long the windows of aggregations stay open after their end, in ms, by node."""
+        self.repartitions: dict[str, RepartitionNode] = {}
+        """By the names of their source nodes."""
+
+    # ---- names
+
+    def new_name(self, prefix: str) -> str:
+        """The prefix and the next number: "KSTREAM-MAP-0000000007"."""
+        number = self._names
+        self._names += 1
+        return f"{prefix}{number:010d}"
+
+    def name(self, given: str | None, prefix: str, suffix: str = "") -> str:
+        """The given name and the suffix, or a new name without it; a number is drawn either way.
+
+        Raises TopologyError for a name that could not be one of a topic.
+        """
+        drawn = self.new_name(prefix)
+        return drawn if given is None else validated(given + suffix)
+
+    def store_name(self, prefix: str) -> str:
+        """A new name for a store: "KSTREAM-AGGREGATE-STATE-STORE-0000000003"."""
+        return self.new_name(f"{prefix}STATE-STORE-")
+
+    # ---- nodes
+
+    def add(self, write: Write, *, parents: tuple[str, ...] = (), provides: str | None = None) -> None:
+        """Call `write` at build(), after what was added before.
+
+        `provides` is the name under which other nodes have this one among their `parents`. That matters only where a
+        node may be added again.
+        """
+        entry = _Entry(self._order, write, parents)
+        self._order += 1
+        self._entries.append(entry)
+        if provides is not None:
+            self._providers[provides] = entry
+
+    def grace_of(self, name: str) -> int | None:
+        """The grace of the windows that are nearest upstream of a node, the longest of several; None without any."""
+        if name in self.graces:
+            return self.graces[name]
+        entry = self._providers.get(name)
+        found = [self.grace_of(parent) for parent in entry.parents] if entry is not None else []
+        return max((each for each in found if each is not None), default=None)
+
+    def again(self, name: str) -> None:
+        """A node gets another child and so moves to the end of the order, and with it what comes after it.
+
+        Kafka does so with a repartition that two aggregations share.
+        """
+        self._providers[name].order = self._order
+        self._order += 1
+
+    def keep_null_keys(self, *names: str) -> None:
+        """Repartitions upstream of these nodes let null keys pass: an outer join wants them (KIP-962)."""
+        seen: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in self.repartitions:
+                self.repartitions[name].filters_null_keys = False
+            if name in self._providers:
+                waiting.extend(self._providers[name].parents)
+
+    def build(self, topology: Topology) -> None:
+        """Write every node: of those whose parents are written, always the one that was added first."""
+        waiting: dict[int, list[_Entry]] = {}
+        ready: list[tuple[int, int]] = []
+        missing = [0] * len(self._entries)
+        for index, entry in enumerate(self._entries):
+            parents = {id(found) for each in entry.parents if (found := self._providers.get(each)) is not None}
+            missing[index] = len(parents)
+            for parent in parents:
+                waiting.setdefault(parent, []).append(entry)
+            if not parents:
+                heapq.heappush(ready, (entry.order, index))
+        places = {id(entry): index for index, entry in enumerate(self._entries)}
+        while ready:
+            _, index = heapq.heappop(ready)
+            entry = self._entries[index]
+            entry.write(topology)
+            for child in waiting.get(id(entry), ()):
+                place = places[id(child)]
+                missing[place] -= 1
+                if not missing[place]:
+                    heapq.heappush(ready, (child.order, place))
+
+
+def validated(name: str) -> str:
+    """A name that may be part of a topic's. Raises TopologyError (Named.validate)."""
+    if not name:
+        raise TopologyError("Name is illegal, it can't be empty")
+    if name in (".", ".."):
+        raise TopologyError('Name cannot be "." or ".."')
+    if len(name) > LONGEST_NAME:
+        raise TopologyError(f"Name is illegal, it can't be longer than {LONGEST_NAME} characters, name: {name}")
+    if _LEGAL.fullmatch(name) is None:
+        raise TopologyError(
+            f"Name {name} is illegal, it contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return name

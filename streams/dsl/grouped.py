@@ -1,0 +1,232 @@
+"""KGroupedStream and KGroupedTable: what aggregations start from (KGroupedStreamImpl, KGroupedTableImpl).
+
+A group whose keys may have changed is repartitioned before it is aggregated. The topic is named after the group if that
+has a name, else after the store; aggregations of one named group share it (GroupedStreamAggregateBuilder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from odradek.streams.dsl.graph import Graph
+from odradek.streams.dsl.ktable import KTable
+from odradek.streams.dsl.materialization import Materialization, materialization
+from odradek.streams.dsl.options import Grouped, Materialized
+from odradek.streams.operators import aggregate as operators
+from odradek.streams.operators.repartition import ChangeSerde, RepartitionNode, repartition_node
+from odradek.streams.operators.table import TableSupplier
+from odradek.streams.serdes import LONG, Serde
+from odradek.streams.stores.builders import StoreBuilder
+from odradek.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from odradek.streams.dsl.cogroup import CogroupedKStream
+    from odradek.streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
+    from odradek.streams.windows import SessionWindows, SlidingWindows, TimeWindows
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+
+STREAM_AGGREGATE = "KSTREAM-AGGREGATE-"
+STREAM_REDUCE = "KSTREAM-REDUCE-"
+TABLE_AGGREGATE = "KTABLE-AGGREGATE-"
+TABLE_REDUCE = "KTABLE-REDUCE-"
+
+
+class KGroupedStream(Generic[K, V]):
+    """A stream whose records are grouped by their keys."""
+
+    def __init__(
+        self, graph: Graph, node: str, grouped: Grouped[K, V], sources: frozenset[str], repartition_required: bool
+    ) -> None:
+        """`node`, `sources` and `repartition_required` are those of the stream that was grouped."""
+        self.graph = graph
+        self.node = node
+        self.key: Serde[K] | None = grouped.key
+        self.value: Serde[V] | None = grouped.value
+        self.sources = sources
+        self.repartition_required = repartition_required
+        self.repartition_name = grouped.name
+        """What the user calls the group, and so its repartition topic."""
+        self._repartition: RepartitionNode | None = None
+
+    def count(
+        self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
+    ) -> KTable[K, int]:
+        """How many records each key has had. Records with a null key or value are left out."""
+        said = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, LONG)
+        node = self.graph.name(name, STREAM_AGGREGATE)
+        supplier = operators.StreamAggregate(said.store_name, operators.zero, operators.count)
+        return self.aggregation(node, supplier, said, said.key_value_store())
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The values of each key made one by `reducer`, of (value so far, new value)."""
+        said = materialization(materialized, self.graph, STREAM_REDUCE).with_default_serdes(self.key, self.value)
+        node = self.graph.name(name, STREAM_REDUCE)
+        supplier = operators.StreamReduce(said.store_name, reducer)
+        return self.aggregation(node, supplier, said, said.key_value_store())
+
+    def aggregate(
+        self,
+        initializer: Callable[[], A],
+        aggregator: Callable[[K, V, A], A],
+        materialized: Materialized[K, A] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, A]:
+        """The values of each key added to what `initializer` makes, by `aggregator` of (key, value, aggregate)."""
+        said = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, None)
+        node = self.graph.name(name, STREAM_AGGREGATE)
+        supplier = operators.StreamAggregate(said.store_name, initializer, aggregator)
+        return self.aggregation(node, supplier, said, said.key_value_store())
+
+    # ---- for aggregations of every kind, windowed ones too
+
+    def aggregation(
+        self,
+        node: str,
+        supplier: TableSupplier,
+        said: Materialization,
+        store: StoreBuilder,
+        *,
+        key: Serde[Any] | None = None,
+    ) -> KTable[Any, Any]:
+        """Add an aggregation, and the repartition before it where one is needed (GroupedStreamAggregateBuilder).
+
+        `key` is the serde of the table's keys where that is not the store's (windowed keys).
+        """
+        parent, sources = self.node, self.sources
+        if self.repartition_required:
+            repartition = self.repartition(store.name)
+            parent, sources = repartition.source, frozenset((repartition.source,))
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, supplier, parent)
+            topology.add_state_store(store, node)
+
+        self.graph.add(write, parents=(parent,), provides=node)
+        return KTable(
+            self.graph,
+            node,
+            key or said.key,
+            said.value,
+            sources,
+            supplier,
+            said.queryable_name,
+            versioned=said.versioned,
+        )
+
+    def repartition(self, store: str) -> RepartitionNode:
+        """The repartition before an aggregation into `store`: a new one, or the group's if that has a name."""
+        named = self.repartition_name
+        made = repartition_node(self.graph, named if named is not None else store, self.key, self.value)
+        if self._repartition is None or named is None:
+            self._repartition = made
+            made.add(self.graph, self.node)
+        else:
+            self.graph.again(made.source)
+        return self._repartition
+
+    # ---- windows: see windowed.py; cogroup: see cogroup.py
+
+    @overload
+    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream[K, V]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+
+    def windowed_by(self, windows: Any) -> Any:
+        """Aggregate for each window of time on its own."""
+        from odradek.streams.dsl.windowed import windowed_stream
+
+        return windowed_stream(self, windows)
+
+    def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]:
+        """Aggregate several groups into one table: this one by `aggregator`, of (key, value, aggregate) (KIP-150)."""
+        from odradek.streams.dsl.cogroup import CogroupedKStream
+
+        return CogroupedKStream.of(self, aggregator)
+
+
+class KGroupedTable(Generic[K, V]):
+    """A table whose rows are grouped by another key."""
+
+    def __init__(self, graph: Graph, node: str, grouped: Grouped[K, V], sources: frozenset[str]) -> None:
+        """`node` is what chooses the keys."""
+        self.graph = graph
+        self.node = node
+        self.key: Serde[K] | None = grouped.key
+        self.value: Serde[V] | None = grouped.value
+        self.sources = sources
+        self.repartition_name = grouped.name
+        self._repartition: RepartitionNode | None = None
+
+    def count(
+        self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
+    ) -> KTable[K, int]:
+        """How many rows each key has."""
+        said = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, LONG)
+        supplier = operators.TableAggregate(said.store_name, operators.zero, operators.count, operators.discount)
+        return self._aggregation(supplier, name, TABLE_AGGREGATE, said)
+
+    def reduce(
+        self,
+        adder: Callable[[V, V], V],
+        subtractor: Callable[[V, V], V],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The rows of each key made one: `adder` takes a row in, `subtractor` takes out what a row was before."""
+        said = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, self.value)
+        supplier = operators.TableReduce(said.store_name, adder, subtractor)
+        return self._aggregation(supplier, name, TABLE_REDUCE, said)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], A],
+        adder: Callable[[K, V, A], A],
+        subtractor: Callable[[K, V, A], A],
+        materialized: Materialized[K, A] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, A]:
+        """The same with an aggregate of another type; both functions are of (key, value, aggregate)."""
+        said = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, None)
+        supplier = operators.TableAggregate(said.store_name, initializer, adder, subtractor)
+        return self._aggregation(supplier, name, TABLE_AGGREGATE, said)
+
+    def _aggregation(
+        self, supplier: TableSupplier, name: str | None, prefix: str, said: Materialization
+    ) -> KTable[K, Any]:
+        graph = self.graph
+        sink = graph.name(name, "KSTREAM-SINK-", "-sink")
+        source = graph.name(name, "KSTREAM-SOURCE-", "-source")
+        node = graph.name(name, prefix)
+        named = self.repartition_name
+        if self._repartition is None or named is None:
+            topic = f"{said.store_name if named is None else named}-repartition"
+            value = ChangeSerde(self.value)
+            self._repartition = RepartitionNode(topic, sink, source, self.key, value)
+            self._repartition.add(graph, self.node)
+        else:
+            graph.again(self._repartition.source)
+        parent, store = self._repartition.source, said.key_value_store()
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, supplier, parent)
+            topology.add_state_store(store, node)
+
+        graph.add(write, parents=(parent,), provides=node)
+        sources = frozenset((source,))  # Kafka's too, though a shared repartition has another source
+        return KTable(
+            graph, node, said.key, said.value, sources, supplier, said.queryable_name, versioned=said.versioned
+        )

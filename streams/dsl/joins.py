@@ -1,0 +1,406 @@
+"""The DSL's joins: names, stores and nodes of each kind (KStreamImpl, KStreamImplJoin, KTableImpl).
+
+    stream and stream         within a window, both sides kept for as long           inner, left, outer
+    stream and table          each record with the row as it is, or as it was        inner, left
+    stream and global table   the same, by any key                                   inner, left
+    table and table           rows of the same key                                   inner, left, outer
+    table and table           a row and the one that its foreign key names: see foreign_key_join.py
+
+Both sides of a join need the same partitions, but for global tables: a stream whose keys have changed is repartitioned
+first, and that the topics have the same number of partitions is checked when the application starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from odradek.streams.dsl.graph import Graph
+from odradek.streams.dsl.ktable import GlobalKTable, KTable
+from odradek.streams.dsl.materialization import Materialization, materialization
+from odradek.streams.dsl.options import Joined, Materialized, StreamJoined, TableJoined
+from odradek.streams.errors import TopologyError
+from odradek.streams.functions import takes_key, with_key
+from odradek.streams.operators.join_buffer import JoinBufferBuilder
+from odradek.streams.operators.repartition import repartition_node
+from odradek.streams.operators.stateless import PassThrough
+from odradek.streams.operators.stream_join import JoinWindow, StreamJoin, TimeTrackers
+from odradek.streams.operators.table_join import StreamTableJoin
+from odradek.streams.operators.table_table_join import JoinMerger, Kind, TableJoin
+from odradek.streams.operators.waiting import WaitingStoreBuilder
+from odradek.streams.serdes import Serde
+from odradek.streams.stores.builders import StoreBuilder, window_store
+from odradek.streams.topology import Topology
+from odradek.streams.windows import JoinWindows, to_ms
+
+if TYPE_CHECKING:
+    from odradek.streams.dsl.kstream import KStream
+
+JoinKind = Literal["inner", "left", "outer"]
+
+WINDOWED: Final = "KSTREAM-WINDOWED-"
+JOIN_THIS: Final = "KSTREAM-JOINTHIS-"
+JOIN_OTHER: Final = "KSTREAM-JOINOTHER-"
+OUTER_THIS: Final = "KSTREAM-OUTERTHIS-"
+OUTER_OTHER: Final = "KSTREAM-OUTEROTHER-"
+OUTER_SHARED: Final = "KSTREAM-OUTERSHARED-"
+MERGE: Final = "KSTREAM-MERGE-"
+JOIN: Final = "KSTREAM-JOIN-"
+LEFT_JOIN: Final = "KSTREAM-LEFTJOIN-"
+TABLE_MERGE: Final = "KTABLE-MERGE-"
+TABLE_JOIN_THIS: Final = "KTABLE-JOINTHIS-"
+TABLE_JOIN_OTHER: Final = "KTABLE-JOINOTHER-"
+IN_MEMORY: Final = "in_memory"
+
+
+def join_stream(
+    this: KStream[Any, Any],
+    other: KStream[Any, Any] | KTable[Any, Any] | GlobalKTable[Any, Any],
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    windows: JoinWindows | None = None,
+    joined: StreamJoined[Any, Any, Any] | Joined[Any, Any, Any] | None = None,
+    key_selector: Callable[..., Any] | None = None,
+    name: str | None = None,
+) -> KStream[Any, Any]:
+    """Join a stream with whatever `other` is. Raises TypeError for options that belong to another kind of join."""
+    takes_key(joiner)  # complains now rather than when the application starts
+    if isinstance(other, GlobalKTable):
+        if key_selector is None or windows is not None or joined is not None:
+            raise TypeError("a join with a GlobalKTable takes a key_selector and a name, neither windows nor options")
+        return _with_global_table(this, other, joiner, kind, key_selector, name)
+    if key_selector is not None:
+        raise TypeError("a key_selector is for joins with a GlobalKTable")
+    if isinstance(other, KTable):
+        if windows is not None or isinstance(joined, StreamJoined):
+            raise TypeError("a join with a KTable takes Joined, neither windows nor StreamJoined")
+        said = joined or Joined()
+        return _with_table(this, other, joiner, kind, said if name is None else replace(said, name=name))
+    if windows is None or isinstance(joined, Joined):
+        raise TypeError("a join with a KStream takes JoinWindows, and StreamJoined in place of Joined")
+    options = joined or StreamJoined()
+    return _StreamStreamJoin(joiner, kind, windows, options if name is None else replace(options, name=name)).of(
+        this, other
+    )
+
+
+def copartition(graph: Graph, sources: frozenset[str]) -> None:
+    """The topics of these source nodes need the same number of partitions."""
+    graph.add(lambda topology: topology.copartition(sorted(sources)))
+
+
+def _repartitioned(
+    stream: KStream[Any, Any], name: str | None, key: Serde[Any] | None, value: Serde[Any] | None
+) -> KStream[Any, Any]:
+    """The stream with equal keys in one partition again (KStreamImpl.repartitionForJoin).
+
+    The topic is called `name`-repartition, or after the stream's node; by that it serves several joins of one stream.
+    """
+    from odradek.streams.dsl.kstream import KStream
+
+    graph, key, value = stream.graph, key or stream.key, value or stream.value
+    node = repartition_node(graph, stream.node if name is None else name, key, value)  # draws its names in any case
+    known = stream.join_repartition
+    if known is None or (name is not None and name != stream.node):
+        node.add(graph, stream.node)
+        stream.join_repartition = known = node
+    return KStream(graph, known.source, key, value, frozenset((known.source,)))
+
+
+# ---- stream and stream
+
+
+class _StreamStreamJoin:
+    """One join of two streams (KStreamImplJoin)."""
+
+    def __init__(
+        self,
+        joiner: Callable[..., Any],
+        kind: JoinKind,
+        windows: JoinWindows,
+        said: StreamJoined[Any, Any, Any],
+    ) -> None:
+        self._joiner = joiner
+        self._left = kind != "inner"
+        self._right = kind == "outer"
+        self._windows = windows
+        self._said = said
+        self._this_suffix = "-outer-this-join" if self._right else "-this-join"
+        self._other_suffix = "-outer-other-join" if self._left else "-other-join"
+        self._retention_ms = windows.size_ms + windows.grace_ms
+        ours, theirs = said.this_store, said.other_store
+        if ours is not None and theirs is not None and ours.name == theirs.name:
+            raise TopologyError("Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names")
+
+    def of(self, this: KStream[Any, Any], other: KStream[Any, Any]) -> KStream[Any, Any]:
+        """Write the join of these."""
+        from odradek.streams.dsl.kstream import KStream
+
+        graph, said = this.graph, self._said
+        prefix = said.name
+        if this.repartition_required:
+            this = _repartitioned(this, None if prefix is None else f"{prefix}-left", said.key, said.value)
+        if other.repartition_required:
+            other = _repartitioned(other, None if prefix is None else f"{prefix}-right", said.key, said.other_value)
+        sources = this.sources | other.sources
+        copartition(graph, sources)
+        names = [graph.name(prefix, WINDOWED, "-this-windowed"), graph.name(prefix, WINDOWED, "-other-windowed")]
+        drawn = graph.new_name(OUTER_THIS if self._right else JOIN_THIS)
+        other_drawn = graph.new_name(OUTER_OTHER if self._left else JOIN_OTHER)
+        names += [
+            drawn if prefix is None else prefix + self._this_suffix,
+            other_drawn if prefix is None else prefix + self._other_suffix,
+        ]
+        merge = graph.name(prefix, MERGE, "-merge")
+        stores = (
+            self._window_store(said.this_store, drawn, self._this_suffix, said.value),
+            self._window_store(said.other_store, other_drawn, self._other_suffix, said.other_value),
+        )
+        for node, store, stream in zip(names, stores, (this, other), strict=False):
+            _add_window(graph, node, store.name, stream.node)
+        write = self._write(names, merge, stores, self._waiting_store(drawn))
+        graph.add(write, parents=(this.node, other.node), provides=merge)
+        if self._left:
+            graph.keep_null_keys(this.node, other.node)
+        return KStream(graph, merge, said.key, None, sources)
+
+    def _window_store(self, given: StoreBuilder | None, drawn: str, suffix: str, value: Any) -> StoreBuilder:
+        said, windows = self._said, self._windows
+        if given is not None:
+            if not given.retain_duplicates:
+                raise TopologyError("The StoreSupplier must set retainDuplicates=true, found retainDuplicates=false")
+            if given.retention_ms != self._retention_ms or given.window_size_ms != windows.size_ms:
+                raise TopologyError(
+                    f"Window settings mismatch. WindowBytesStoreSupplier settings {given} must match JoinWindows "
+                    f"settings {windows} for the window size and retention period"
+                )
+            return replace(given, key_serde=said.key, value_serde=value)
+        name = (drawn if said.store_name is None else said.store_name + suffix) + "-store"
+        store = window_store(
+            name,
+            self._retention_ms,
+            windows.size_ms,
+            said.key,
+            value,
+            persistent=said.store_type != IN_MEMORY,
+            retain_duplicates=True,
+        )
+        store = replace(store, type_from_config=said.store_type is None)
+        if not said.logging:
+            return store.without_logging()
+        return store.with_logging({**said.log_config, "cleanup.policy": "delete"})
+
+    def _waiting_store(self, drawn: str) -> WaitingStoreBuilder | None:
+        """The store of those without partners (OuterStreamJoinStoreFactory)."""
+        if not self._left:
+            return None
+        said = self._said
+        base = said.store_name if said.this_store is None else said.this_store.name
+        if base is None:
+            name = OUTER_SHARED + drawn[len(OUTER_THIS if self._right else JOIN_THIS) :]
+        else:
+            name = base + ("-outer-shared-join" if self._right else "-left-shared-join")
+        on_disk = said.store_type != IN_MEMORY
+        if said.store_type is None and said.this_store is not None:
+            on_disk = said.this_store.persistent
+        return WaitingStoreBuilder(
+            f"{name}-store",
+            "key-value",
+            said.key,
+            said.value,
+            on_disk,
+            logging=said.logging,
+            log_config=dict(said.log_config) if said.logging else {},
+            type_from_config=said.store_type is None and said.this_store is None,
+            right_serde=said.other_value,
+        )
+
+    def _write(
+        self, names: list[str], merge: str, stores: tuple[StoreBuilder, StoreBuilder], waiting: StoreBuilder | None
+    ) -> Callable[[Topology], None]:
+        """What writes both sides and their merge; `names` are those of the windowed streams, and of the two sides."""
+        joiner, trackers, windows = self._joiner, TimeTrackers(), self._windows
+        shared = None if waiting is None else waiting.name
+
+        sides = (
+            StreamJoin(stores[1].name, windows, joiner, trackers, left_side=True, outer=self._left, waiting=shared),
+            StreamJoin(stores[0].name, windows, joiner, trackers, left_side=False, outer=self._right, waiting=shared),
+        )
+        this_window, other_window, this_join, other_join = names
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(this_join, sides[0], this_window)
+            topology.add_processor(other_join, sides[1], other_window)
+            topology.add_processor(merge, PassThrough(), this_join, other_join)
+            topology.add_state_store(stores[0], this_window, other_join)
+            topology.add_state_store(stores[1], other_window, this_join)
+            if waiting is not None:
+                topology.add_state_store(waiting, this_join, other_join)
+
+        return write
+
+
+def _add_window(graph: Graph, node: str, store: str, parent: str) -> None:
+    def write(topology: Topology) -> None:
+        topology.add_processor(node, JoinWindow(store), parent)
+
+    graph.add(write, parents=(parent,), provides=node)
+
+
+# ---- stream and table
+
+
+def _with_table(
+    this: KStream[Any, Any],
+    table: KTable[Any, Any],
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    said: Joined[Any, Any, Any],
+) -> KStream[Any, Any]:
+    from odradek.streams.dsl.kstream import KStream
+
+    graph, left = this.graph, kind != "inner"
+    if this.repartition_required:
+        this = _repartitioned(this, said.name, said.key, said.value)
+    sources = this.sources | table.sources
+    copartition(graph, sources)
+    name = graph.name(said.name, LEFT_JOIN if left else JOIN)
+    key = said.key or this.key
+    grace_ms = None if said.grace is None else to_ms(said.grace, "grace")
+    buffer: JoinBufferBuilder | None = None
+    if grace_ms is not None:
+        if not table.versioned:
+            raise TopologyError("KTable must be versioned to use a grace period in a stream table join.")
+        buffer = _add_buffer(graph, f"{name}-Buffer", key, said.value or this.value, grace_ms)
+    view = table.view()
+    operator = StreamTableJoin(view, joiner, left=left, buffer=None if buffer is None else buffer.name)
+    parent = this.node
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent)
+        topology.connect_processor_and_state_stores(name, *view.stores)
+        if buffer is not None:
+            topology.connect_processor_and_state_stores(name, buffer.name)
+            _check_grace(topology, view.stores, buffer.retention_ms)
+
+    graph.add(write, parents=(parent,), provides=name)
+    if left:
+        graph.keep_null_keys(this.node)
+    return KStream(graph, name, key, None, sources)
+
+
+def _add_buffer(graph: Graph, name: str, key: Any, value: Any, grace_ms: int) -> JoinBufferBuilder:
+    buffer = JoinBufferBuilder(name, "key-value", key, value, retention_ms=grace_ms)
+
+    def write(topology: Topology) -> None:
+        topology.add_state_store(buffer)
+
+    graph.add(write)
+    return buffer
+
+
+def _check_grace(topology: Topology, stores: tuple[str, ...], grace_ms: int) -> None:
+    """The table's history has to be as long as the stream waits. Raises TopologyError."""
+    for name in stores:
+        store: Any = topology.stores[name]
+        if store.kind != "versioned":
+            raise TopologyError("KTable must be versioned to use a grace period in a stream table join.")
+        if grace_ms > store.history_retention_ms:
+            raise TopologyError("History retention must be at least grace period.")
+
+
+def _with_global_table(
+    this: KStream[Any, Any],
+    table: GlobalKTable[Any, Any],
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    key_selector: Callable[..., Any],
+    given: str | None,
+) -> KStream[Any, Any]:
+    from odradek.streams.dsl.kstream import KStream
+
+    graph, parent = this.graph, this.node
+    name = graph.name(given, LEFT_JOIN)
+    operator = StreamTableJoin(table.view(), joiner, left=kind != "inner", key_mapper=with_key(key_selector))
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent)
+
+    graph.add(write, parents=(parent,), provides=name)
+    if kind != "inner":
+        graph.keep_null_keys(this.node)
+    return KStream(graph, name, this.key, None, this.sources, this.repartition_required)
+
+
+# ---- table and table
+
+
+def join_table(
+    this: KTable[Any, Any],
+    other: KTable[Any, Any],
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    materialized: Materialized[Any, Any] | str | None = None,
+    foreign_key: Callable[..., Any] | None = None,
+    joined: TableJoined | None = None,
+    name: str | None = None,
+) -> KTable[Any, Any]:
+    """Join rows of the same key, or those that `foreign_key` names."""
+    if foreign_key is None:
+        if joined is not None:
+            raise TypeError("TableJoined is for joins by a foreign key")
+        return _with_same_key(this, other, joiner, kind, materialized, name)
+    said = joined or TableJoined()
+    if name is not None:
+        said = replace(said, name=name)
+    from odradek.streams.dsl.foreign_key_join import join_by_foreign_key
+
+    return join_by_foreign_key(this, other, joiner, foreign_key, materialized, said, left=kind != "inner")
+
+
+def _with_same_key(
+    this: KTable[Any, Any],
+    other: KTable[Any, Any],
+    joiner: Callable[[Any, Any], Any],
+    kind: JoinKind,
+    materialized: Materialized[Any, Any] | str | None,
+    name: str | None,
+) -> KTable[Any, Any]:
+    """KTableImpl.doJoin; `joiner` is of (left, right)."""
+    graph = this.graph
+    store: Materialization | None = None
+    if materialized is not None:
+        store = materialization(materialized, graph, TABLE_MERGE).with_default_serdes(this.key, None)
+    merge = graph.name(name, TABLE_MERGE)
+    sources = this.sources | other.sources
+    copartition(graph, sources)
+    if kind != "inner":
+        this.enable_sending_old_values(True)
+    if kind == "outer":
+        other.enable_sending_old_values(True)
+    kinds = {"inner": (Kind.INNER, Kind.INNER), "left": (Kind.LEFT, Kind.RIGHT), "outer": (Kind.OUTER, Kind.OUTER)}
+    this_kind, other_kind = kinds[kind]
+    this_side = TableJoin(this_kind, this, other, joiner, versioned=this.versioned)
+    other_side = TableJoin(
+        other_kind, other, this, lambda theirs, ours: joiner(ours, theirs), versioned=other.versioned
+    )
+    this_name = graph.name(name, TABLE_JOIN_THIS, "-join-this")
+    other_name = graph.name(name, TABLE_JOIN_OTHER, "-join-other")
+    kept = None if store is None else store.store_name
+    versioned = store is not None and store.versioned
+    merger = JoinMerger(this_side, other_side, kept, versioned=versioned)
+    this_stores, other_stores = this.view().stores, other.view().stores
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(this_name, this_side, this.node)
+        topology.add_processor(other_name, other_side, other.node)
+        topology.add_processor(merge, merger, this_name, other_name)
+        topology.connect_processor_and_state_stores(this_name, *other_stores)
+        topology.connect_processor_and_state_stores(other_name, *this_stores)
+        if store is not None:
+            topology.add_state_store(store.key_value_store(), merge)
+
+    graph.add(write, parents=(this.node, other.node), provides=merge)
+    key, value = (this.key, None) if store is None else (store.key, store.value)
+    return KTable(graph, merge, key, value, sources, merger, kept, versioned=versioned)

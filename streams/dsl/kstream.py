@@ -1,0 +1,324 @@
+"""KStream: records that are facts of their own, one after the other (org.apache.kafka.streams.kstream.KStream).
+
+Every operator draws its name when it is called, adds what it will write into the topology, and returns the stream after
+it (KStreamImpl). What an operator does with a record is in operators/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from odradek.streams.dsl.graph import Graph
+from odradek.streams.dsl.materialization import materialization
+from odradek.streams.dsl.options import Branched, Grouped, Joined, Materialized, Printed, Produced, Repartitioned
+from odradek.streams.dsl.options import StreamJoined as StreamJoinedOptions
+from odradek.streams.operators import stateless
+from odradek.streams.operators.repartition import RepartitionNode, WindowedKeyPartitioner, repartition_node
+from odradek.streams.operators.table import TableSource
+from odradek.streams.processor import ProcessorSupplier
+from odradek.streams.serdes import Serde, WindowedSerde
+from odradek.streams.topology import Operator, TopicChooser, Topology
+
+if TYPE_CHECKING:
+    from odradek.streams.dsl.grouped import KGroupedStream
+    from odradek.streams.dsl.ktable import GlobalKTable, KTable
+    from odradek.streams.windows import JoinWindows
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+VO = TypeVar("VO")
+GK = TypeVar("GK")
+GV = TypeVar("GV")
+
+SOURCE = "KSTREAM-SOURCE-"
+SINK = "KSTREAM-SINK-"
+FILTER = "KSTREAM-FILTER-"
+TO_TABLE = "KSTREAM-TOTABLE-"
+
+
+class KStream(Generic[K, V]):
+    """A stream of records. Made by StreamsBuilder.stream() and by operators."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: str,
+        key: Serde[K] | None,
+        value: Serde[V] | None,
+        sources: frozenset[str],
+        repartition_required: bool = False,
+    ) -> None:
+        """`node` is whose children operators become; `sources` are the source nodes upstream, by name.
+
+        `repartition_required` says that keys have changed since, so that equal ones are not in one partition any more.
+        """
+        self.graph = graph
+        self.node = node
+        self.key = key
+        self.value = value
+        self.sources = sources
+        self.repartition_required = repartition_required
+        self.join_repartition: RepartitionNode | None = None
+        """The repartition that joins of this stream share, once there is one."""
+
+    # ---- one record after the other
+
+    def filter(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
+        """Keep the records for which `predicate` holds, a function of (value) or of (key, value)."""
+        return self._same(self._processor(name, FILTER, stateless.Filter(predicate)))
+
+    def filter_not(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
+        """Leave out the records for which `predicate` holds."""
+        return self._same(self._processor(name, FILTER, stateless.Filter(predicate, negate=True)))
+
+    def select_key(self, selector: Callable[..., K2], *, name: str | None = None) -> KStream[K2, V]:
+        """Give each record the key that `selector` chooses, of (value) or of (key, value)."""
+        node = self._processor(name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
+        return KStream(self.graph, node, None, self.value, self.sources, True)
+
+    def map(self, mapper: Callable[..., tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
+        """Make another key and value of each record: `mapper`, of (value) or of (key, value), returns the pair."""
+        node = self._processor(name, "KSTREAM-MAP-", stateless.Map(mapper))
+        return KStream(self.graph, node, None, None, self.sources, True)
+
+    def map_values(self, mapper: Callable[..., V2], *, name: str | None = None) -> KStream[K, V2]:
+        """Make another value of each record; the key stays. `mapper` is of (value) or of (key, value)."""
+        node = self._processor(name, "KSTREAM-MAPVALUES-", stateless.MapValues(mapper))
+        return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
+
+    def flat_map(self, mapper: Callable[..., Iterable[tuple[K2, V2]]], *, name: str | None = None) -> KStream[K2, V2]:
+        """Make any number of records, pairs of key and value, of each."""
+        node = self._processor(name, "KSTREAM-FLATMAP-", stateless.FlatMap(mapper))
+        return KStream(self.graph, node, None, None, self.sources, True)
+
+    def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, name: str | None = None) -> KStream[K, V2]:
+        """Make any number of values of each record; the key stays."""
+        node = self._processor(name, "KSTREAM-FLATMAPVALUES-", stateless.FlatMapValues(mapper))
+        return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
+
+    def peek(self, action: Callable[..., Any], *, name: str | None = None) -> KStream[K, V]:
+        """Do something with each record and hand it on as it is."""
+        return self._same(self._processor(name, "KSTREAM-PEEK-", stateless.Peek(action)))
+
+    def foreach(self, action: Callable[..., Any], *, name: str | None = None) -> None:
+        """Do something with each record; nothing comes after."""
+        self._processor(name, "KSTREAM-FOREACH-", stateless.Foreach(action))
+
+    def print(self, printed: Printed | None = None) -> None:
+        """Write "[label]: key, value" for each record, to stdout or to a file. The label is this stream's node."""
+        said = printed or Printed()
+        self._processor(said.name, "KSTREAM-PRINTER-", stateless.Print(said, self.node))
+
+    def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
+        """Send each record to the first of several branches that takes it."""
+        return BranchedKStream(self, name)
+
+    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
+        """The records of both streams. The order between them is not defined."""
+        node = self.graph.name(name, "KSTREAM-MERGE-")
+        self._write(node, stateless.PassThrough(), self.node, other.node)
+        sources = self.sources | other.sources
+        return KStream(self.graph, node, None, None, sources, self.repartition_required or other.repartition_required)
+
+    # ---- to topics and back
+
+    def to(self, topic: str | TopicChooser, produced: Produced[K, V] | None = None) -> None:
+        """Write to a topic, or to the one that `topic`, a function of (key, value, RecordMetadata), chooses."""
+        said = produced or Produced()
+        name = self.graph.name(said.name, SINK)
+        key, value, partitioner = said.key or self.key, said.value or self.value, said.partitioner
+        if partitioner is None and isinstance(key, WindowedSerde):
+            partitioner = WindowedKeyPartitioner(key)
+        parent = self.node
+
+        def write(topology: Topology) -> None:
+            topology.add_sink(name, topic, parent, key=key, value=value, partitioner=partitioner)
+
+        self.graph.add(write, parents=(parent,), provides=name)
+
+    def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
+        """Write to a topic of the application's own and read that: equal keys are in one partition again."""
+        said = repartitioned or Repartitioned()
+        prefix = said.name if said.name is not None else self.graph.new_name("KSTREAM-REPARTITION-")
+        key, value = said.key or self.key, said.value or self.value
+        node = repartition_node(self.graph, prefix, key, value, partitioner=said.partitioner)
+        node.partitions = said.partitions
+        node.add(self.graph, self.node)
+        return KStream(self.graph, node.source, key, value, frozenset((node.source,)))
+
+    def to_table(
+        self, materialized: Materialized[K, V] | str | None = None, *, name: str | None = None
+    ) -> KTable[K, V]:
+        """Take each record as an update of a table; a null value deletes (KIP-523)."""
+        from odradek.streams.dsl.ktable import KTable
+
+        node = self.graph.name(name, TO_TABLE)
+        said = materialization(materialized, self.graph, TO_TABLE).with_default_serdes(self.key, self.value)
+        parent, sources = self.node, self.sources
+        if self.repartition_required:
+            repartition = repartition_node(self.graph, node, said.key, said.value)
+            repartition.add(self.graph, parent)
+            parent, sources = repartition.source, frozenset((repartition.source,))
+        source = TableSource(said)
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, source, parent)
+            if source.materialized:
+                topology.add_state_store(said.key_value_store(), node)
+
+        self.graph.add(write, parents=(parent,), provides=node)
+        table: KTable[K, V] = KTable(self.graph, node, said.key, said.value, sources, source, said.queryable_name)
+        return table
+
+    # ---- processors written by hand
+
+    def process(self, supplier: ProcessorSupplier, *stores: str, name: str | None = None) -> KStream[Any, Any]:
+        """Hand the records to a processor of one's own, connected to these stores (Processor API, KIP-820)."""
+        node = name if name is not None else self.graph.new_name("KSTREAM-PROCESSOR-")
+        self._by_hand(node, supplier, stores)
+        return KStream(self.graph, node, None, None, self.sources, True)
+
+    def process_values(self, supplier: ProcessorSupplier, *stores: str, name: str | None = None) -> KStream[K, Any]:
+        """The same with a FixedKeyProcessor, which leaves the keys as they are."""
+        node = name if name is not None else self.graph.new_name("KSTREAM-PROCESSVALUES-")
+        self._by_hand(node, supplier, stores)
+        return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
+
+    # ---- groups
+
+    def group_by(self, selector: Callable[..., K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]:
+        """Group by the key that `selector` chooses, of (value) or of (key, value).
+
+        Serdes are those of `grouped`; without it the value's is this stream's.
+        """
+        from odradek.streams.dsl.grouped import KGroupedStream
+
+        said: Grouped[K2, V] = grouped or Grouped(value=self.value)
+        node = self._processor(said.name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
+        return KGroupedStream(self.graph, node, said, self.sources, True)
+
+    def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
+        """Group by the key as it is. Serdes are those of `grouped`; without it this stream's."""
+        from odradek.streams.dsl.grouped import KGroupedStream
+
+        said = grouped or Grouped(self.key, self.value)
+        return KGroupedStream(self.graph, self.node, said, self.sources, self.repartition_required)
+
+    # ---- how
+
+    def _same(self, node: str) -> KStream[K, V]:
+        return KStream(self.graph, node, self.key, self.value, self.sources, self.repartition_required)
+
+    def _processor(self, name: str | None, prefix: str, operator: Operator) -> str:
+        """Add an operator after this stream. Returns its name."""
+        node = self.graph.name(name, prefix)
+        self._write(node, operator, self.node)
+        return node
+
+    def _write(self, node: str, operator: Operator, *parents: str) -> None:
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, operator, *parents)
+
+        self.graph.add(write, parents=parents, provides=node)
+
+    def _by_hand(self, node: str, supplier: ProcessorSupplier, stores: Sequence[str]) -> None:
+        parent = self.node
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, supplier, parent)
+            topology.connect_processor_and_state_stores(node, *stores)
+
+        self.graph.add(write, parents=(parent,), provides=node)
+
+    # ---- joins: see joins.py; the joiner is of (left, right) or of (key, left, right)
+
+    def join(
+        self,
+        other: KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
+        joined: StreamJoinedOptions[K, V, VO] | Joined[K, V, VO] | None = None,
+        *,
+        key_selector: Callable[..., Any] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]:
+        """Records of both sides with the same key: of a stream within `windows`, of a table as it is at the time.
+
+        For a GlobalKTable `key_selector`, of (key, value), finds the table's key.
+        """
+        from odradek.streams.dsl.joins import join_stream
+
+        return join_stream(self, other, joiner, "inner", windows, joined, key_selector, name)
+
+    def left_join(
+        self,
+        other: KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
+        joined: StreamJoinedOptions[K, V, VO] | Joined[K, V, VO] | None = None,
+        *,
+        key_selector: Callable[..., Any] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, V2]:
+        """The same, and this stream's records without a counterpart, with None in its place."""
+        from odradek.streams.dsl.joins import join_stream
+
+        return join_stream(self, other, joiner, "left", windows, joined, key_selector, name)
+
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        joined: StreamJoinedOptions[K, V, VO] | None = None,
+    ) -> KStream[K, V2]:
+        """The same of two streams, and the records of either without a counterpart."""
+        from odradek.streams.dsl.joins import join_stream
+
+        return join_stream(self, other, joiner, "outer", windows, joined, None, None)
+
+
+class BranchedKStream(Generic[K, V]):
+    """A stream that is being split. Branches are asked in the order in which they were added (KIP-418)."""
+
+    def __init__(self, source: KStream[K, V], name: str | None) -> None:
+        self._source = source
+        self._name = source.graph.name(name, "KSTREAM-BRANCH-")
+        self._predicates: list[Callable[..., bool]] = []
+        self._children: list[str] = []
+        self._branches: dict[str, KStream[Any, Any]] = {}
+        source._write(self._name, stateless.Branch(self._predicates, self._children), source.node)
+
+    def branch(self, predicate: Callable[..., bool], branched: Branched[K, V] | None = None) -> BranchedKStream[K, V]:
+        """A branch for the records for which `predicate`, of (value) or of (key, value), is the first to hold."""
+        self._predicates.append(predicate)
+        self._add(branched or Branched(), len(self._predicates))
+        return self
+
+    def default_branch(self, branched: Branched[K, V] | None = None) -> Mapping[str, KStream[Any, Any]]:
+        """A branch for what no predicate takes. Returns the branches by name: the split's, then theirs or a number."""
+        self._add(branched or Branched(), 0)
+        return self._branches
+
+    def no_default_branch(self) -> Mapping[str, KStream[Any, Any]]:
+        """What no predicate takes is left out. Returns the branches by name."""
+        return self._branches
+
+    def _add(self, branched: Branched[K, V], index: int) -> None:
+        source = self._source
+        name = self._name + (str(index) if branched.name is None else branched.name)
+        self._children.append(name)
+        source.graph.new_name(name)
+        source._write(name, stateless.PassThrough(), self._name)
+        branch = KStream(source.graph, name, source.key, source.value, source.sources, source.repartition_required)
+        if branched.function is not None:
+            made = branched.function(branch)
+            if made is not None:
+                self._branches[name] = made
+        elif branched.consumer is not None:
+            branched.consumer(branch)
+        else:
+            self._branches[name] = branch

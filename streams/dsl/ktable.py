@@ -1,0 +1,292 @@
+"""KTable: the latest value of each key, and how it changes (org.apache.kafka.streams.kstream.KTable); GlobalKTable.
+
+Between the nodes of tables a value is a `Change` of new and old. Old values are sent only where someone downstream
+needs them, and a table is kept in a store only if it was given a name, or if someone downstream has to look into it; a
+`filter` or `map_values` in between is then computed on the way (KTableImpl, KTableProcessorSupplier).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from odradek.streams.dsl.graph import Graph
+from odradek.streams.dsl.kstream import KStream
+from odradek.streams.dsl.materialization import Materialization, materialization
+from odradek.streams.dsl.options import Grouped, Materialized, TableJoined
+from odradek.streams.operators import table as operators
+from odradek.streams.operators.stateless import ToStream
+from odradek.streams.operators.table import TableSupplier, ValueTransformer, View
+from odradek.streams.serdes import Serde
+from odradek.streams.topology import Topology
+
+if TYPE_CHECKING:
+    from odradek.streams.dsl.grouped import KGroupedTable
+    from odradek.streams.dsl.suppress import Suppressed
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+VO = TypeVar("VO")
+
+TABLE_SOURCE = "KTABLE-SOURCE-"
+FILTER = "KTABLE-FILTER-"
+MAP_VALUES = "KTABLE-MAPVALUES-"
+TRANSFORM_VALUES = "KTABLE-TRANSFORMVALUES-"
+
+
+class KTable(Generic[K, V]):
+    """A table that changes. Made by StreamsBuilder.table(), by aggregations and by operators."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: str,
+        key: Serde[K] | None,
+        value: Serde[V] | None,
+        sources: frozenset[str],
+        supplier: TableSupplier,
+        store: str | None,
+        *,
+        versioned: bool = False,
+    ) -> None:
+        """`supplier` is the operator of `node`; `store` the name under which the table can be queried, if at all.
+
+        `versioned` says that changes come from a store of versions (KIP-914).
+        """
+        self.graph = graph
+        self.node = node
+        self.key = key
+        self.value = value
+        self.sources = sources
+        self.supplier = supplier
+        self.versioned = versioned
+        self._store = store
+        self._sends_old_values = False
+
+    @property
+    def queryable_store_name(self) -> str | None:
+        """The name of the table's store for interactive queries; None where it has none of its own."""
+        return self._store
+
+    # ---- for operators downstream
+
+    def enable_sending_old_values(self, force: bool) -> bool:
+        """Have changes tell the old value; with `force` by a store where there is none. Returns whether they do."""
+        if not self._sends_old_values:
+            self._sends_old_values = self.supplier.enable_sending_old_values(force)
+        return self._sends_old_values
+
+    def view(self) -> View:
+        """How a node downstream looks up a key; a table that is read from a topic gets its store by this."""
+        return self.supplier.view()
+
+    # ---- operators
+
+    def filter(
+        self,
+        predicate: Callable[..., bool],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The rows for which `predicate`, of (value) or of (key, value), holds; a row that ceases to is deleted."""
+        return self._filter(predicate, False, materialized, name)
+
+    def filter_not(
+        self,
+        predicate: Callable[..., bool],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V]:
+        """The rows for which `predicate` does not hold."""
+        return self._filter(predicate, True, materialized, name)
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """Another value for each row, by a function of (value) or of (key, value) that is not asked about null."""
+        said = self._materialization(materialized, MAP_VALUES)
+        node = self.graph.name(name, MAP_VALUES)
+        supplier = operators.MapValues(self, mapper, _queryable(said))
+        return self._derived(node, supplier, said, _value(said))
+
+    def transform_values(
+        self,
+        transformer: Callable[[], ValueTransformer],
+        *stores: str,
+        materialized: Materialized[K, Any] | str | None = None,
+        name: str | None = None,
+    ) -> KTable[K, Any]:
+        """Another value for each row by a ValueTransformer, which may use these stores (KIP-292)."""
+        said = None if materialized is None else materialization(materialized, None, "")
+        node = self.graph.name(name, TRANSFORM_VALUES)
+        supplier = operators.TransformValues(self, transformer, _queryable(said))
+        return self._derived(node, supplier, said, _value(said), stores)
+
+    def to_stream(self, mapper: Callable[..., Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
+        """The changes of this table as records of a stream; deletions are null values.
+
+        With a `mapper`, of (value) or of (key, value), records get the key that it chooses.
+        """
+        node = self.graph.name(name, "KTABLE-TOSTREAM-")
+        parent = self.node
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, ToStream(), parent)
+
+        self.graph.add(write, parents=(parent,), provides=node)
+        stream: KStream[Any, V] = KStream(self.graph, node, self.key, self.value, self.sources)
+        return stream if mapper is None else stream.select_key(mapper)
+
+    def group_by(
+        self, selector: Callable[..., tuple[K2, V2]], grouped: Grouped[K2, V2] | None = None
+    ) -> KGroupedTable[K2, V2]:
+        """Group rows by another key: `selector`, of (value) or of (key, value), returns that key and a value."""
+        from odradek.streams.dsl.grouped import KGroupedTable
+
+        said: Grouped[K2, V2] = grouped or Grouped()
+        node = self.graph.name(said.name, "KTABLE-SELECT-")
+        parent, supplier = self.node, operators.RepartitionMap(self, selector)
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, supplier, parent)
+
+        self.graph.add(write, parents=(parent,), provides=node)
+        self.enable_sending_old_values(True)
+        return KGroupedTable(self.graph, node, said, self.sources)
+
+    # ---- how
+
+    def _filter(
+        self,
+        predicate: Callable[..., bool],
+        negate: bool,
+        materialized: Materialized[K, V] | str | None,
+        name: str | None,
+    ) -> KTable[K, V]:
+        said = self._materialization(materialized, FILTER)
+        node = self.graph.name(name, FILTER)
+        supplier = operators.Filter(self, predicate, negate, _queryable(said))
+        return self._derived(node, supplier, said, _value(said) or self.value)
+
+    def _materialization(
+        self, materialized: Materialized[Any, Any] | str | None, prefix: str
+    ) -> Materialization | None:
+        """What was said. Kafka draws a name for a store without one, though there will not be such a store."""
+        if materialized is None:
+            return None
+        said = materialization(materialized, None, prefix)
+        if said.store_name is None:
+            self.graph.store_name(prefix)
+        return said
+
+    def _derived(
+        self,
+        node: str,
+        supplier: TableSupplier,
+        said: Materialization | None,
+        value: Serde[Any] | None,
+        stores: tuple[str, ...] = (),
+    ) -> KTable[K, Any]:
+        """The table of an operator on this one; it gets a store of its own where one was named."""
+        parent = self.node
+        key = self.key if said is None else said.key or self.key
+        queryable = _queryable(said)
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(node, supplier, parent)
+            topology.connect_processor_and_state_stores(node, *stores)
+            if said is not None and queryable is not None:
+                topology.add_state_store(said.with_serdes(key, value).key_value_store(), node)
+
+        self.graph.add(write, parents=(parent,), provides=node)
+        versioned = self.versioned if said is None else said.versioned
+        return KTable(self.graph, node, key, value, self.sources, supplier, queryable, versioned=versioned)
+
+    # ---- joins: see joins.py; suppression: see suppress.py
+
+    def join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[..., V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[..., Any] | None = None,
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """Rows of both tables with the same key. `joiner` is of (left, right) or, with a foreign key, also with a key.
+
+        With `foreign_key`, of (value) or of (key, value), each row finds its counterpart by that key (KIP-213).
+        """
+        from odradek.streams.dsl.joins import join_table
+
+        return join_table(self, other, joiner, "inner", materialized, foreign_key, table_joined, name)
+
+    def left_join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[..., V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        foreign_key: Callable[..., Any] | None = None,
+        table_joined: TableJoined | None = None,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """The same, and this table's rows without a counterpart, with None in its place."""
+        from odradek.streams.dsl.joins import join_table
+
+        return join_table(self, other, joiner, "left", materialized, foreign_key, table_joined, name)
+
+    def outer_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[..., V2],
+        materialized: Materialized[K, V2] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[K, V2]:
+        """The same, and the rows of either table without a counterpart."""
+        from odradek.streams.dsl.joins import join_table
+
+        return join_table(self, other, joiner, "outer", materialized, None, None, name)
+
+    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
+        """Hold changes back: until a window is closed, or for some time (KIP-328)."""
+        from odradek.streams.dsl.suppress import suppress_table
+
+        return suppress_table(self, suppressed)
+
+
+def _queryable(said: Materialization | None) -> str | None:
+    return None if said is None else said.queryable_name
+
+
+def _value(said: Materialization | None) -> Serde[Any] | None:
+    return None if said is None else said.value
+
+
+class GlobalKTable(Generic[K, V]):
+    """A table that every instance has whole, for joins of streams by any key."""
+
+    def __init__(self, graph: Graph, store: str, queryable: str | None) -> None:
+        """`store` is the global store; `queryable` the name that the user gave it, if any."""
+        self.graph = graph
+        self.store = store
+        self._queryable = queryable
+
+    @property
+    def queryable_store_name(self) -> str | None:
+        """The name of the store for interactive queries; None where the user gave none."""
+        return self._queryable
+
+    def view(self) -> View:
+        """How a node looks up a key."""
+        return operators.StoreView(self.store)

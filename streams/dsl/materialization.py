@@ -1,0 +1,99 @@
+"""How a table's store comes to be: what the user said of it, and what follows (MaterializedInternal).
+
+A store has a name in any case, since a table that nobody named may yet be needed by an operator downstream. Only one
+that the user named, or gave the description of, can be queried, and only such a one is kept where nothing demands it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from odradek.streams.dsl.graph import Graph, validated
+from odradek.streams.dsl.options import Materialized
+from odradek.streams.errors import TopologyError
+from odradek.streams.serdes import Serde
+from odradek.streams.stores.builders import StoreBuilder, timestamped_key_value_store
+
+IN_MEMORY = "in_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Materialization:
+    """The store of one operator's table."""
+
+    store_name: str | None
+    """None where the operator has drawn no name, so that the table has a store only if it is queryable."""
+    queryable_name: str | None
+    key: Serde[Any] | None
+    value: Serde[Any] | None
+    caching: bool
+    logging: bool
+    log_config: Mapping[str, str]
+    retention_ms: int | None
+    store_type: str | None
+    store: StoreBuilder | None
+
+    def with_default_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Materialization:
+        """The same, with these serdes where the user gave none."""
+        return replace(self, key=self.key or key, value=self.value or value)
+
+    def with_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Materialization:
+        """The same with these serdes, whatever was there."""
+        return replace(self, key=key, value=value)
+
+    @property
+    def versioned(self) -> bool:
+        """Whether the store keeps versions (KIP-889)."""
+        return self.store is not None and self.store.kind == "versioned"
+
+    @property
+    def persistent(self) -> bool:
+        """Whether a store that is not given is one on disk."""
+        return self.store_type != IN_MEMORY
+
+    def finished(self, builder: StoreBuilder) -> StoreBuilder:
+        """A store's description with what was said about caching and logging."""
+        builder = builder.with_caching(self.caching)
+        return builder.with_logging(self.log_config) if self.logging else builder.without_logging()
+
+    def key_value_store(self) -> StoreBuilder:
+        """The description of the store of a table without windows (KeyValueStoreMaterializer). Raises TopologyError."""
+        assert self.store_name is not None
+        if self.store is None:
+            made = timestamped_key_value_store(self.store_name, self.key, self.value, self.persistent)
+            return self.finished(replace(made, type_from_config=self.store_type is None))
+        kind = self.store.kind
+        if kind not in ("key-value", "versioned"):
+            raise TopologyError(f"A table's store is a key-value store; {self.store.name} is a {kind} store")
+        given: dict[str, Any] = {"stamped": kind == "key-value", "key_serde": self.key, "value_serde": self.value}
+        return self.finished(replace(self.store, **given))
+
+
+def materialization(
+    materialized: Materialized[Any, Any] | str | None, graph: Graph | None, prefix: str
+) -> Materialization:
+    """What was said of a store, with a name drawn where it has none; without a graph none is drawn.
+
+    A text is the store's name. Raises TopologyError for a name that cannot be.
+    """
+    said = Materialized(materialized) if isinstance(materialized, str) else materialized or Materialized()
+    store: StoreBuilder | None = said.store
+    given = store.name if store is not None else said.name
+    if given is not None:
+        validated(given)
+    retention = said.retention
+    return Materialization(
+        store_name=given if given is not None or graph is None else graph.store_name(prefix),
+        queryable_name=given,
+        key=said.key,
+        value=said.value,
+        caching=said.caching,
+        logging=said.logging,
+        log_config=said.log_config,
+        retention_ms=round(retention / timedelta(milliseconds=1)) if isinstance(retention, timedelta) else retention,
+        store_type=said.store_type,
+        store=store,
+    )

@@ -1,0 +1,143 @@
+"""What operators of the DSL can be told beside their functions, in Kafka's terms.
+
+Each class is one of Kafka's (Consumed, Produced, Grouped, Materialized, ...); a field is one of its `with…` methods.
+Nothing here is needed: serdes that are left out are inherited from upstream where the type cannot have changed, or else
+are the application's defaults (`default.key.serde`, `default.value.serde`); names are generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from odradek.streams.serdes import Serde
+from odradek.streams.stores.builders import StoreBuilder
+from odradek.streams.topology import OffsetReset, Partitioner, TimestampExtractor
+
+if TYPE_CHECKING:
+    from odradek.streams.dsl.kstream import KStream
+
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed(Generic[K, V]):
+    """How topics are read."""
+
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    timestamp_extractor: TimestampExtractor | None = None
+    offset_reset: OffsetReset | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Produced(Generic[K, V]):
+    """How a topic is written."""
+
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    partitioner: Partitioner | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repartitioned(Generic[K, V]):
+    """A repartition topic; `name` and the number of partitions are chosen for it where they are left out."""
+
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    name: str | None = None
+    partitions: int | None = None
+    partitioner: Partitioner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped(Generic[K, V]):
+    """A grouping; `name` is that of the operator and, with "-repartition", of the topic that it may need."""
+
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized(Generic[K, V]):
+    """The store of a table. With a name it can be queried; without one it is only there where it is needed.
+
+    `store` brings a description of a store (see stores/builders.py) in place of a name and `store_type`; serdes are
+    taken from here. `retention` (ms or a timedelta) is for windowed stores. `log_config` are settings of the changelog.
+    """
+
+    name: str | None = None
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    caching: bool = True
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    retention: int | timedelta | None = None
+    store_type: Literal["rocksDB", "in_memory"] | None = None
+    store: StoreBuilder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Generic[K, V, VO]):
+    """A join of a stream with a table. With `grace` (ms or a timedelta) the stream waits so long (KIP-923)."""
+
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    other_value: Serde[VO] | None = None
+    name: str | None = None
+    grace: int | timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoined(Generic[K, V, VO]):
+    """A join of two streams: serdes, the operator's `name`, the stores' `store_name`, or stores of one's own."""
+
+    key: Serde[K] | None = None
+    value: Serde[V] | None = None
+    other_value: Serde[VO] | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    store_type: Literal["rocksDB", "in_memory"] | None = None
+    this_store: StoreBuilder | None = None
+    other_store: StoreBuilder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoined:
+    """A foreign-key join of tables: how its topics are partitioned, and its name (KIP-775)."""
+
+    partitioner: Partitioner | None = None
+    other_partitioner: Partitioner | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branched(Generic[K, V]):
+    """A branch of a split: its name, and what to do with its stream.
+
+    What `function` returns takes the branch's place in the map of branches; a branch with a `consumer` is not there.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream[K, V]], KStream[Any, Any] | None] | None = None
+    consumer: Callable[[KStream[K, V]], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Where print() writes: to stdout, or to a `file`. `mapper` makes the text of a key and a value."""
+
+    file: str | Path | None = None
+    label: str | None = None
+    mapper: Callable[[Any, Any], str] | None = None
+    name: str | None = None

@@ -1,0 +1,286 @@
+"""TimeWindowedKStream and SessionWindowedKStream: a grouped stream, aggregated for each window on its own.
+
+The tables that come of it have windowed keys, and stores that forget: a window is kept for the retention, by default as
+long as it can still change (TimeWindowedKStreamImpl, SlidingWindowedKStreamImpl, SessionWindowedKStreamImpl).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from odradek.streams.dsl.materialization import Materialization, materialization
+from odradek.streams.dsl.options import Materialized
+from odradek.streams.errors import TopologyError
+from odradek.streams.operators import aggregate as plain
+from odradek.streams.operators.sessions import SessionAggregate
+from odradek.streams.operators.sliding import SlidingAggregate
+from odradek.streams.operators.windowed import WindowedAggregate, WindowedTable
+from odradek.streams.records import Windowed
+from odradek.streams.serdes import LONG, session_windowed_serde, windowed_serde
+from odradek.streams.stores.builders import StoreBuilder, session_store, timestamped_window_store
+from odradek.streams.windows import (
+    END_OF_TIME,
+    EmitStrategy,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+)
+
+if TYPE_CHECKING:
+    from odradek.streams.dsl.grouped import KGroupedStream
+    from odradek.streams.dsl.ktable import KTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+
+AGGREGATE = "KSTREAM-AGGREGATE-"
+REDUCE = "KSTREAM-REDUCE-"
+FixedWindows = TimeWindows | UnlimitedWindows | SlidingWindows
+
+
+def windowed_stream(grouped: KGroupedStream[K, V], windows: Any) -> Any:
+    """What windowed_by() returns. Raises TypeError for what is no kind of window."""
+    if isinstance(windows, SessionWindows):
+        return SessionWindowedKStream(grouped, windows)
+    if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
+        return TimeWindowedKStream(grouped, windows)
+    raise TypeError(
+        f"{windows!r} is no window: TimeWindows, SlidingWindows, SessionWindows and UnlimitedWindows are (JoinWindows "
+        "are for joins)"
+    )
+
+
+class TimeWindowedKStream(Generic[K, V]):
+    """A grouped stream in windows of a fixed length, aligned or sliding."""
+
+    def __init__(
+        self,
+        grouped: KGroupedStream[K, V],
+        windows: FixedWindows,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        self._grouped = grouped
+        self._windows = windows
+        self._emit = emit
+
+    def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        """Tell results at each update, or once when a window is closed. Raises TopologyError where none ever is."""
+        if isinstance(self._windows, UnlimitedWindows) and emit is EmitStrategy.ON_WINDOW_CLOSE:
+            raise TopologyError("ON_WINDOW_CLOSE emit strategy cannot be used for unlimited windows: they never close")
+        return TimeWindowedKStream(self._grouped, self._windows, emit)
+
+    def count(
+        self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
+    ) -> KTable[Windowed, int]:
+        """How many records each key has had in each window."""
+        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
+        return self._table(said, name, AGGREGATE, plain.zero, plain.count)
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[Windowed, V]:
+        """The values of each key in each window made one by `reducer`, of (value so far, new value)."""
+        said = self._said(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
+        return self._table(said, name, REDUCE, nothing, reducing(reducer))
+
+    def aggregate(
+        self,
+        initializer: Callable[[], A],
+        aggregator: Callable[[K, V, A], A],
+        materialized: Materialized[K, A] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[Windowed, A]:
+        """Values added to what `initializer` makes for each window, by `aggregator` of (key, value, aggregate)."""
+        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
+        return self._table(said, name, AGGREGATE, initializer, aggregator)
+
+    def _said(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
+        return materialization(materialized, self._grouped.graph, prefix)
+
+    def _table(
+        self,
+        said: Materialization,
+        name: str | None,
+        prefix: str,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+    ) -> KTable[Windowed, Any]:
+        graph = self._grouped.graph
+        node = graph.name(name, prefix)
+        store = window_store(said, self._windows, self._emit)
+        supplier = window_operator(store.name, self._windows, initializer, aggregator, self._emit)
+        graph.graces[node] = self._windows.grace_ms
+        key = windowed_serde(said.key, size_of(self._windows)) if said.key is not None else None
+        return self._grouped.aggregation(node, supplier, said, store, key=key)
+
+
+class SessionWindowedKStream(Generic[K, V]):
+    """A grouped stream in sessions."""
+
+    def __init__(
+        self,
+        grouped: KGroupedStream[K, V],
+        windows: SessionWindows,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        self._grouped = grouped
+        self._windows = windows
+        self._emit = emit
+
+    def emit_strategy(self, emit: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        """Tell results at each update, or once when a session is over."""
+        return SessionWindowedKStream(self._grouped, self._windows, emit)
+
+    def count(
+        self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
+    ) -> KTable[Windowed, int]:
+        """How many records each session has."""
+        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
+        return self._table(said, name, AGGREGATE, plain.zero, plain.count, lambda key, one, other: one + other)
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        materialized: Materialized[K, V] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[Windowed, V]:
+        """The values of each session made one by `reducer`, of (value so far, new value)."""
+        said = self._said(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
+        aggregator = reducing(reducer)
+        return self._table(said, name, REDUCE, nothing, aggregator, merging(aggregator))
+
+    def aggregate(
+        self,
+        initializer: Callable[[], A],
+        aggregator: Callable[[K, V, A], A],
+        merger: Callable[[K, A, A], A],
+        materialized: Materialized[K, A] | str | None = None,
+        *,
+        name: str | None = None,
+    ) -> KTable[Windowed, A]:
+        """Values added to what `initializer` makes for each session.
+
+        `merger`, of (key, aggregate, aggregate), makes one of two sessions that a record joins.
+        """
+        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
+        return self._table(said, name, AGGREGATE, initializer, aggregator, merger)
+
+    def _said(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
+        return materialization(materialized, self._grouped.graph, prefix)
+
+    def _table(
+        self,
+        said: Materialization,
+        name: str | None,
+        prefix: str,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[Any, Any, Any], Any],
+        merger: Callable[[Any, Any, Any], Any],
+    ) -> KTable[Windowed, Any]:
+        graph, windows = self._grouped.graph, self._windows
+        node = graph.name(name, prefix)
+        store = session_window_store(said, windows, self._emit)
+        supplier = SessionAggregate(store.name, windows, initializer, aggregator, merger, self._emit)
+        graph.graces[node] = windows.grace_ms + windows.inactivity_gap_ms
+        key = session_windowed_serde(said.key) if said.key is not None else None
+        return self._grouped.aggregation(node, supplier, said, store, key=key)
+
+
+# ---- what aggregations by windows have in common, those of co-groups too
+
+
+def window_operator(
+    store: str,
+    windows: FixedWindows,
+    initializer: Callable[[], Any],
+    aggregator: Callable[[Any, Any, Any], Any],
+    emit: EmitStrategy,
+) -> WindowedTable:
+    """The operator for a kind of window."""
+    if isinstance(windows, SlidingWindows):
+        return SlidingAggregate(store, windows, initializer, aggregator, emit)
+    return WindowedAggregate(store, windows, initializer, aggregator, emit)
+
+
+def size_of(windows: FixedWindows) -> int:
+    """How long a window is, in ms."""
+    return windows.time_difference_ms if isinstance(windows, SlidingWindows) else windows.size_ms
+
+
+def window_store(said: Materialization, windows: FixedWindows, emit: EmitStrategy) -> StoreBuilder:
+    """The store of windows. Raises TopologyError for a retention in which a window could not be finished."""
+    size, grace = size_of(windows), windows.grace_ms
+    needed = min((2 * size if isinstance(windows, SlidingWindows) else size) + grace, END_OF_TIME)
+    if said.store is not None:
+        if said.store.kind != "window":
+            raise TopologyError(f"windows need a window store; {said.store.name} is a {said.store.kind} store")
+        changes: dict[str, Any] = {"stamped": True, "key_serde": said.key, "value_serde": said.value}
+        return _cached(replace(said.store, **changes), said, emit, isinstance(windows, TimeWindows))
+    retention = needed if said.retention_ms is None else said.retention_ms
+    if retention < needed:
+        raise TopologyError(
+            f"The retention period of the window store {said.store_name} must be no smaller than its window size plus "
+            f"the grace period. Got size=[{size}], grace=[{grace}], retention=[{retention}]"
+        )
+    assert said.store_name is not None
+    made = timestamped_window_store(said.store_name, retention, size, said.key, said.value, persistent=said.persistent)
+    return _cached(made, said, emit, isinstance(windows, TimeWindows))
+
+
+def session_window_store(said: Materialization, windows: SessionWindows, emit: EmitStrategy) -> StoreBuilder:
+    """The store of sessions. Raises TopologyError for a retention in which a session could not be finished."""
+    needed = windows.inactivity_gap_ms + windows.grace_ms
+    if said.store is not None:
+        if said.store.kind != "session":
+            raise TopologyError(f"sessions need a session store; {said.store.name} is a {said.store.kind} store")
+        return _cached(replace(said.store, key_serde=said.key, value_serde=said.value), said, emit)
+    retention = needed if said.retention_ms is None else said.retention_ms
+    if retention < needed:
+        raise TopologyError(
+            f"The retention period of the session store {said.store_name} must be no smaller than the session "
+            f"inactivity gap plus the grace period. Got gap=[{windows.inactivity_gap_ms}], "
+            f"grace=[{windows.grace_ms}], retention=[{retention}]"
+        )
+    assert said.store_name is not None
+    return _cached(
+        session_store(said.store_name, retention, said.key, said.value, persistent=said.persistent), said, emit
+    )
+
+
+def _cached(builder: StoreBuilder, said: Materialization, emit: EmitStrategy, cached: bool = False) -> StoreBuilder:
+    """A store whose windows are told when they are closed has nothing to hold back; `cached` is whether Kafka lets it
+    have a cache for reads all the same."""
+    from_config = said.store is None and said.store_type is None
+    finished = replace(said.finished(builder), type_from_config=from_config)
+    if emit is EmitStrategy.ON_WINDOW_CLOSE:
+        return replace(finished.with_caching(cached and said.caching), in_time_order=finished.persistent)
+    return finished
+
+
+def nothing() -> Any:
+    """What reduce() begins with."""
+    return None
+
+
+def reducing(reducer: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    """An aggregator from a reducer."""
+
+    def aggregate(key: Any, value: Any, so_far: Any) -> Any:
+        return value if so_far is None else reducer(so_far, value)
+
+    return aggregate
+
+
+def merging(aggregator: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    """A merger of sessions from an aggregator of values."""
+    return lambda key, one, other: aggregator(key, other, one)

@@ -1,0 +1,97 @@
+"""Word count, as in Kafka's tutorial: lines come in, each word goes out with how often it has been there.
+
+A session, in three terminals (or with the console tools of any Kafka):
+
+    odradek broker
+    python -m odradek.streams.examples.word_count
+
+    kafka-console-producer.sh --bootstrap-server 127.0.0.1:9092 --topic streams-plaintext-input
+    > all streams lead to kafka
+    > hello kafka streams
+
+    kafka-console-consumer.sh --bootstrap-server 127.0.0.1:9092 --topic streams-wordcount-output --from-beginning \\
+        --property print.key=true \\
+        --property value.deserializer=org.apache.kafka.common.serialization.LongDeserializer
+    all      1
+    streams  1
+    lead     1
+    to       1
+    kafka    1
+    hello    1
+    kafka    2
+    streams  2
+
+With `--windows 5s` words are counted for every five seconds by themselves, and the key says which: [kafka@5000/10000].
+Streams, topics, names and bytes are those of Java's WordCountDemo. ctrl-C ends it; started again, it goes on counting.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import timedelta
+from typing import Final
+
+from odradek.streams import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder, TimeWindows, Topology
+from odradek.streams.examples.running import configuration, make_topics, parser, run
+
+INPUT: Final = "streams-plaintext-input"
+OUTPUT: Final = "streams-wordcount-output"
+CONFIG: Final = {"statestore.cache.max.bytes": 0}  # tell every count; a cache would leave out some that change soon
+
+_NO_WORD = re.compile(r"\W+", re.ASCII)
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line as Java's `toLowerCase().split("\\\\W+")` finds them."""
+    words = _NO_WORD.split(line.lower())
+    if len(words) > 1:
+        while words and not words[-1]:
+            words.pop()
+    return words
+
+
+def show(word: str, count: int) -> None:
+    """Say what was counted."""
+    print(f"{word}\t{count}", flush=True)
+
+
+def topology(window: timedelta | None = None) -> Topology:
+    """Count all words for ever, or for each window by itself."""
+    builder = StreamsBuilder()
+    words = (
+        builder.stream(INPUT, Consumed(STRING, STRING))
+        .flat_map_values(words_of)
+        .group_by(lambda key, word: word, Grouped(STRING, STRING))
+    )
+    if window is None:
+        counts = words.count().to_stream()
+    else:
+        windows = TimeWindows.of_size_with_no_grace(window)
+        counts = words.windowed_by(windows).count().to_stream(lambda windowed, count: str(windowed))
+    counts.peek(show).to(OUTPUT, Produced(STRING, LONG))
+    return builder.build()
+
+
+def duration(text: str) -> timedelta:
+    """Read "5s". Raises ValueError."""
+    found = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
+    if found is None:
+        raise ValueError(text)
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the example."""
+    options = parser(__doc__, "streams-wordcount")
+    options.add_argument(
+        "--windows", type=duration, metavar="5s", help="count for each such time by itself (ms, s, m, h)"
+    )
+    chosen = options.parse_args(arguments)
+    make_topics(chosen.bootstrap_servers, chosen.partitions, [INPUT, OUTPUT])
+    return run(topology(chosen.windows), configuration(chosen, CONFIG), chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What is counted while an application runs: plain numbers, raised once a batch, never for a record.
+
+`Stat` is what Kafka makes of a sensor with a rate, a total, an average and a maximum: the total is for ever, the rest
+of the last 30 to 60 seconds (SampledStat: two samples of 30 s, metrics.num.samples and metrics.sample.window.ms).
+`Counter` makes a rate of a total that is kept elsewhere and looked at now and then. `metrics.py` gives names to these.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+WINDOW_S: Final = 30.0
+Clock = Callable[[], float]
+
+
+class Stat:
+    """Events with an amount each, such as how long they took."""
+
+    __slots__ = ("_before", "_clock", "_count", "_events", "_max", "_start", "_sum", "total")
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self.total = 0
+        """Of all counts so far."""
+        self._clock = clock
+        self._start = clock()
+        self._before: tuple[float, int, int, float, float] | None = None
+        self._count = self._events = 0
+        self._sum, self._max = 0.0, -math.inf
+
+    def record(self, amount: float, count: int = 1) -> None:
+        """`count` events took `amount` each."""
+        now = self._clock()
+        if now - self._start >= WINDOW_S:
+            self._turn(now)
+        self.total += count
+        self._count += count
+        self._events += 1
+        self._sum += amount
+        if amount > self._max:
+            self._max = amount
+
+    def _turn(self, now: float) -> None:
+        """The sample is full; one that is older than two windows counts no more."""
+        fresh = now - self._start < 2 * WINDOW_S
+        self._before = (self._start, self._count, self._events, self._sum, self._max) if fresh else None
+        self._start = now
+        self._count = self._events = 0
+        self._sum, self._max = 0.0, -math.inf
+
+    def _window(self) -> tuple[float, int, int, float, float]:
+        """Seconds at least, counts, events, sum and maximum of what still counts."""
+        now = self._clock()
+        if now - self._start >= WINDOW_S:
+            self._turn(now)
+        mine = (self._start, self._count, self._events, self._sum, self._max)
+        before = self._before
+        if before is None or now - before[0] >= 2 * WINDOW_S:
+            start, *rest = mine
+        else:
+            start = before[0]
+            rest = [before[1] + mine[1], before[2] + mine[2], before[3] + mine[3], max(before[4], mine[4])]
+        count, events, total, most = rest
+        return max(now - start, WINDOW_S), int(count), int(events), total, most
+
+    @property
+    def rate(self) -> float:
+        """Counts a second."""
+        seconds, count, *_ = self._window()
+        return count / seconds
+
+    @property
+    def average(self) -> float:
+        """Of the amounts; not a number where there are none, as in Kafka."""
+        _, _, events, total, _ = self._window()
+        return total / events if events else math.nan
+
+    @property
+    def maximum(self) -> float:
+        """Of the amounts; not a number where there are none."""
+        _, _, events, _, most = self._window()
+        return most if events else math.nan
+
+
+class Counter:
+    """The rate of a total that is looked at now and then."""
+
+    __slots__ = ("_stat", "total")
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self.total = 0
+        self._stat = Stat(clock)
+
+    def observe(self, total: int) -> None:
+        """The total is this now. It never falls; where it does, counting has begun anew."""
+        grown = total - self.total if total >= self.total else total
+        self.total = total
+        if grown:
+            self._stat.record(0.0, grown)
+
+    @property
+    def rate(self) -> float:
+        """A second."""
+        return self._stat.rate
+
+
+@dataclass(slots=True)
+class TaskFigures:
+    """What a task counts. Latencies in ns."""
+
+    process: Stat = field(default_factory=Stat)
+    """A count for each record; the amount is the average of its batch."""
+    punctuate: Stat = field(default_factory=Stat)
+    stores: dict[str, dict[str, Stat]] = field(default_factory=dict)
+    """Operations by store and by their names; only where `metrics.recording.level` is DEBUG."""
+    dropped: Counter = field(default_factory=Counter)
+    sources: dict[tuple[str, str], Counter] = field(default_factory=dict)
+    """Records that were taken, by source node and topic."""
+    hit_ratios: dict[str, Stat] = field(default_factory=dict)
+    """How many of a cached store's reads the cache has answered, looked at now and then."""
+
+    def observe(self, context: Any, taken: Mapping[tuple[str, str], int]) -> None:
+        """Look at the totals that are kept elsewhere: so often, that rates are right."""
+        self.dropped.observe(context.dropped)
+        for source, total in taken.items():
+            self.sources.setdefault(source, Counter()).observe(total)
+        for store, stats in self.stores.items():
+            cache = context.cache.caches.get(f"{context.task_id}-{store}")
+            reads = stats.get("get") or stats.get("fetch")
+            if cache is not None and reads is not None and reads.total:
+                ratio = max(0.0, 1.0 - cache.misses / reads.total)
+                self.hit_ratios.setdefault(store, Stat()).record(ratio)
+
+
+@dataclass(slots=True)
+class ThreadFigures:
+    """What a stream thread counts. Latencies in ms; the amounts of `…_records` are numbers of records."""
+
+    process: Stat = field(default_factory=Stat)
+    poll: Stat = field(default_factory=Stat)
+    commit: Stat = field(default_factory=Stat)
+    punctuate: Stat = field(default_factory=Stat)
+    poll_records: Stat = field(default_factory=Stat)
+    process_records: Stat = field(default_factory=Stat)
+    created: Stat = field(default_factory=Stat)
+    closed: Stat = field(default_factory=Stat)
+    started_ms: int = 0

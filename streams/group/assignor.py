@@ -1,0 +1,255 @@
+"""Which thread runs which task, and which processes stand by: pure, without I/O, the same output for the same input.
+
+The model is Kafka's HighAvailabilityTaskAssignor (KIP-441) with the stickiness of its StickyTaskAssignor. Four steps:
+
+1. Active tasks with state go to processes: state lies in a process's directory, and its threads share it. Each process
+   gets its share, for each thread the floor or the ceiling of tasks/threads; who has a task keeps it unless that is
+   beyond its share. No assignment with these shares moves fewer tasks: each owner keeps min(what it has, its share),
+   and the ceilings go first to owners that keep one more task for it. A task without an owner, or that has to move,
+   goes where its state is least behind.
+2. Standby tasks: as many as wanted, and as there are other processes. A replica stays where it is; new ones go to
+   processes whose tags (rack, zone) differ from those of the task's other copies, then to those with least to do; at
+   last replicas move from the busiest to the idlest process.
+3. Where step 1 gives a task to a process that is behind while another is not, the other one runs it for now, and the
+   first gets it as a standby to warm up (at most max.warmup.replicas at once). Then `probing` is true: assign again
+   after probing.rebalance.interval.ms. A process that is restoring a task counts as far as it has come, so a rebalance
+   in the middle of a restoration leaves the task where it is, unless somebody has caught up already, or is ahead by
+   more than acceptable.recovery.lag.
+4. The tasks of a process go to its threads, and tasks without state fill up: every thread is within one task of every
+   other, again with as few moves as these shares allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.streams.group.assignor_shares import Bin, share_out
+from odradek.streams.group.assignor_standbys import Host, StandbyPlan
+from odradek.streams.records import TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A stream thread, as it is before the assignment.
+
+    `lags`: how many records its process is behind, by task, where it has state: 0 for a task that it runs. Threads of
+    one process may each tell a part, and the least lag counts.
+    """
+
+    process: bytes
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentConfig:
+    """num.standby.replicas, acceptable.recovery.lag (records), max.warmup.replicas, rack.aware.assignment.tags."""
+
+    num_standby_replicas: int = 0
+    acceptable_recovery_lag: int = 10_000
+    max_warmup_replicas: int = 2
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+
+
+class Placement(NamedTuple):
+    """The assignment, by thread. `probing`: it is not what it should be yet, assign again after a while."""
+
+    active: dict[str, list[TaskId]]
+    standby: dict[str, list[TaskId]]
+    probing: bool
+
+
+@dataclass(slots=True)
+class Process:
+    """A process with all its threads."""
+
+    name: bytes
+    threads: list[str]
+    tags: Mapping[str, str]
+    lags: dict[TaskId, int]
+    active: set[TaskId]
+    standby: set[TaskId]
+
+
+def assign(
+    stateful: Mapping[TaskId, int],
+    stateless: Collection[TaskId],
+    threads: Mapping[str, Thread],
+    config: AssignmentConfig,
+) -> Placement:
+    """Place every task.
+
+    `stateful` has the size of each task's state, in records of its changelogs (what a process without state is
+    behind), `stateless` the tasks without. `threads` are the members by name. Raises ValueError when there is none.
+    """
+    if not threads:
+        raise ValueError("there is no thread to assign tasks to")
+    processes = _processes(threads, stateful)
+    wanted = _place_active(stateful, processes, config)
+    plan = StandbyPlan(_hosts(processes, config), wanted)
+    plan.place(min(config.num_standby_replicas, len(processes) - 1))
+    better = _better_for_now(wanted, stateful, processes, config)
+    warm_ups = sum(1 for task, holder in better.items() if holder not in plan.replicas[task])
+    left = max(0, config.max_warmup_replicas - warm_ups)
+    held_back = plan.balance(left, config.acceptable_recovery_lag, better.items())
+    _let_them_run(wanted, better, plan.replicas, config.max_warmup_replicas)
+    active = _to_threads(wanted, stateless, threads, processes)
+    standby = _standbys_to_threads(plan.replicas, threads, processes)
+    return Placement(active, standby, probing=bool(better) or held_back)
+
+
+def _processes(threads: Mapping[str, Thread], stateful: Mapping[TaskId, int]) -> dict[bytes, Process]:
+    found: dict[bytes, Process] = {}
+    for name in sorted(threads):
+        thread = threads[name]
+        process = found.get(thread.process)
+        if process is None:
+            process = found[thread.process] = Process(thread.process, [], thread.tags, {}, set(), set())
+        process.threads.append(name)
+        process.active.update(thread.active & stateful.keys())
+        process.standby.update(thread.standby & stateful.keys())
+        for task, lag in thread.lags.items():
+            if task in stateful:
+                process.lags[task] = min(lag, process.lags.get(task, lag))
+    return dict(sorted(found.items()))
+
+
+def _hosts(processes: Mapping[bytes, Process], config: AssignmentConfig) -> dict[bytes, Host]:
+    return {
+        name: Host(
+            len(process.threads),
+            tuple(process.tags.get(tag, "") for tag in config.rack_aware_assignment_tags),
+            states={task: (task in process.standby, lag) for task, lag in process.lags.items()},
+        )
+        for name, process in processes.items()
+    }
+
+
+def _place_active(
+    stateful: Mapping[TaskId, int], processes: Mapping[bytes, Process], config: AssignmentConfig
+) -> dict[TaskId, bytes]:
+    """Step 1: the process that should run each task with state."""
+    least, extras = divmod(len(stateful), sum(len(process.threads) for process in processes.values()))
+    bins = {
+        name: Bin(base=least * len(process.threads), room=len(process.threads)) for name, process in processes.items()
+    }
+    ranks: dict[TaskId, list[tuple[tuple[int, int, int], bytes]]] = {}
+    owners: dict[TaskId, tuple[int, bytes]] = {}
+    acceptable = config.acceptable_recovery_lag
+    for name, process in processes.items():
+        for task, lag in process.lags.items():
+            standing_by = 0 if task in process.standby else 1
+            ranks.setdefault(task, []).append(((0 if lag <= acceptable else lag, standing_by, lag), name))
+        for task in process.active:
+            claim = (process.lags.get(task, stateful[task]), name)
+            owners[task] = min(claim, owners.get(task, claim))  # two claim it after a split: who has more of it
+    return share_out(
+        sorted(stateful),
+        {task: name for task, (_, name) in owners.items()},
+        bins,
+        extras,
+        ranks,
+        {task: lag for task, (lag, _) in owners.items()},
+    )
+
+
+def _better_for_now(
+    wanted: Mapping[TaskId, bytes],
+    stateful: Mapping[TaskId, int],
+    processes: Mapping[bytes, Process],
+    config: AssignmentConfig,
+) -> dict[TaskId, bytes]:
+    """Who had better run a task for now, where the process that should is behind."""
+    acceptable = config.acceptable_recovery_lag
+    holders: dict[TaskId, tuple[int, bool, bytes]] = {}
+    for name, process in processes.items():
+        for task, lag in process.lags.items():
+            candidate = (lag, task not in process.active, name)
+            holders[task] = min(candidate, holders.get(task, candidate))
+    better: dict[TaskId, bytes] = {}
+    for task in sorted(holders):
+        best, _, holder = holders[task]
+        lag = processes[wanted[task]].lags.get(task, stateful[task])
+        if lag > acceptable and best < lag and (best <= acceptable or best + acceptable < lag):
+            better[task] = holder
+    return better
+
+
+def _let_them_run(
+    wanted: dict[TaskId, bytes], better: Mapping[TaskId, bytes], replicas: Mapping[TaskId, list[bytes]], warm_ups: int
+) -> None:
+    """Step 3. Changes `wanted` and `replicas`."""
+    for task, holder in better.items():
+        behind, wanted[task] = wanted[task], holder
+        if holder in replicas[task]:
+            replicas[task].remove(holder)
+            replicas[task].append(behind)
+        elif warm_ups > 0:
+            warm_ups -= 1
+            replicas[task].append(behind)
+
+
+def _to_threads(
+    owners: Mapping[TaskId, bytes],
+    stateless: Collection[TaskId],
+    threads: Mapping[str, Thread],
+    processes: Mapping[bytes, Process],
+) -> dict[str, list[TaskId]]:
+    """Step 4: the active tasks of each thread."""
+    before = {task: name for name in sorted(threads, reverse=True) for task in threads[name].active}
+    active: dict[str, list[TaskId]] = {name: [] for name in sorted(threads)}
+    of_process: dict[bytes, list[TaskId]] = {name: [] for name in processes}
+    for task in sorted(owners):
+        of_process[owners[task]].append(task)
+    for name, process in processes.items():
+        least, extras = divmod(len(of_process[name]), len(process.threads))
+        bins = {thread: Bin(base=least, room=1) for thread in process.threads}
+        for task, thread in share_out(of_process[name], before, bins, extras).items():
+            active[thread].append(task)
+    level = _level([len(tasks) for tasks in active.values()], len(stateless))
+    bins = {name: Bin(base=max(0, level - len(tasks)), room=int(len(tasks) <= level)) for name, tasks in active.items()}
+    extras = len(stateless) - sum(share.base for share in bins.values())
+    for task, thread in share_out(sorted(stateless), before, bins, extras).items():
+        active[thread].append(task)
+    return {name: sorted(tasks) for name, tasks in active.items()}
+
+
+def _level(loads: Collection[int], count: int) -> int:
+    """How high the threads with the least loads can all be filled with `count` tasks, as water fills a vessel."""
+    low, high = min(loads), min(loads) + count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(max(0, middle - load) for load in loads) <= count:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _standbys_to_threads(
+    replicas: Mapping[TaskId, Iterable[bytes]],
+    threads: Mapping[str, Thread],
+    processes: Mapping[bytes, Process],
+) -> dict[str, list[TaskId]]:
+    """The standby tasks of each thread: where they were, else evenly."""
+    before: dict[tuple[TaskId, bytes], str] = {}
+    for name in sorted(threads, reverse=True):
+        for task in threads[name].standby | threads[name].active:
+            before[task, threads[name].process] = name
+    of_process: dict[bytes, list[TaskId]] = {name: [] for name in processes}
+    for task in sorted(replicas):
+        for process in replicas[task]:
+            of_process[process].append(task)
+    standby: dict[str, list[TaskId]] = {name: [] for name in sorted(threads)}
+    for process, tasks in of_process.items():
+        members = processes[process].threads
+        least, extras = divmod(len(tasks), len(members))
+        owners = {task: before[task, process] for task in tasks if (task, process) in before}
+        bins = {name: Bin(base=least, room=1) for name in members}
+        for task, thread in share_out(tasks, owners, bins, extras).items():
+            standby[thread].append(task)
+    return {name: sorted(tasks) for name, tasks in standby.items()}

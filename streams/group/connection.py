@@ -1,0 +1,241 @@
+"""One thread's connection to a broker, blocking, and the way to the coordinator of a consumer group.
+
+librdkafka reads and writes the records of an application; what it has no call for (joining a group with an assignment
+of one's own, committing as that member) goes over this connection, in the messages of `odradek.protocol`. The first
+request asks which versions the broker has (ApiVersions), every other one goes out in the highest version that both
+know. A connection belongs to one thread; only `interrupt` may come from another.
+
+It speaks PLAINTEXT. A broker that wants TLS or SASL refuses it or closes the connection, and the error says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.framing import frame, request_header, response_header_version
+from odradek.streams.errors import StreamsError
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+SETUP_TIMEOUT_S: Final = 10.0
+"""For a TCP connection and ApiVersions; socket.connection.setup.timeout.ms of Kafka's clients."""
+LARGEST_ANSWER_BYTES: Final = 100 * 1024 * 1024
+GROUP: Final = 0
+"""The kind of key in FindCoordinator."""
+ONE_KEY: Final = 3
+"""The highest version of FindCoordinator that asks for a single key; every broker has it."""
+METADATA_BY_NAME: Final = 9
+_TLS: Final = (b"\x15\x03", b"\x16\x03")
+"""How a TLS record begins: an alert, a handshake."""
+
+
+class VersionsApartError(StreamsError):
+    """The broker and this runtime have no version of a request in common."""
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> list[Address]:
+    """The addresses in `bootstrap.servers`: host:port, comma-separated, or a list of them. Raises StreamsError."""
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    found = []
+    for text in (text.strip() for text in texts):
+        if not text:
+            continue
+        host, _, port = text.rpartition("://")[2].rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise StreamsError(f"bootstrap.servers: {text!r} is not host:port")
+        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not found:
+        raise StreamsError("bootstrap.servers names no broker")
+    return found
+
+
+class Connection:
+    """An open connection to one broker. Every call raises OSError when the broker does not answer in time."""
+
+    def __init__(self, address: Address, client_id: str) -> None:
+        """Connects, and asks for the versions that the broker has. Raises OSError, ProtocolError."""
+        self.address = address
+        self._client_id = client_id
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=SETUP_TIMEOUT_S)
+        except OSError as error:
+            raise ConnectionError(f"{shown(address)} cannot be reached: {error}") from error
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Version 0: the one that every broker understands, from the past or the future.
+            answer: m.ApiVersionsResponse = self._exchange(m.ApiVersionsRequest(), 0, SETUP_TIMEOUT_S)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def ask(self, request: Any, timeout_s: float, highest: int | None = None) -> Any:
+        """The answer to a request, in the highest version that both know and that is not above `highest`.
+
+        Raises OSError (TimeoutError after `timeout_s`), ProtocolError, VersionsApartError. The connection is of no use
+        after any of them but the last.
+        """
+        return self._exchange(request, self._version(request, highest), timeout_s)
+
+    def interrupt(self) -> None:
+        """End what the connection's thread is waiting for, with an OSError there. From any thread."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("the connection to %s had ended before", shown(self.address))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def _version(self, request: Any, highest: int | None) -> int:
+        ours = request.MAX_VERSION if highest is None else min(highest, request.MAX_VERSION)
+        least, most = self._versions.get(request.API_KEY, (0, -1))
+        version: int = min(ours, most)
+        if version < max(request.MIN_VERSION, least):
+            raise VersionsApartError(
+                f"the broker at {shown(self.address)} has {type(request).__name__} in versions {least} to {most}, "
+                f"this runtime in {request.MIN_VERSION} to {ours}"
+            )
+        return version
+
+    def _exchange(self, request: Any, version: int, timeout_s: float) -> Any:
+        key = request.API_KEY
+        self._correlation_id += 1
+        head = request_header(key, version, self._correlation_id, self._client_id)
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(frame(head, request.encode(version)))
+        start = self._read(4)
+        (size,) = struct.unpack(">i", start)
+        if not 4 <= size <= LARGEST_ANSWER_BYTES:
+            hint = "; it speaks TLS, and the membership of groups is PLAINTEXT only" if start[:2] in _TLS else ""
+            raise ProtocolError("size", 0, f"{shown(self.address)} does not answer in Kafka's protocol{hint}")
+        data = self._read(size)
+        (correlation_id,) = struct.unpack_from(">i", data)
+        if correlation_id != self._correlation_id:
+            raise ProtocolError("correlation_id", 0, f"{correlation_id} answers {self._correlation_id}")
+        return m.response_class(key).decode(data, version, 5 if response_header_version(key, version) else 4)
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(min(size - len(data), 1 << 20))
+            if not chunk:
+                raise ConnectionResetError(
+                    f"{shown(self.address)} closed the connection; a listener that wants SASL or TLS does so as well"
+                )
+            data += chunk
+        return bytes(data)
+
+
+class CoordinatorLink:
+    """The way to the coordinator of a group, found anew whenever it has moved. For one thread; retries nothing.
+
+    Brokers that it has heard of once are asked where the coordinator is, too, so that an application outlives the
+    brokers of its bootstrap list.
+    """
+
+    def __init__(self, bootstrap: list[Address], group_id: str, client_id: str, request_timeout_s: float) -> None:
+        self._bootstrap = list(bootstrap)
+        self._learned: list[Address] = []
+        self._group_id = group_id
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._connection: Connection | None = None
+        self._ended = threading.Event()
+
+    def ask(self, request: Any, timeout_s: float | None = None, highest: int | None = None) -> Any:
+        """The coordinator's answer. `timeout_s` replaces the request timeout.
+
+        Raises OSError when nobody answers, KafkaError when no broker knows the coordinator, and what
+        `Connection.ask` raises. After an error the next call looks for the coordinator again.
+        """
+        connection = self._connection or self._connect()
+        try:
+            return connection.ask(request, timeout_s or self._request_timeout_s, highest)
+        except (OSError, ProtocolError):
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """The coordinator has moved, or is gone."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def interrupt(self) -> None:
+        """End what is being waited for with an OSError, now and ever after. From any thread."""
+        self._ended.set()
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
+    @property
+    def ended(self) -> bool:
+        """Whether `interrupt` was called."""
+        return self._ended.is_set()
+
+    def _connect(self) -> Connection:
+        self._connection = Connection(self._find(), self._client_id)
+        if self._ended.is_set():  # interrupted while it was being made: nobody would have ended it
+            self.forget()
+            raise ConnectionAbortedError("the member is closed")
+        return self._connection
+
+    def _find(self) -> Address:
+        """The address of the coordinator, by the first broker that answers."""
+        failure: Exception | None = None
+        for address in self._candidates():
+            if self._ended.is_set():
+                raise ConnectionAbortedError("the member is closed")
+            try:
+                return self._ask_for_coordinator(address)
+            except (OSError, ProtocolError, KafkaError) as error:
+                failure = error
+        raise failure or OSError("no broker is known")
+
+    def _candidates(self) -> Iterator[Address]:
+        seen: set[Address] = set()
+        for address in (*self._learned, *self._bootstrap):
+            if address not in seen:
+                seen.add(address)
+                yield address
+
+    def _ask_for_coordinator(self, address: Address) -> Address:
+        connection = Connection(address, self._client_id)
+        try:
+            brokers: m.MetadataResponse = connection.ask(
+                m.MetadataRequest(topics=[]), self._request_timeout_s, METADATA_BY_NAME
+            )
+            self._learned = sorted((broker.host, broker.port) for broker in brokers.brokers)
+            request = m.FindCoordinatorRequest(key=self._group_id, key_type=GROUP)
+            answer: m.FindCoordinatorResponse = connection.ask(request, self._request_timeout_s, ONE_KEY)
+        finally:
+            connection.close()
+        if answer.error_code:
+            raise KafkaError(code_of(answer.error_code), answer.error_message or "")
+        return answer.host, answer.port
+
+
+def code_of(number: int) -> ErrorCode:
+    """The error code on the wire; one from the future is UNKNOWN_SERVER_ERROR, as for Kafka's clients."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def shown(address: Address) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,128 @@
+"""What the leader of the group makes of the members' subscriptions: the assignment of each. Pure, without I/O.
+
+It stands between the membership (bytes by member) and the assignor (tasks by thread), as StreamsPartitionAssignor does
+in Kafka Streams. The leader has made the internal topics before, and asked where the changelogs end (`leadership.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from odradek.streams.group.assignor import AssignmentConfig, Thread, assign
+from odradek.streams.group.group_protocol import Assignments, MemberState
+from odradek.streams.group.subscription_info import (
+    RUNNING,
+    SHUTDOWN_REQUESTED,
+    UNKNOWN_POSITION,
+    AssignmentInfo,
+    HostPartitions,
+    Hosts,
+    SubscriptionInfo,
+    encode_hosts,
+)
+from odradek.streams.records import TaskId
+
+TopicPartition = tuple[str, int]
+
+
+class TaskPartitions(NamedTuple):
+    """What a task reads, and the changelogs of its stores. Without the latter it has no state that could be moved."""
+
+    sources: tuple[TopicPartition, ...]
+    changelogs: tuple[TopicPartition, ...] = ()
+
+
+class Timing(NamedTuple):
+    """The time now and probing.rebalance.interval.ms, both in ms."""
+
+    now_ms: int
+    probing_rebalance_interval_ms: int
+
+
+def assign_group(
+    members: Mapping[str, MemberState],
+    tasks: Mapping[TaskId, TaskPartitions],
+    end_offsets: Mapping[TopicPartition, int] | None,
+    config: AssignmentConfig,
+    timing: Timing,
+) -> Assignments:
+    """The assignment of every member.
+
+    `end_offsets` has the ends of the changelogs (a partition without an entry is empty), or is None where nobody could
+    tell: then tasks stay where they are as far as the shares allow, and are assigned again after the interval. All are
+    told when that is; that the leader asks is enough. One member that asks for a shutdown of the application has
+    everybody told. Raises StreamsError for a subscription of another kind of application.
+    """
+    infos = {name: SubscriptionInfo.decode(members[name].userdata) for name in sorted(members)}
+    if any(info.error == SHUTDOWN_REQUESTED for info in infos.values()):
+        return refuse(members, SHUTDOWN_REQUESTED)
+    ends = end_offsets or {}
+    stateful = {
+        task: sum(ends.get(changelog, 0) for changelog in topics.changelogs)
+        for task, topics in tasks.items()
+        if topics.changelogs
+    }
+    threads = {
+        name: Thread(
+            info.process_id,
+            info.active,
+            info.standby,
+            {task: lag_of(position, stateful[task]) for task, position in info.positions.items() if task in stateful},
+            info.tags,
+        )
+        for name, info in infos.items()
+    }
+    placement = assign(stateful, [task for task in tasks if task not in stateful], threads, config)
+    again_ms = 0
+    if placement.probing or end_offsets is None:
+        again_ms = timing.now_ms + timing.probing_rebalance_interval_ms
+    hosts = encode_hosts(_hosts(infos, placement.active, placement.standby, tasks))
+    given = {}
+    for name in infos:
+        info = AssignmentInfo(tuple(placement.active[name]), tuple(placement.standby[name]), next_rebalance_ms=again_ms)
+        given[name] = (_sources(placement.active[name], tasks), info.encode(hosts))
+    return given
+
+
+def refuse(members: Iterable[str], error: int) -> Assignments:
+    """Nothing for anybody, and why: an error of `subscription_info`."""
+    userdata = AssignmentInfo(error=error).encode()
+    return {name: ([], userdata) for name in members}
+
+
+def lag_of(position: int, size: int) -> int:
+    """How many records state at `position` is behind a changelog with `size` of them."""
+    if position == RUNNING:
+        return 0
+    if position == UNKNOWN_POSITION or position > size:  # beyond the end: of a topic that has been made anew
+        return size
+    return size - position
+
+
+def _sources(tasks: Iterable[TaskId], topics: Mapping[TaskId, TaskPartitions]) -> list[TopicPartition]:
+    return sorted({partition for task in tasks for partition in topics[task].sources})
+
+
+def _hosts(
+    infos: Mapping[str, SubscriptionInfo],
+    active: Mapping[str, list[TaskId]],
+    standby: Mapping[str, list[TaskId]],
+    tasks: Mapping[TaskId, TaskPartitions],
+) -> Hosts:
+    """By endpoint, what the tasks there read; as in Kafka that is how a standby task is named, too."""
+    found: dict[str, tuple[dict[str, set[int]], dict[str, set[int]]]] = {}
+    for name, info in infos.items():
+        if not info.endpoint:
+            continue
+        host = found.setdefault(info.endpoint, ({}, {}))
+        for partitions, own in zip(host, (active[name], standby[name]), strict=True):
+            for topic, partition in _sources(own, tasks):
+                partitions.setdefault(topic, set()).add(partition)
+    return {
+        endpoint: HostPartitions(
+            {topic: frozenset(numbers) for topic, numbers in run.items()},
+            {topic: frozenset(numbers) for topic, numbers in stand.items()},
+        )
+        for endpoint, (run, stand) in found.items()
+    }

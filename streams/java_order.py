@@ -1,0 +1,47 @@
+"""The order in which Java's hash sets of strings are walked through.
+
+Kafka Streams keeps some names in hash sets, and what follows from their order can be seen: the text of a topology, and
+which store is flushed first. The order is that of java.util.HashMap: by the bucket of the spread hash code, within a
+bucket as they came (buckets of eight and more become trees; so many names do not meet in one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def hash_code(text: str) -> int:
+    """String.hashCode, without its sign."""
+    code = 0
+    units = text.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return code
+
+
+def hash_set_order(names: Iterable[str], room: int = 0) -> list[str]:
+    """The names as a HashSet gives them that was made with this room, and that they were added to one by one."""
+    return _order(dict.fromkeys(names), hash_code, room)
+
+
+def hash_set_order_of_bytes(keys: Iterable[bytes]) -> list[bytes]:
+    """The same for keys of bytes (org.apache.kafka.common.utils.Bytes, whose code is that of its array)."""
+    return _order(dict.fromkeys(keys), _code_of_bytes)
+
+
+def _code_of_bytes(data: bytes) -> int:
+    code = 1
+    for byte in data:
+        code = (31 * code + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
+    return code
+
+
+def _order(found: dict[T, None], code_of: Callable[[T], int], room: int = 0) -> list[T]:
+    size = 16
+    while len(found) > size * 0.75 or size < room:
+        size *= 2
+    codes = {each: code_of(each) for each in found}
+    return sorted(found, key=lambda each: (codes[each] ^ codes[each] >> 16) & (size - 1))

@@ -1,0 +1,84 @@
+"""Stores that count and time what is done with them, where `metrics.recording.level` is DEBUG (MeteredKeyValueStore).
+
+The methods of a store are replaced on the object before operators bind them: at the level INFO nothing is in the way.
+What one method of a store does through another counts once, under the name of the outer one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from odradek.streams.figures import Stat
+
+LEVELS: Final = ("DEBUG", "TRACE")
+_OPERATIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "key-value": {
+        "put": "put",
+        "put_if_absent": "put-if-absent",
+        "put_all": "put-all",
+        "get": "get",
+        "delete": "delete",
+        "all": "all",
+        "reverse_all": "all",
+        "range": "range",
+        "reverse_range": "range",
+        "prefix_scan": "prefix-scan",
+        "flush_cache": "flush",
+    },
+    "window": {
+        "put": "put",
+        "fetch": "fetch",
+        "backward_fetch": "fetch",
+        "fetch_range": "fetch",
+        "backward_fetch_range": "fetch",
+        "fetch_all": "fetch",
+        "backward_fetch_all": "fetch",
+        "all": "fetch",
+        "backward_all": "fetch",
+        "flush_cache": "flush",
+    },
+    "session": {
+        "put": "put",
+        "remove": "remove",
+        "fetch_session": "fetch",
+        "find_sessions": "fetch",
+        "backward_find_sessions": "fetch",
+        "find_sessions_range": "fetch",
+        "fetch": "fetch",
+        "backward_fetch": "fetch",
+        "fetch_range": "fetch",
+        "backward_fetch_range": "fetch",
+        "flush_cache": "flush",
+    },
+    "versioned": {"put": "put", "get": "get", "delete": "delete", "flush_cache": "flush"},
+}
+"""Methods, and the sensors that they feed."""
+
+
+def meter(store: Any, kind: str) -> dict[str, Stat]:
+    """Count and time the methods of this store from now on. Returns the figures, by the names of the sensors, in ns."""
+    stats: dict[str, Stat] = {}
+    busy: list[bool] = []
+    for method, sensor in _OPERATIONS.get(kind, {}).items():
+        stat = stats.setdefault(sensor, Stat())
+        setattr(store, method, _timed(getattr(store, method), stat, busy))
+    return stats
+
+
+def _timed(method: Callable[..., Any], stat: Stat, busy: list[bool]) -> Callable[..., Any]:
+    record, clock = stat.record, time.perf_counter_ns
+
+    def timed(*arguments: Any, **named: Any) -> Any:
+        if busy:
+            return method(*arguments, **named)
+        busy.append(True)
+        start = clock()
+        try:
+            return method(*arguments, **named)
+        finally:
+            record(clock() - start)
+            busy.clear()
+
+    return timed

@@ -1,0 +1,206 @@
+"""What an application counts, under the names that Kafka Streams gives to it (KIP-444; StreamsMetricsImpl, 3.9).
+
+    streams.metrics()[MetricName.of("stream-thread-metrics", "process-rate", thread_id=...)]
+
+Numbers are pulled: the runtime raises plain counters a batch (`figures.py`), and names, rates and averages come about
+when somebody asks. Groups, names and tags are Kafka's; so is which of them there are at which
+`metrics.recording.level`. What Kafka has beyond these is not kept, for it would cost something with each record:
+latencies from end to end, bytes, what is produced, and RocksDB's own statistics.
+
+Latencies of threads are in ms, those of tasks and stores in ns. Where Kafka measures each record, the average of a
+batch stands for all of its records. Records that cannot be read count as consumed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from odradek import __version__
+from odradek.streams.figures import Stat, TaskFigures, ThreadFigures
+from odradek.streams.metered import LEVELS
+
+if TYPE_CHECKING:
+    from odradek.streams.driver import TopologyTestDriver
+    from odradek.streams.running.thread import StreamThread
+    from odradek.streams.runtime import KafkaStreams
+    from odradek.streams.task import Task
+    from odradek.streams.topology import Topology
+
+Tags = tuple[tuple[str, str], ...]
+Value = float | int | str
+CLIENT: Final = "stream-metrics"
+THREAD: Final = "stream-thread-metrics"
+TASK: Final = "stream-task-metrics"
+NODE: Final = "stream-processor-node-metrics"
+STATE: Final = "stream-state-metrics"
+CACHE: Final = "stream-record-cache-metrics"
+TOPIC: Final = "stream-topic-metrics"
+_OPEN_ENDED: Final = frozenset({"all", "range", "prefix-scan", "fetch"})
+"""Operations whose latency Kafka takes until their rows are read: of these there are rates only."""
+
+
+class MetricName(NamedTuple):
+    """A metric; tags are sorted by their names."""
+
+    group: str
+    name: str
+    tags: Tags
+
+    @classmethod
+    def of(cls, group: str, name: str, **tags: object) -> MetricName:
+        """With underscores for the hyphens in the names of tags: thread_id="..."."""
+        return cls(group, name, tuple(sorted((tag.replace("_", "-"), str(value)) for tag, value in tags.items())))
+
+
+Metrics = dict[MetricName, Value]
+
+
+class _Group:
+    """Metrics of one group with the same tags."""
+
+    def __init__(self, into: Metrics, group: str, tags: Mapping[str, object]) -> None:
+        self._into = into
+        self._group = group
+        self._tags: Tags = tuple(sorted((name, str(value)) for name, value in tags.items()))
+
+    def value(self, name: str, value: Value) -> None:
+        """One number, or a text."""
+        self._into[MetricName(self._group, name, self._tags)] = value
+
+    def counted(self, name: str, stat: Any) -> None:
+        """How many in all, and a second."""
+        self.value(f"{name}-total", stat.total)
+        self.value(f"{name}-rate", stat.rate)
+
+    def amounts(self, name: str, stat: Stat, *, least: bool = False) -> None:
+        """Average and maximum."""
+        self.value(f"{name}-avg", stat.average)
+        self.value(f"{name}-max", stat.maximum)
+
+
+def client_metrics(streams: KafkaStreams) -> Metrics:
+    """All metrics of a client at this moment (KafkaStreams.metrics). From any thread."""
+    found: Metrics = {}
+    client = _Group(found, CLIENT, {"client-id": streams.client_id})
+    client.value("version", __version__)
+    client.value("application-id", streams.config["application.id"])
+    client.value("topology-description", streams.topology.describe())
+    client.value("state", streams.state.name)
+    client.value("alive-stream-threads", sum(each.state.name != "DEAD" for each in streams.stream_threads))
+    client.value("failed-stream-threads", streams.failed_threads)
+    detailed = streams.config["metrics.recording.level"] in LEVELS
+    for thread in streams.stream_threads:
+        _thread(found, thread, detailed)
+    return found
+
+
+def driver_metrics(driver: TopologyTestDriver, task: Task | None, thread: str) -> Metrics:
+    """All metrics of a driver at this moment; `thread` is the name of the thread that runs it."""
+    found: Metrics = {}
+    if task is not None:
+        detailed = driver.config["metrics.recording.level"] in LEVELS
+        observe(task)
+        _task(found, thread, task, driver.topology, detailed)
+    return found
+
+
+def observe(task: Task) -> None:
+    """Look at what a task has counted, which is to happen about every second: rates come of it."""
+    task.figures.observe(task.context, task.taken())
+
+
+def _thread(found: Metrics, thread: StreamThread, detailed: bool) -> None:
+    figures: ThreadFigures = thread.figures
+    group = _Group(found, THREAD, {"thread-id": thread.name})
+    for name in ("process", "poll", "commit", "punctuate"):
+        stat: Stat = getattr(figures, name)
+        group.counted(name, stat)
+        group.amounts(f"{name}-latency", stat)
+    group.amounts("poll-records", figures.poll_records)
+    group.amounts("process-records", figures.process_records)
+    group.counted("task-created", figures.created)
+    group.counted("task-closed", figures.closed)
+    group.value("thread-start-time", figures.started_ms)
+    tasks = thread.tasks
+    if tasks is None:
+        return
+    running = list(tasks.tasks.values())
+    for each in running:
+        if each.task is not None:
+            _task(found, thread.name, each.task, tasks.topology, detailed)
+        if each.state.changelogs:
+            restoring = _Group(found, TASK, {"thread-id": thread.name, "task-id": each.state.task_id})
+            restoring.value("restore-remaining-records-total", tasks.left_to_restore(each.state.task_id))
+            restoring.value("restore-total", each.state.restored.total)
+            restoring.value("restore-rate", each.state.restored.rate)
+
+
+def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed: bool) -> None:
+    figures: TaskFigures = task.figures
+    where: dict[str, object] = {"thread-id": thread, "task-id": task.task_id}
+    group = _Group(found, TASK, where)
+    group.counted("dropped-records", figures.dropped)
+    for (node, topic), counter in list(figures.sources.items()):
+        consumed = _Group(found, TOPIC, {**where, "processor-node-id": node, "topic": topic})
+        consumed.value("records-consumed-total", counter.total)
+    if not detailed:
+        return
+    group.counted("process", figures.process)
+    group.amounts("process-latency", figures.process)
+    group.counted("punctuate", figures.punctuate)
+    group.amounts("punctuate-latency", figures.punctuate)
+    group.value("active-buffer-count", task.buffered())
+    for node, counters in _by_node(figures).items():
+        at_node = _Group(found, NODE, {**where, "processor-node-id": node})
+        at_node.value("process-total", sum(each.total for each in counters))
+        at_node.value("process-rate", sum(each.rate for each in counters))
+    for name, stats in figures.stores.items():
+        _store(_Group(found, STATE, {**where, f"{scope(topology.stores[name])}-state-id": name}), stats)
+    for name, ratio in list(figures.hit_ratios.items()):
+        cached = _Group(found, CACHE, {**where, "record-cache-id": name})
+        cached.amounts("hit-ratio", ratio)
+
+
+def _by_node(figures: TaskFigures) -> Mapping[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for (node, _), counter in list(figures.sources.items()):
+        found.setdefault(node, []).append(counter)
+    return found
+
+
+def _store(group: _Group, stats: Mapping[str, Stat]) -> None:
+    for name, stat in stats.items():
+        group.value(f"{name}-rate", stat.rate)
+        if name not in _OPEN_ENDED:
+            group.amounts(f"{name}-latency", stat)
+
+
+def scope(builder: Any) -> str:
+    """How Kafka calls the kind of a store, in the name of its tag (metricsScope of the suppliers)."""
+    kind = getattr(builder, "kind", "key-value")
+    if getattr(builder, "max_entries", 0):
+        return "in-memory-lru"
+    place = "rocksdb" if getattr(builder, "persistent", True) else "in-memory"
+    return f"{place}-{kind}" if kind in ("window", "session") else place
+
+
+# ---- for Prometheus
+
+
+def flat(metrics: Mapping[MetricName, Value]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Name, labels and value of every number, as Prometheus' JMX exporter names them without rules of its own.
+
+    The bean `kafka.streams:type=stream-thread-metrics,thread-id=x` with the attribute `process-rate` becomes
+    `kafka_streams_stream_thread_metrics_process_rate{thread_id="x"}`; texts are left out there, too.
+    """
+    for metric, value in metrics.items():
+        if not isinstance(value, str) and not math.isnan(value):
+            labels = {tag.replace("-", "_"): text for tag, text in metric.tags}
+            yield f"kafka_streams_{metric.group}_{metric.name}".replace("-", "_"), labels, float(value)
+
+
+def names(metrics: Iterable[MetricName]) -> set[tuple[str, str, tuple[str, ...]]]:
+    """Group, name and the names of the tags: what does not depend on the application."""
+    return {(each.group, each.name, tuple(tag for tag, _ in each.tags)) for each in metrics}

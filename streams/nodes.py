@@ -1,0 +1,407 @@
+"""The nodes of a sub-topology as functions of one task, each calling those after it.
+
+Children are bound before their parents, so that a node has its children's functions at hand when it is made; a record
+then travels by plain calls. A node that fails asks the processing handler (KIP-1033): what it answers holds for this
+node alone, its parent goes on with its other children. Around each node stands a `try`, which costs nothing as long as
+nothing is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from odradek.streams.context import TaskContext
+from odradek.streams.errors import (
+    ProcessingError,
+    Response,
+    SerializationError,
+    StreamsError,
+    Undelivered,
+    UnknownStateStoreError,
+)
+from odradek.streams.operators.fusion import Chain, Writing
+from odradek.streams.processor import Cancellable, FixedKeyProcessor, ProcessorContext, PunctuationType, Punctuator
+from odradek.streams.records import Headers, Process, Record, RecordMetadata, TaskId
+from odradek.streams.serdes import Serde
+from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, Topology
+
+Schedule = Callable[[str, int, PunctuationType, Punctuator], Cancellable]
+
+
+class NodeContext:
+    """One node of one task, as its operator sees it."""
+
+    __slots__ = ("_children", "_program", "forward", "name", "stores", "task")
+
+    def __init__(self, name: str, program: Program, children: Mapping[str, Process], stores: Mapping[str, Any]) -> None:
+        self.name = name
+        self.task: TaskContext = program.task
+        self.forward: Process = fan_out(tuple(children.values()))
+        """Hands a record to all children, in their order."""
+        self.stores = stores
+        self._children = children
+        self._program = program
+
+    def child(self, name: str) -> Process:
+        """One child. Raises StreamsError when there is none of this name."""
+        try:
+            return self._children[name]
+        except KeyError:
+            known = ", ".join(self._children) or "none"
+            raise StreamsError(f"Unknown downstream node: {name} of {self.name}; its children are: {known}") from None
+
+    def store(self, name: str) -> Any:
+        """A store that this node is connected to, or a global one. Raises UnknownStateStoreError."""
+        try:
+            return self.stores[name]
+        except KeyError:
+            raise UnknownStateStoreError(
+                f"Processor {self.name} has no access to StateStore {name} as the store is not connected to it"
+            ) from None
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        """Call this when all nodes are bound and the stores are restored."""
+        self._program.on_init.append(callback)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call this when the task ends."""
+        self._program.on_close.append(callback)
+
+    def schedule(self, interval_ms: int, kind: PunctuationType, callback: Punctuator) -> Cancellable:
+        """Call back every `interval_ms`."""
+        return self._program.schedule(self.name, interval_ms, kind, callback)
+
+    def dropped(self) -> None:
+        """A record is left out; it counts."""
+        self.task.dropped += 1
+
+
+class Program:
+    """The functions of one task's nodes."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        names: tuple[str, ...],
+        task: TaskContext,
+        stores: Mapping[str, Any],
+        schedule: Schedule,
+    ) -> None:
+        """`names` are the nodes of the sub-topology; `stores` all that the task has, and the global ones, by name."""
+        self.task = task
+        self.schedule = schedule
+        self.on_init: list[Callable[[], None]] = []
+        self.on_close: list[Callable[[], None]] = []
+        self._topology = topology
+        self._names = names
+        self._stores = stores
+        self._bound: dict[str, Process] = {}
+
+    def bind(self) -> dict[str, Process]:
+        """The function of each source node, by its name."""
+        nodes = self._topology.nodes
+        return {name: self._bind(name) for name in self._names if isinstance(nodes[name], SourceNode)}
+
+    def init(self) -> None:
+        """The stores are there: let processors begin."""
+        for callback in self.on_init:
+            callback()
+
+    def close(self) -> None:
+        """Let processors end. All are closed; the first error is raised then."""
+        failed: Exception | None = None
+        for callback in self.on_close:
+            try:
+                callback()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _bind(self, name: str) -> Process:
+        if name in self._bound:
+            return self._bound[name]
+        node = self._topology.nodes[name]
+        if isinstance(node, SinkNode):
+            process = _sink(node, self._topology, self.task)
+        elif isinstance(node, ProcessorNode) and hasattr(node.supplier, "inline"):
+            process = self._chain(node)
+        else:
+            context = NodeContext(name, self, {child: self._bind(child) for child in node.children}, self._of(node))
+            if isinstance(node, SourceNode):
+                process = context.forward
+            else:
+                supplier = node.supplier
+                bind = getattr(supplier, "bind", None)
+                made = bind(context) if bind is not None else _by_hand(supplier, context)  # type: ignore[arg-type]
+                process = _guarded(made, name, self.task)
+        self._bound[name] = process
+        return process
+
+    def _chain(self, first: ProcessorNode) -> Process:
+        """This node and those after it, as far as they can be one function (see operators/fusion.py)."""
+        task, nodes = self.task, self._topology.nodes
+        chain = Chain(lambda node, key, value, error: failed(task, node, key, value, error))
+        label: list[str] = []
+        node: Node = first
+        while True:
+            assert isinstance(node, ProcessorNode)
+            chain.add(node.name, node.supplier)  # type: ignore[arg-type]
+            label.append(node.name)
+            if len(node.children) != 1 or chain.full:
+                break
+            child = nodes[node.children[0]]
+            if isinstance(child, SinkNode) and isinstance(child.topic, str):
+                if child.partitioner is None and len(child.parents) == 1:
+                    topic = self._topology.cluster_name(child.topic, task.application_id)
+                    return chain.finish(_writing(child, topic, task), [*label, child.name])
+                break
+            if not isinstance(child, ProcessorNode) or len(child.parents) > 1 or not hasattr(child.supplier, "inline"):
+                break
+            node = child
+        return chain.finish(fan_out(tuple(map(self._bind, node.children))), label)
+
+    def _of(self, node: SourceNode | ProcessorNode) -> dict[str, Any]:
+        """The stores that a node may use: its own, and every global one."""
+        names = [*node.stores, *self._topology.global_stores] if isinstance(node, ProcessorNode) else []
+        return {name: self._stores[name] for name in names if name in self._stores}
+
+
+def _ignore(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+    """The end of a topology that ends without a sink."""
+
+
+def fan_out(children: tuple[Process, ...]) -> Process:
+    """One function for all of these, in this order."""
+    if not children:
+        return _ignore
+    if len(children) == 1:
+        return children[0]
+    if len(children) == 2:
+        first, second = children
+
+        def both(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            first(key, value, timestamp, headers)
+            second(key, value, timestamp, headers)
+
+        return both
+
+    def each(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        for child in children:
+            child(key, value, timestamp, headers)
+
+    return each
+
+
+def _guarded(process: Process, name: str, task: TaskContext) -> Process:
+    def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            process(key, value, timestamp, headers)
+        except StreamsError:
+            raise
+        except Exception as error:
+            failed(task, name, key, value, error)
+
+    return guarded
+
+
+def failed(task: TaskContext, name: str, key: Any, value: Any, error: Exception) -> None:
+    """A node has failed: the handler decides. Raises ProcessingError where it says FAIL."""
+    where = task.where(name)
+    if task.handlers.processing(where, key, value, error) is not Response.CONTINUE:
+        raise ProcessingError(f"Exception caught in process. {where}: {error!r}") from error
+    task.dropped += 1
+
+
+# ---- sinks
+
+
+def _sink(node: SinkNode, topology: Topology, task: TaskContext) -> Process:
+    """Serialize, and give the record to the collector."""
+    if callable(node.topic):
+        return _choosing_sink(node, task)
+    topic = topology.cluster_name(node.topic, task.application_id)
+    return _writer(node, topic, task)
+
+
+def _choosing_sink(node: SinkNode, task: TaskContext) -> Process:
+    choose = node.topic
+    assert callable(choose)
+    writers: dict[str, Process] = {}
+
+    def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        topic = choose(key, value, task.record_metadata)
+        writer = writers.get(topic)
+        if writer is None:
+            writer = writers[topic] = _writer(node, topic, task)
+        writer(key, value, timestamp, headers)
+
+    return _guarded(process, node.name, task)
+
+
+def _writing(node: SinkNode, topic: str, task: TaskContext) -> Writing:
+    where = f"sink {node.name} of topic {topic}"
+    key_serde = default_serde(node.key, "default.key.serde", task, f"{where} (keys; Produced)").for_topic(topic, True)
+    value_serde = default_serde(node.value, "default.value.serde", task, f"{where} (values; Produced)")
+    value_serde = value_serde.for_topic(topic, False)
+    name = node.name
+
+    def refuse(key: Any, value: Any, timestamp: int, headers: Headers, error: Exception) -> None:
+        record = Undelivered(topic, key, value, None, timestamp, headers)
+        _unserializable(task, name, record, error, (key_serde, value_serde))
+
+    def without_time(timestamp: int) -> None:
+        raise StreamsError(
+            f"Invalid (negative) timestamp of {timestamp} for output record of {task.where(name)} to {topic}"
+        )
+
+    return Writing(topic, key_serde.serialize, value_serde.serialize, task.collector.send, refuse, without_time)
+
+
+def _writer(node: SinkNode, topic: str, task: TaskContext) -> Process:
+    _, write_key, write_value, send, refuse, without_time = _writing(node, topic, task)
+    partitioner = node.partitioner
+
+    def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        try:
+            key_bytes = None if key is None else write_key(key)
+            value_bytes = None if value is None else write_value(value)
+        except Exception as error:
+            refuse(key, value, timestamp, headers, error)
+            return
+        if timestamp < 0:
+            without_time(timestamp)
+        if partitioner is None:
+            send(topic, key_bytes, value_bytes, None, timestamp, headers)
+            return
+        chosen = partitioner(topic, key, value, task.collector.partitions_of(topic))
+        if chosen is None or isinstance(chosen, int):
+            send(topic, key_bytes, value_bytes, chosen, timestamp, headers)
+            return
+        partitions = sorted(set(chosen))
+        if not partitions:
+            task.dropped += 1
+        for partition in partitions:
+            send(topic, key_bytes, value_bytes, partition, timestamp, headers)
+
+    return process
+
+
+def _unserializable(
+    task: TaskContext, name: str, record: Undelivered, error: Exception, serdes: tuple[Serde[Any], Serde[Any]]
+) -> None:
+    """A record cannot be written as bytes: the production handler decides (KIP-399)."""
+    where = task.where(name)
+    if task.handlers.production(where, record, error) is not Response.CONTINUE:
+        types = f"key {type(record.key).__name__} by {serdes[0]}, value {type(record.value).__name__} by {serdes[1]}"
+        raise SerializationError(f"cannot serialize a record for {record.topic} ({types}); {where}: {error}") from error
+    task.dropped += 1
+
+
+def default_serde(serde: Serde[Any] | None, name: str, task: TaskContext, where: str = "") -> Serde[Any]:
+    """The serde of a node, or else the one of the configuration. Raises StreamsError where neither is given.
+
+    `where` says who asks, for the message.
+    """
+    found = serde if serde is not None else task.config.get(name)
+    try:
+        if isinstance(found, Serde):
+            return found.configured(task.config)
+        problem = f"Please specify a serde, or set one through the configuration {name}"
+    except SerializationError as error:  # one that stands on another that is not there
+        problem = str(error)
+    raise StreamsError(f"{where}: {problem}" if where else problem)
+
+
+# ---- the Processor API
+
+
+class _HandContext:
+    """What a processor written by hand is given (ProcessorContext)."""
+
+    def __init__(self, node: NodeContext, fixed_key: bool) -> None:
+        self._node = node
+        self._task = node.task
+        self._forward: Final = node.forward
+        self._fixed_key = fixed_key
+        self.key_at_hand: Any = None
+
+    @property
+    def application_id(self) -> str:
+        return self._task.application_id
+
+    @property
+    def task_id(self) -> TaskId:
+        return self._task.task_id
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self._task.config
+
+    @property
+    def state_dir(self) -> Any:
+        return self._task.state_dir
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        return self._task.record_metadata
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        return self._task.stream_time
+
+    @property
+    def current_system_time_ms(self) -> int:
+        return self._task.system_time_ms()
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        if self._fixed_key and record.key is not self.key_at_hand and record.key != self.key_at_hand:
+            raise StreamsError(f"{self._node.name} may not change the key {self.key_at_hand!r} to {record.key!r}")
+        target = self._forward if child is None else self._node.child(child)
+        task = self._task
+        before = task.timestamp, task.headers
+        task.timestamp, task.headers = record.timestamp, record.headers
+        target(record.key, record.value, record.timestamp, record.headers)
+        task.timestamp, task.headers = before
+
+    def state_store(self, name: str) -> Any:
+        return self._node.store(name)
+
+    def schedule(self, interval: int | timedelta, kind: PunctuationType, callback: Punctuator) -> Cancellable:
+        interval_ms = round(interval / timedelta(milliseconds=1)) if isinstance(interval, timedelta) else interval
+        if interval_ms < 1:
+            raise ValueError("The minimum supported scheduling interval is 1 millisecond.")
+        return self._node.schedule(interval_ms, kind, callback)
+
+    def commit(self) -> None:
+        self._task.commit_wanted = True
+
+
+class _LookingContext(_HandContext):
+    """The same for what computes values and may not forward (ForwardingDisabledProcessorContext)."""
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        raise StreamsError(f"{self._node.name}: forward() is not supported from a ValueTransformer")
+
+
+def looking_context(node: NodeContext) -> ProcessorContext:
+    """What a transformer of a node's values is given."""
+    return _LookingContext(node, fixed_key=False)
+
+
+def _by_hand(supplier: Callable[[], Any], node: NodeContext) -> Process:
+    processor = supplier()
+    context = _HandContext(node, isinstance(processor, FixedKeyProcessor))
+    node.on_init(lambda: processor.init(context))
+    node.on_close(processor.close)
+    work, task = processor.process, node.task
+
+    def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        context.key_at_hand = key
+        task.timestamp = timestamp
+        task.headers = headers
+        work(Record(key, value, timestamp, headers))
+
+    return process

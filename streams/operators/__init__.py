@@ -1,0 +1,1 @@
+"""What the nodes of the DSL do with a record. An operator serves all tasks; `bind` makes what one of them needs."""

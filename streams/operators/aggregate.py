@@ -1,0 +1,246 @@
+"""Aggregations without windows: of streams, and of tables, whose old rows are taken out again.
+
+The result of a record is as late as the latest of what went into it (KIP-258). What a record's key or value is null
+takes no part in a stream's aggregation, and is counted as dropped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from odradek.streams.errors import StreamsError
+from odradek.streams.nodes import NodeContext
+from odradek.streams.operators.table import StoreView, TableStore, View, cache_forwards, forwarder
+from odradek.streams.records import Change, Headers, LateChange, Process
+from odradek.streams.stores.interface import PUT_NOT_DONE, VALID_TO_UNDEFINED, VersionedKeyValueStore
+
+Aggregator = Callable[[Any, Any, Any], Any]
+
+
+def zero() -> int:
+    """Where a count begins."""
+    return 0
+
+
+def count(key: Any, value: Any, aggregate: int) -> int:
+    """One more."""
+    return aggregate + 1
+
+
+def discount(key: Any, value: Any, aggregate: int) -> int:
+    """One less."""
+    return aggregate - 1
+
+
+class Aggregation(ABC):
+    """What all aggregations are to the table that they make (KStreamAggProcessorSupplier)."""
+
+    def __init__(self, store: str | None) -> None:
+        assert store is not None
+        self.store = store
+        self.sends_old_values = False
+
+    def enable_sending_old_values(self, force: bool) -> bool:
+        """The store has them."""
+        self.sends_old_values = True
+        return True
+
+    def view(self) -> View:
+        """The store."""
+        return StoreView(self.store)
+
+    @abstractmethod
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+
+
+class StreamAggregate(Aggregation):
+    """Adds each record to the aggregate of its key (KStreamAggregate)."""
+
+    def __init__(self, store: str | None, initializer: Callable[[], Any], aggregator: Aggregator) -> None:
+        super().__init__(store)
+        self._initializer = initializer
+        self._aggregator = aggregator
+
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+        opened = node.store(self.store)
+        sends_old_values = self.sends_old_values
+        forward = forwarder(node, opened, sends_old_values)
+        if isinstance(opened, VersionedKeyValueStore):
+            return self._bind_versioned(node, opened, forward)
+        initializer, aggregator, task, dropped = self._initializer, self._aggregator, node.task, node.dropped
+        get, put = opened.get, opened.put
+        forwards = forward is not cache_forwards  # else a change need not even be made
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                dropped()
+                return
+            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own time
+            found = get(key)
+            if found is None:
+                old = initializer()
+            else:
+                old, before = found
+                if before > timestamp:
+                    timestamp = before
+            new = aggregator(key, value, old)
+            put(key, None if new is None else (new, timestamp))
+            if forwards:
+                forward(key, Change(new, old if sends_old_values else None), timestamp, headers)
+
+        def process_count(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                dropped()
+                return
+            task.timestamp, task.headers = timestamp, headers
+            found = get(key)
+            if found is None:
+                put(key, (1, timestamp))
+            else:
+                old, before = found
+                put(key, (old + 1, before if before > timestamp else timestamp))
+
+        return process_count if aggregator is count and not forwards else process
+
+    def _bind_versioned(self, node: NodeContext, opened: Any, forward: Process) -> Process:
+        initializer, aggregator, task, dropped = self._initializer, self._aggregator, node.task, node.dropped
+        sends_old_values, store = self.sends_old_values, TableStore(opened)
+        get, put = store.get, store.put
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                dropped()
+                return
+            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own time
+            found = get(key)
+            old = initializer() if found is None else found[0]
+            if found is not None:
+                timestamp = max(timestamp, found[1])
+            new = aggregator(key, value, old)
+            _forward(put(key, new, timestamp), key, new, old if sends_old_values else None, timestamp, headers, forward)
+
+        return process
+
+
+class StreamReduce(Aggregation):
+    """Combines each value with what its key has so far (KStreamReduce)."""
+
+    def __init__(self, store: str | None, reducer: Callable[[Any, Any], Any]) -> None:
+        super().__init__(store)
+        self._reducer = reducer
+
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+        opened = node.store(self.store)
+        reducer, task, dropped = self._reducer, node.task, node.dropped
+        sends_old_values = self.sends_old_values
+        forward = forwarder(node, opened, sends_old_values)
+        store = TableStore(opened)
+        get, put = store.get, store.put
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                dropped()
+                return
+            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own time
+            found = get(key)
+            old = None
+            if found is not None:
+                old, before = found
+                value = reducer(old, value)
+                if before > timestamp:
+                    timestamp = before
+            result = put(key, value, timestamp)
+            _forward(result, key, value, old if sends_old_values else None, timestamp, headers, forward)
+
+        return process
+
+
+class _TableAggregation(Aggregation):
+    """Takes out what a row was, then takes in what it is."""
+
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+        opened = node.store(self.store)
+        task, sends_old_values = node.task, self.sends_old_values
+        forward = forwarder(node, opened, sends_old_values)
+        store = TableStore(opened)
+        get, put, take_out, take_in = store.get, store.put, self._take_out, self._take_in
+        name = self.store
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None:
+                raise StreamsError(
+                    f"Record key for a KTable aggregation with the state store {name} should not be null."
+                )
+            task.timestamp, task.headers = timestamp, headers
+            found = get(key)
+            old = aggregate = None
+            if found is not None:
+                old, before = found
+                aggregate = old
+                if value[1] is not None:
+                    aggregate = take_out(key, value[1], old)
+                    timestamp = max(timestamp, before)
+            if value[0] is not None:
+                timestamp = max(timestamp, before) if found is not None else timestamp
+                aggregate = take_in(key, value[0], aggregate)
+            result = put(key, aggregate, timestamp)
+            _forward(result, key, aggregate, old if sends_old_values else None, timestamp, headers, forward)
+
+        return process
+
+    @abstractmethod
+    def _take_out(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate without this value."""
+
+    @abstractmethod
+    def _take_in(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate with this value."""
+
+
+class TableAggregate(_TableAggregation):
+    """By functions of (key, value, aggregate) (KTableAggregate)."""
+
+    def __init__(
+        self, store: str | None, initializer: Callable[[], Any], adder: Aggregator, subtractor: Aggregator
+    ) -> None:
+        super().__init__(store)
+        self._initializer = initializer
+        self._adder = adder
+        self._subtractor = subtractor
+
+    def _take_out(self, key: Any, value: Any, aggregate: Any) -> Any:
+        return self._subtractor(key, value, aggregate)
+
+    def _take_in(self, key: Any, value: Any, aggregate: Any) -> Any:
+        return self._adder(key, value, self._initializer() if aggregate is None else aggregate)
+
+
+class TableReduce(_TableAggregation):
+    """By functions of (value so far, value) (KTableReduce)."""
+
+    def __init__(
+        self, store: str | None, adder: Callable[[Any, Any], Any], subtractor: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(store)
+        self._adder = adder
+        self._subtractor = subtractor
+
+    def _take_out(self, key: Any, value: Any, aggregate: Any) -> Any:
+        return self._subtractor(aggregate, value)
+
+    def _take_in(self, key: Any, value: Any, aggregate: Any) -> Any:
+        return value if aggregate is None else self._adder(aggregate, value)
+
+
+def _forward(result: int, key: Any, new: Any, old: Any, timestamp: int, headers: Headers, forward: Process) -> None:
+    """Hand on what was put, as what it is: the latest, or a change to the past; not what was not put."""
+    if result == VALID_TO_UNDEFINED:
+        forward(key, Change(new, old), timestamp, headers)
+    elif result != PUT_NOT_DONE:
+        forward(key, LateChange(new, old), timestamp, headers)

@@ -1,0 +1,218 @@
+"""Aggregations by sliding windows (KStreamSlidingWindowAggregate, KIP-450).
+
+Each distinct combination of records that are at most the time difference apart has a window. They come into being with
+records: one that ends at a record (its left window) and one that begins a ms after it (its right window), as far as
+something is in it. So a record changes every window that it falls into, and may bring up to three:
+
+    left window of the record            [t - difference, t]         always, unless it is there
+    right window of the record           [t + 1, t + 1 + difference] if there are later records within it
+    right window of the record before    [p + 1, p + 1 + difference] if it is not there and reaches to t
+
+What a new window begins with is found in an existing one: the aggregate of the latest window that ended before the
+record is that of the records in its left window, and the one of the latest window around it that of its right window. A
+window's timestamp in the store is that of its latest record, which tells what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.streams.nodes import NodeContext
+from odradek.streams.operators.emission import Closed, final_results, too_late, without_key
+from odradek.streams.operators.windowed import Aggregator, Initializer, WindowedTable, in_order_of_time
+from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
+from odradek.streams.windows import EmitStrategy, SlidingWindows
+
+Update = Callable[[int, Stamped], None]
+"""Adds the record at hand to the window that starts there, which had this aggregate and latest time."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the windows around a record's time say, looked at from the latest to the earliest."""
+
+    starts: set[int] = field(default_factory=set)
+    left: Stamped | None = None
+    """The aggregate that the left window of the record begins with."""
+    right: Stamped | None = None
+    """The one that its right window begins with."""
+    has_left: bool = False
+    has_right: bool = False
+    previous: int | None = None
+    """The time of the latest record before this one."""
+    whole: bool = False
+    """There is nothing to add: the record's time is known, with all of its windows."""
+
+
+class SlidingAggregate(WindowedTable):
+    """count, reduce and aggregate by sliding windows."""
+
+    def __init__(
+        self,
+        store: str,
+        windows: SlidingWindows,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        super().__init__(store, emit)
+        self._windows = windows
+        self._initializer = initializer
+        self._aggregator = aggregator
+
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+        difference, grace = self._windows.time_difference_ms, self._windows.grace_ms
+        task = node.task
+        writer = _Writer(self, node, difference, tell=not self.caches(node) and not self.final)
+        emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        store = node.store(self.store)
+        initializer = self._initializer
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            if key is None or value is None:
+                without_key(node, "key or value")
+                return
+            task.timestamp, task.headers = timestamp, headers
+            writer.observed = max(writer.observed, timestamp)
+            close_time = writer.observed - grace
+            if timestamp + 1 + difference <= close_time:
+                window = f"[{timestamp},{timestamp + difference}]"
+                too_late(node, timestamp, window, close_time, writer.observed)
+                return
+            writer.begin(key, value, timestamp, headers, close_time)
+            if timestamp < difference:
+                _early(store, writer, initializer, difference)
+            else:
+                _usual(store, writer, initializer, difference)
+            if emit is not None:
+                emit(close_time, headers)
+
+        return process
+
+    def write(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate with one record more."""
+        return self._aggregator(key, value, aggregate)
+
+    def _closed(self, node: NodeContext) -> Closed:
+        store, difference = node.store(self.store), self._windows.time_difference_ms
+
+        def closed(last: int, now: int) -> Iterable[tuple[Windowed, Any, int]] | None:
+            lower = 0 if last == NO_TIMESTAMP else max(0, last - difference)
+            upper = now - difference - 1  # the end of a window is inside
+            return in_order_of_time(store, lower, upper) if upper >= 0 else None
+
+        return closed
+
+
+class _Writer:
+    """Puts the record at hand into windows."""
+
+    def __init__(self, operator: SlidingAggregate, node: NodeContext, difference: int, tell: bool) -> None:
+        self.observed = NO_TIMESTAMP
+        self._aggregate = operator.write
+        self._send_old = operator.send_old
+        self._node = node
+        self._put = node.store(operator.store).put
+        self._difference = difference
+        self._tell = tell
+
+    def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
+        """This is the record at hand."""
+        self.key, self.value, self.timestamp, self.headers, self.close_time = key, value, timestamp, headers, close_time
+
+    def update(self, start: int, before: Stamped) -> None:
+        """Add the record to a window that had this aggregate and latest time, unless it is closed."""
+        end = start + self._difference
+        if end < self.close_time:
+            too_late(self._node, self.timestamp, f"[{start},{end}]", self.close_time, self.observed)
+            return
+        old, stamp = before
+        new = self._aggregate(self.key, self.value, old)
+        self._write(start, old, new, max(stamp, self.timestamp))
+
+    def copy(self, start: int, aggregate: Stamped) -> None:
+        """Make a window of records that are there already."""
+        self._write(start, None, *aggregate)
+
+    def _write(self, start: int, old: Any, new: Any, stamp: int) -> None:
+        self._put(self.key, None if new is None else (new, stamp), start)
+        if self._tell:
+            windowed = Windowed(self.key, Window(start, start + self._difference))
+            change = Change(new, old if self._send_old else None)
+            self._node.forward(windowed, change, stamp, self.headers)
+            task = self._node.task
+            task.timestamp, task.headers = self.timestamp, self.headers
+
+
+def _usual(store: Any, writer: _Writer, initializer: Initializer, difference: int) -> None:
+    """A record that has a left window within time."""
+    timestamp = writer.timestamp
+    found = _look(store, writer, difference)
+    if found.whole:
+        return
+    if found.previous is not None:
+        start = found.previous + 1
+        if start not in found.starts and start + difference >= timestamp:
+            writer.update(start, (initializer(), timestamp))
+    if not found.has_left:
+        begins = found.previous is not None and timestamp - difference <= found.previous
+        aggregate = found.left[0] if begins and found.left is not None else initializer()
+        writer.update(timestamp - difference, (aggregate, timestamp))
+    if not found.has_right and found.right is not None and found.right[1] > timestamp:
+        writer.copy(timestamp + 1, found.right)
+
+
+def _look(store: Any, writer: _Writer, difference: int) -> _Found:
+    """Go through the windows around the record, the latest first, and add it to those that it falls into."""
+    found, timestamp = _Found(), writer.timestamp
+    lower = max(0, timestamp - 2 * difference)
+    with store.backward_fetch(writer.key, lower, timestamp + 1) as rows:
+        for start, (aggregate, latest) in rows:
+            found.starts.add(start)
+            end = start + difference
+            if start == timestamp + 1:
+                found.has_right = True
+            elif end > timestamp:
+                if found.right is None:
+                    found.right = aggregate, latest
+                writer.update(start, (aggregate, latest))
+            elif end == timestamp:
+                found.has_left = True
+                writer.update(start, (aggregate, latest))
+                if latest >= timestamp:
+                    found.whole = True  # the time is known, and so all windows around it
+                    return found
+                found.previous = latest
+            else:
+                found.left, found.previous = (aggregate, latest), latest
+                return found
+    return found
+
+
+def _early(store: Any, writer: _Writer, initializer: Initializer, difference: int) -> None:
+    """A record whose left window would begin before 0: one window from 0 on holds all of these."""
+    timestamp = writer.timestamp
+    found = _Found()
+    combined: Stamped | None = None
+    with store.fetch(writer.key, 0, timestamp + 1) as rows:
+        for start, (aggregate, latest) in rows:
+            found.starts.add(start)
+            if start == 0:
+                combined = aggregate, latest
+                if latest < timestamp:
+                    found.previous = latest
+            elif start <= timestamp:
+                found.right = aggregate, latest
+                writer.update(start, (aggregate, latest))
+            else:
+                found.has_right = True
+    if found.right is None and combined is not None and combined[1] > timestamp:
+        found.right = combined
+    if not found.has_right and found.right is not None and found.right[1] > timestamp:
+        writer.copy(timestamp + 1, found.right)
+    if found.previous is not None and found.previous + 1 not in found.starts:
+        writer.update(found.previous + 1, (initializer(), timestamp))
+    writer.update(0, combined if combined is not None else (initializer(), timestamp))

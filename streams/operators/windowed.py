@@ -1,0 +1,161 @@
+"""Aggregations by windows of a fixed length, aligned to 0 (KStreamWindowAggregate).
+
+A record goes into every window that its time is in and that is not closed yet: stream time, as this operator has seen
+it, has not reached the window's end plus the grace.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from odradek.streams.nodes import NodeContext
+from odradek.streams.operators.emission import Closed, final_results, too_late, without_key
+from odradek.streams.operators.table import View, WithoutPast
+from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stamped, Window, Windowed
+from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows, end_of
+
+Initializer = Callable[[], Any]
+Aggregator = Callable[[Any, Any, Any], Any]
+"""Of key, value and the aggregate so far."""
+Get = Callable[[Any], "Stamped | None"]
+
+
+class WindowedView(WithoutPast):
+    """What the store of windows is to operators downstream, by windowed key."""
+
+    def __init__(self, store: str) -> None:
+        self.stores = (store,)
+
+    def get(self, node: NodeContext) -> Get:
+        """The function that looks a windowed key up."""
+        fetch = node.store(self.stores[0]).fetch
+
+        def look_up(windowed: Windowed) -> Stamped | None:
+            found: Stamped | None = fetch(windowed.key, windowed.window.start)
+            return found
+
+        return look_up
+
+
+class WindowedTable(abc.ABC):
+    """What all aggregations by windows have in common as suppliers of a table."""
+
+    def __init__(self, store: str, emit: EmitStrategy) -> None:
+        """`store` is the name of the window store."""
+        self.store = store
+        self.final = emit is EmitStrategy.ON_WINDOW_CLOSE
+        self.send_old = False
+
+    def enable_sending_old_values(self, force: bool = True) -> bool:
+        """Changes carry the old value, too."""
+        self.send_old = True
+        return True
+
+    @abc.abstractmethod
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+
+    def view(self) -> View:
+        """For joins and lookups downstream."""
+        return WindowedView(self.store)
+
+    def caches(self, node: NodeContext) -> bool:
+        """Have the store tell what leaves its cache, if it has one; whether it does."""
+        forward = node.forward
+
+        def leaves(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+            forward(key, Change(new, old), self.time_of(key, timestamp), headers)
+
+        return not self.final and bool(node.store(self.store).set_flush_listener(leaves, self.send_old))
+
+    def time_of(self, key: Windowed, timestamp: int) -> int:
+        """The time of a result, from that in the store."""
+        return timestamp
+
+
+class WindowedAggregate(WindowedTable):
+    """count, reduce and aggregate by tumbling, hopping or unlimited windows."""
+
+    def __init__(
+        self,
+        store: str,
+        windows: TimeWindows | UnlimitedWindows,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    ) -> None:
+        super().__init__(store, emit)
+        self._windows = windows
+        self._initializer = initializer
+        self._aggregator = aggregator
+
+    def bind(self, node: NodeContext) -> Process:
+        """The function of one task."""
+        starts_for, size, grace = starts_of(self._windows), self._windows.size_ms, self._windows.grace_ms
+        initializer, aggregator = self._initializer, self._aggregator
+        store, task, forward = node.store(self.store), node.task, node.forward
+        fetch, put = store.fetch, store.put
+        tell, send_old = not self.caches(node) and not self.final, self.send_old
+        emit = final_results(node, self.store, self._closed(node)) if self.final else None
+        observed = NO_TIMESTAMP
+
+        def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            nonlocal observed
+            if key is None:
+                without_key(node)
+                return
+            task.timestamp, task.headers = timestamp, headers
+            if timestamp > observed:
+                observed = timestamp
+            close_time = observed - grace
+            for start in starts_for(timestamp):
+                if start + size <= close_time:
+                    too_late(node, timestamp, f"[{start},{start + size})", close_time, observed)
+                    continue
+                before = fetch(key, start)
+                if before is None:
+                    old, stamp = initializer(), timestamp
+                else:
+                    old, stamp = before
+                    if timestamp > stamp:
+                        stamp = timestamp
+                new = aggregator(key, value, old)
+                put(key, None if new is None else (new, stamp), start)
+                if tell:
+                    windowed = Windowed(key, Window(start, end_of(start, size)))
+                    forward(windowed, Change(new, old if send_old else None), stamp, headers)
+                    task.timestamp, task.headers = timestamp, headers
+            if emit is not None:
+                emit(close_time, headers)
+
+        return process
+
+    def _closed(self, node: NodeContext) -> Closed:
+        store, size, starts_for = node.store(self.store), self._windows.size_ms, self._windows.starts_for
+
+        def closed(last: int, now: int) -> Iterable[tuple[Windowed, Any, int]] | None:
+            upper = now - size
+            told = -1 if last == NO_TIMESTAMP else last - size
+            if upper < 0 or (last != NO_TIMESTAMP and starts_for(max(0, told)) == starts_for(upper)):
+                return None
+            return in_order_of_time(store, max(0, told + 1), upper)
+
+        return closed
+
+
+def starts_of(windows: TimeWindows | UnlimitedWindows) -> Callable[[int], Iterable[int]]:
+    """The windows' own `starts_for`; for tumbling ones, of which a time is in one only, with less ado."""
+    if isinstance(windows, UnlimitedWindows) or windows.advance_ms < windows.size_ms:
+        return windows.starts_for
+    size = windows.size_ms
+    return lambda timestamp: (timestamp - timestamp % size,)
+
+
+def in_order_of_time(store: Any, lower: int, upper: int) -> Iterator[tuple[Windowed, Any, int]]:
+    """The windows of a store that start between these times, by their start and then by key."""
+    with store.fetch_all(lower, upper) as rows:
+        found = sorted(rows, key=lambda row: row[0].window.start)  # a store in memory has them by time already
+    for windowed, (value, timestamp) in found:
+        yield windowed, value, timestamp

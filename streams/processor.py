@@ -1,0 +1,110 @@
+"""The Processor API: nodes written by hand, for what the DSL has no operator for.
+
+A processor is made anew for each task by its supplier, a callable without arguments. It is given its context once and
+every record afterwards, all by one thread. `forward` hands a record to all children, or to the one that is named.
+(org.apache.kafka.streams.processor.api.Processor, KIP-478; FixedKeyProcessor, KIP-820.)
+
+    class Dedup(Processor):
+        def init(self, context):
+            self.context, self.seen = context, context.state_store("seen")
+
+        def process(self, record):
+            if self.seen.put_if_absent(record.key, record.timestamp) is None:
+                self.context.forward(record)
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from odradek.streams.records import Record, RecordMetadata, TaskId
+
+
+class PunctuationType(enum.Enum):
+    """The clock that a punctuator goes by: the times of records, or the wall's."""
+
+    STREAM_TIME = enum.auto()
+    WALL_CLOCK_TIME = enum.auto()
+
+
+Punctuator = Callable[[int], None]
+"""Called with the time in ms: the task's stream time, or the wall's."""
+
+
+class Cancellable(Protocol):
+    """A punctuation that can be ended."""
+
+    def cancel(self) -> None:
+        """Never call it again."""
+
+
+class ProcessorContext(Protocol):
+    """What a processor knows of where it is, and does to the rest of the topology."""
+
+    @property
+    def application_id(self) -> str: ...
+
+    @property
+    def task_id(self) -> TaskId: ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The application's configuration."""
+
+    @property
+    def state_dir(self) -> Path | None:
+        """The task's directory; None in a driver without a disk."""
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the record being processed came from; None within a punctuator."""
+
+    @property
+    def current_stream_time_ms(self) -> int:
+        """The latest timestamp that the task has seen, -1 before the first."""
+
+    @property
+    def current_system_time_ms(self) -> int: ...
+
+    def forward(self, record: Record, child: str | None = None) -> None:
+        """Hand a record to all children, or to one. Raises StreamsError when there is no such child."""
+
+    def state_store(self, name: str) -> Any:
+        """A store that is connected to this processor. Raises UnknownStateStoreError."""
+
+    def schedule(self, interval: int | timedelta, kind: PunctuationType, callback: Punctuator) -> Cancellable:
+        """Call back every `interval` (ms where it is a number). Raises ValueError below one ms."""
+
+    def commit(self) -> None:
+        """Ask for a commit soon."""
+
+
+class Processor(ABC):
+    """A node written by hand. Override what is needed."""
+
+    context: ProcessorContext
+
+    def init(self, context: ProcessorContext) -> None:
+        """Called once before the first record."""
+        self.context = context
+
+    @abstractmethod
+    def process(self, record: Record) -> None:
+        """Called for each record."""
+
+    def close(self) -> None:  # noqa: B027 - few have anything to close
+        """Called once when the task ends."""
+
+
+class FixedKeyProcessor(Processor):
+    """A processor that may not change keys: what it forwards has to have the key that it was given (KIP-820)."""
+
+
+ProcessorSupplier = Callable[[], Processor]
+"""Makes a processor for each task. An attribute `stores` (a sequence of store builders) is added to the topology and
+connected (KIP-401)."""

@@ -1,0 +1,110 @@
+"""What passes through a topology: records, changes of tables, windows, and what names a task.
+
+Between the nodes of a topology a record travels as four positional arguments, key, value, timestamp and headers, so
+that the record loop makes no object for it. `Record` is what a processor written by hand is given and forwards
+(org.apache.kafka.streams.processor.api.Record).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Headers = list[tuple[str, bytes | None]] | None
+"""Headers in their order; None where there are none. A list that travels is never changed, only replaced."""
+Process = Callable[[Any, Any, int, Headers], None]
+"""What a node does with a record: key, value, timestamp in ms, headers."""
+Stamped = tuple[Any, int]
+"""A value and its timestamp in ms, as timestamped stores hold them (Java's ValueAndTimestamp)."""
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record in the hands of a processor. `timestamp` is in ms since the epoch."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers = None
+
+    def with_key(self, key: Any) -> Record:
+        """The same with another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record:
+        """The same with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        """The same at another time."""
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Headers) -> Record:
+        """The same with other headers."""
+        return Record(self.key, self.value, self.timestamp, headers)
+
+
+class Change(NamedTuple):
+    """A table's row as it is now and as it was; `old` is None where nobody downstream needs it."""
+
+    new: Any
+    old: Any
+
+    @property
+    def is_latest(self) -> bool:
+        """False for a change of a versioned table that is older than its latest (KIP-914)."""
+        return True
+
+
+class LateChange(Change):
+    """A change of a versioned table's past: its latest row is not touched."""
+
+    __slots__ = ()
+
+    @property
+    def is_latest(self) -> bool:
+        return False
+
+
+class Window(NamedTuple):
+    """A span of time in ms. The end of a time window is outside, that of a session and a sliding window inside."""
+
+    start: int
+    end: int
+
+
+class Windowed(NamedTuple):
+    """A key within a window."""
+
+    key: Any
+    window: Window
+
+    def __str__(self) -> str:
+        return f"[{self.key}@{self.window.start}/{self.window.end}]"
+
+
+class TaskId(NamedTuple):
+    """The unit of work: one partition of one sub-topology."""
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Read "0_1". Raises ValueError."""
+        subtopology, _, partition = text.partition("_")
+        return cls(int(subtopology), int(partition))
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record came from."""
+
+    topic: str
+    partition: int
+    offset: int

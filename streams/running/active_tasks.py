@@ -1,0 +1,431 @@
+"""The tasks that a stream thread runs, from the assignment to the end (TaskManager).
+
+    given  ->  opened (the directory is ours)  ->  restored  ->  running  ->  closed, or handed on as a standby
+
+A task that stays over a rebalance keeps everything: stores, buffers, its place in the topics. One that leaves has been
+committed before; its stores are closed with a checkpoint. After a failure tasks are closed as they are, dirty: what
+they did since the last commit is done again by whoever has them next (and exactly once, is taken back).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from odradek.streams.commit_metadata import decode_metadata
+from odradek.streams.context import TaskContext
+from odradek.streams.errors import LockError, StreamsError
+from odradek.streams.figures import ThreadFigures
+from odradek.streams.group.committed_offsets import Committed
+from odradek.streams.group.group_protocol import MembershipError
+from odradek.streams.group.membership import GroupMember
+from odradek.streams.group.subscription_info import RUNNING
+from odradek.streams.records import TaskId
+from odradek.streams.running.application import Application
+from odradek.streams.running.collector import RecordCollector
+from odradek.streams.running.leadership import position_of
+from odradek.streams.running.record_reader import RecordReader
+from odradek.streams.running.restoration import Restorer
+from odradek.streams.running.task_state import TaskState
+from odradek.streams.stores.cache import ThreadCache
+from odradek.streams.task import Message, Task
+from odradek.streams.topology import Subtopology
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+Offsets = dict[TopicPartition, tuple[int, str]]
+CHUNK: Final = 512
+"""Records after which a task lets others, punctuators and commits have their turn."""
+WORTH_A_CHECKPOINT: Final = 10_000
+"""Records of a task after which its stores may have moved far."""
+ENDS_S: Final = 5.0
+"""How long to wait for the ends of changelogs; without them stores are restored from further back, no more."""
+
+
+@dataclass(slots=True)
+class Assigned:
+    """One task of the assignment."""
+
+    state: TaskState
+    subtopology: Subtopology
+    sources: frozenset[TopicPartition]
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    """The offsets that the group has of its sources."""
+    metadata: dict[TopicPartition, str] = field(default_factory=dict)
+    """What stood beside these offsets when the task was given."""
+    opened: bool = False
+    known: bool = False
+    """Whether the group has been asked for `committed` and `metadata`."""
+    task: Task | None = None
+    """There once the stores are restored."""
+    checkpointed: int = 0
+    """How many records it had processed when its checkpoint was last written."""
+
+
+class ActiveTasks:
+    """One thread's tasks. All methods belong to that thread; others may look at `tasks`."""
+
+    def __init__(
+        self,
+        application: Application,
+        member: GroupMember,
+        reader: RecordReader,
+        restorer: Restorer,
+        collector: RecordCollector,
+        cache: ThreadCache,
+        figures: ThreadFigures,
+    ) -> None:
+        self.topology = application.topology
+        self.figures = figures
+        self.tasks: dict[TaskId, Assigned] = {}
+        self.running: dict[TaskId, Task] = {}
+        self.commit_wanted = False
+        """A processor has asked for a commit."""
+        self.punctuated = 0
+        """How often punctuators of a task were due."""
+        self._application = application
+        self._member = member
+        self._reader = reader
+        self._restorer = restorer
+        self._collector = collector
+        self._cache = cache
+        self._owner: dict[TopicPartition, Task] = {}
+        self._exactly_once = application.config.exactly_once
+        self._buffer = application.config["buffered.records.per.partition"]
+        self._patience_s: float = application.config["task.timeout.ms"] / 1000
+        self._untold_since: float | None = None
+        """Since when nobody tells what the group has committed."""
+
+    # ---- assignment
+
+    def make_state(self, task_id: TaskId, subtopology: Subtopology) -> TaskState:
+        """The stores of a task, not opened yet."""
+        application = self._application
+        context = TaskContext(
+            task_id,
+            self._collector,
+            application.clock,
+            application.config,
+            self._cache,
+            handlers=application.config.handlers,
+        )
+        changelogs = {store: (topic, task_id.partition) for store, topic in subtopology.changelogs.items()}
+        return TaskState(
+            application.topology, subtopology, context, changelogs, application.directory, self._exactly_once
+        )
+
+    def give(
+        self, task_id: TaskId, subtopology: Subtopology, sources: frozenset[TopicPartition], state: TaskState | None
+    ) -> None:
+        """A new task. `state` is what a standby hands on, opened; without it the stores are opened by `advance`."""
+        own = self.make_state(task_id, subtopology) if state is None else state
+        self.figures.created.record(0.0)
+        self.tasks[task_id] = Assigned(own, subtopology, sources, opened=state is not None)
+
+    def advance(self) -> None:
+        """Open what was given and is free now, and have it restored. Raises StreamsError, TaskCorruptedError."""
+        for each in self.tasks.values():
+            if not each.opened:
+                try:
+                    each.state.open()
+                except LockError as error:
+                    log.debug("%s; it is tried again", error)
+                    continue
+                each.opened = True
+        unknown = [each for each in self.tasks.values() if each.opened and not each.known]
+        if unknown:
+            committed = self._fetch_committed(frozenset().union(*(each.sources for each in unknown)))
+            if committed is not None:
+                for each in unknown:
+                    self._restore(each, committed)
+
+    def _fetch_committed(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, Committed] | None:
+        """None where nobody tells now. Raises MembershipError after task.timeout.ms of that, or what is for good."""
+        places = sorted(sources)
+        try:
+            committed = self._member.fetch_committed(places, self._exactly_once) if places else {}
+        except MembershipError as error:
+            now = time.monotonic()
+            self._untold_since = self._untold_since or now
+            if not error.code.retriable or now - self._untold_since > self._patience_s:
+                raise
+            log.warning("%s; it is tried again", error)
+            return None
+        self._untold_since = None
+        return committed
+
+    def _restore(self, each: Assigned, committed: Mapping[TopicPartition, Committed]) -> None:
+        each.known = True
+        known = [place for place in each.sources if place in committed]
+        each.committed = {place: committed[place].offset for place in known}
+        each.metadata = {place: committed[place].metadata for place in known}
+        each.state.limits = {
+            place: each.committed.get(place, 0) for place in each.state.changelogs.values() if place in each.sources
+        }
+        self._restorer.add(each.state)
+
+    def start(self, restored: Iterable[TaskState]) -> None:
+        """These are restored: they run from now on. Raises StreamsError."""
+        starts: dict[TopicPartition, int | None] = {}
+        for state in restored:
+            each = self.tasks[state.task_id]
+            state.begin()
+            task = self._make_task(each)
+            each.task = self.running[state.task_id] = task
+            for place in each.sources:
+                self._owner[place] = task
+                starts[place] = each.committed.get(place)
+        self._reader.assign(starts)
+
+    def _make_task(self, each: Assigned) -> Task:
+        application = self._application
+        task = Task(
+            application.topology,
+            each.subtopology,
+            each.state.context,
+            each.state.stores,
+            application.global_stores,
+            idle_ms=application.config["max.task.idle.ms"],
+            lag=self._reader.lag,
+        )
+        for place, metadata in each.metadata.items():
+            partition_time, numbers = decode_metadata(metadata)
+            task.seek(place, partition_time)
+            task.context.processor_metadata.update(numbers)
+        task.init()
+        log.info("task %s runs", task.task_id)
+        return task
+
+    @property
+    def all_running(self) -> bool:
+        """Whether nothing has to be opened or restored any more."""
+        return len(self.running) == len(self.tasks)
+
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        """What the group has committed of the sources of all tasks."""
+        return {place: offset for each in self.tasks.values() for place, offset in each.committed.items()}
+
+    def positions(self) -> dict[TaskId, int]:
+        """How far the state of each task is, as the leader wants to know it."""
+        return {
+            task_id: RUNNING if each.task is not None else position_of(each.state.positions)
+            for task_id, each in self.tasks.items()
+            if each.state.changelogs and each.opened
+        }
+
+    def left_to_restore(self, task_id: TaskId) -> int:
+        """How many records a task waits for. From any thread."""
+        return self._restorer.left(task_id)
+
+    # ---- records
+
+    def add(self, records: Mapping[TopicPartition, Sequence[Message]]) -> None:
+        """Hand records to their tasks."""
+        for place, messages in records.items():
+            task = self._owner.get(place)
+            if task is not None:
+                task.add(place, messages)
+
+    def process(self, now_ms: int, most: int = CHUNK) -> int:
+        """Up to `most` records of each task that is ready. Returns how many. Raises StreamsError."""
+        done, clock = 0, time.perf_counter_ns
+        for task in self.running.values():
+            try:
+                start = clock()
+                count = _process(task, now_ms, most)
+                if count:
+                    done += count
+                    task.figures.process.record((clock() - start) / count, count)
+                    if task.punctuate_stream_time():
+                        self.punctuated += 1
+                    if task.context.commit_wanted:
+                        self.commit_wanted = True
+            except StreamsError:
+                raise
+            except Exception as error:
+                raise unexpected(task, error) from error
+        return done
+
+    def punctuate(self, now_ms: int) -> None:
+        """Call what is due by the wall's clock. Raises StreamsError."""
+        for task in self.running.values():
+            due = task.next_wall_clock_ms
+            if due is not None and due <= now_ms:
+                if task.punctuate_system_time():
+                    self.punctuated += 1
+                self.commit_wanted = self.commit_wanted or task.context.commit_wanted
+
+    def next_due_ms(self) -> int | None:
+        """When the next punctuator is due, by the wall's clock."""
+        return min(
+            (due for task in self.running.values() if (due := task.next_wall_clock_ms) is not None), default=None
+        )
+
+    def hold_back(self) -> None:
+        """No more records for partitions of which enough wait, because their task waits for others."""
+        full = {
+            place
+            for place, task in self._owner.items()
+            if len(task.partitions) > 1 and task.buffered(place) > self._buffer
+        }
+        self._reader.pause(full)
+
+    @property
+    def buffered(self) -> int:
+        """How many records wait."""
+        return sum(task.buffered() for task in self.running.values())
+
+    # ---- commit
+
+    @property
+    def commit_needed(self) -> bool:
+        """Whether something was done since the last commit."""
+        return any(task.commit_needed for task in self.running.values())
+
+    def commit(self, aside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext) -> int:
+        """Commit all that was done. Returns how many tasks had something. Raises CommitFailed, StreamsError.
+
+        While the cluster is waited for, which touches no store, `aside()` is held.
+        """
+        self.commit_wanted = False
+        ready = [each for each in self.tasks.values() if each.task is not None and each.task.commit_needed]
+        if not ready and not self._collector.in_transaction:
+            return 0
+        offsets: Offsets = {}
+        for each in ready:
+            assert each.task is not None
+            each.task.flush_caches()
+            offsets.update(each.task.committable())
+        with aside():
+            self._collector.flush()
+            if self._exactly_once:
+                if offsets or self._collector.in_transaction:
+                    self._collector.commit(offsets, self._member.group_metadata)
+            elif offsets:
+                self._member.commit({place: (offset, None, text) for place, (offset, text) in offsets.items()})
+        far = []
+        for each in ready:
+            assert each.task is not None
+            each.committed.update((place, offsets[place][0]) for place in each.sources if place in offsets)
+            each.task.committed()
+            if each.task.processed - each.checkpointed >= WORTH_A_CHECKPOINT:
+                each.checkpointed = each.task.processed
+                far.append(each)
+        if far and not self._exactly_once:
+            self._learn_ends(far)
+            for each in far:
+                each.state.checkpoint()
+        return len(ready)
+
+    def learn_ends(self) -> None:
+        """Note how far the stores are: to be called after a commit, before others may have the tasks.
+
+        From then on a changelog may hold what its next owner wrote; to take that for one's own would lose it. So the
+        ends count only if the group still counts this member in after it has heard them.
+        """
+        self._learn_ends([each for each in self.tasks.values() if each.task is not None and each.state.wanting])
+
+    def _learn_ends(self, tasks: Sequence[Assigned]) -> None:
+        """Where the tasks' changelogs end now: what they wrote themselves, and of their sources what they have read."""
+        written = [place for each in tasks for place in each.state.wanting if place not in each.sources]
+        try:
+            ends = self._restorer.ends(written, ENDS_S) if written else {}
+        except StreamsError as error:
+            log.warning("checkpoints stay where they were: %s", error)
+            ends = {}
+        if ends and not self._member.is_counted_in():
+            log.warning("checkpoints stay where they were: it is not certain that the tasks are still this thread's")
+            ends = {}
+        for each in tasks:
+            each.state.learn({**ends, **each.committed})
+
+    # ---- end
+
+    def release(self, task_id: TaskId) -> TaskState:
+        """Give a committed task up, but for its stores, which are returned open. Raises the error of a processor."""
+        each = self._forget(task_id)
+        if each.task is not None:
+            each.task.close_processors()
+        return each.state
+
+    def close(self, task_id: TaskId) -> None:
+        """Close a committed task, as far as `learn_ends` knows it. Raises the first error of processors and stores."""
+        each = self.tasks[task_id]
+        failed: Exception | None = None
+        try:
+            self.release(task_id)
+        except Exception as error:
+            failed = error
+        if each.opened:
+            each.state.close(True)
+        if failed is not None:
+            raise failed
+        log.info("task %s is closed", task_id)
+
+    def close_dirty(self, task_ids: Iterable[TaskId] | None = None) -> None:
+        """Close tasks, all by default, as they are. Errors go to the log."""
+        for task_id in list(self.tasks if task_ids is None else task_ids):
+            each = self.tasks[task_id]
+            try:
+                self.release(task_id)
+            except Exception as error:
+                log.warning("closing task %s after a failure: %r", task_id, error)
+            if each.opened:
+                try:
+                    each.state.close(False)
+                except Exception as error:
+                    log.warning("closing the stores of task %s after a failure: %r", task_id, error)
+
+    def revive(self, task_ids: Iterable[TaskId]) -> None:
+        """Wipe the state of these tasks, and begin with them anew."""
+        for task_id in sorted(task_ids):
+            each = self._forget(task_id)
+            if each.task is not None:
+                try:
+                    each.task.close_processors()
+                except Exception as error:
+                    log.warning("closing task %s, whose state is lost: %r", task_id, error)
+            each.state.wipe()
+            self.give(task_id, each.subtopology, each.sources, None)
+
+    def _forget(self, task_id: TaskId) -> Assigned:
+        each = self.tasks.pop(task_id)
+        self.figures.closed.record(0.0)
+        self.running.pop(task_id, None)
+        self._restorer.drop(task_id)
+        self._reader.unassign(each.sources)
+        for place in each.sources:
+            self._owner.pop(place, None)
+        return each
+
+
+def _process(task: Task, now_ms: int, most: int) -> int:
+    if len(task.partitions) == 1:
+        return task.process(most)
+    done = 0
+    while done < most and task.ready(now_ms):
+        # So many cannot empty a queue before the last of them: until then the choice is a full one.
+        least = min(count for place in task.partitions if (count := task.buffered(place)))
+        done += task.process(min(least, most - done))
+    return done
+
+
+def paced(chunk: int, took_s: float, goal_s: float) -> int:
+    """How many records to take next, so that a chunk takes about `goal_s` however slow they are, and CHUNK at most."""
+    if took_s > goal_s:
+        return max(1, int(chunk * goal_s / took_s))
+    return min(2 * chunk, CHUNK) if took_s < goal_s / 2 else chunk
+
+
+def unexpected(task: Task, error: Exception) -> StreamsError:
+    """An error that no node was blamed for."""
+    context = task.context
+    return StreamsError(
+        f"task {task.task_id}, topic={context.topic}, partition={context.partition}, offset={context.offset}: {error!r}"
+    )

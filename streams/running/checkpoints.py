@@ -1,0 +1,84 @@
+"""How far the stores on disk are: the file `.checkpoint` in a task's directory (OffsetCheckpoint).
+
+    0                                  version
+    1                                  how many lines follow
+    app-counts-changelog 3 4711        topic, partition, offset of the last record that is in the store
+
+A file is replaced as a whole, and is on disk before it has its name. It speaks of offsets in changelogs, so it may only
+be written after the stores have been flushed and what they logged is acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from odradek.streams.errors import StreamsError
+
+FILE: Final = ".checkpoint"
+VERSION: Final = 0
+OFFSET_UNKNOWN: Final = -4
+"""The store is there, but how much of its changelog it has is not known."""
+
+Offsets = Mapping[tuple[str, int], int]
+
+
+class CheckpointError(StreamsError):
+    """A checkpoint that cannot be read. The stores it speaks of have to be restored from the beginning."""
+
+
+def read(directory: Path) -> dict[tuple[str, int], int]:
+    """The offsets by topic and partition; none where there is no file. Raises CheckpointError."""
+    path = directory / FILE
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    try:
+        if int(lines[0]) != VERSION:
+            raise CheckpointError(f"{path} has version {lines[0]}; {VERSION} is known")
+        found = {}
+        for line in filter(None, lines[2:]):
+            topic, partition, offset = line.split()
+            found[topic, int(partition)] = int(offset)
+        if len(found) != int(lines[1]):
+            raise CheckpointError(f"{path} says that it has {lines[1]} lines, and has {len(found)}")
+    except (ValueError, IndexError) as error:
+        raise CheckpointError(f"{path} is malformed: {error}") from error
+    return found
+
+
+def write(directory: Path, offsets: Offsets) -> None:
+    """Replace the file. Without offsets it is removed. Raises OSError."""
+    if not offsets:
+        remove(directory)
+        return
+    path, fresh = directory / FILE, directory / f"{FILE}.tmp"
+    lines = [str(VERSION), str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    with fresh.open("w") as file:
+        file.write("\n".join(lines) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    _sync(directory)
+
+
+def remove(directory: Path) -> None:
+    """What is in the stores is not known from now on. Raises OSError."""
+    path = directory / FILE
+    if path.exists():
+        path.unlink()
+        _sync(directory)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,171 @@
+"""The clients of an application: consumers, producers, an administrator, all of confluent-kafka (librdkafka).
+
+Each stream thread has a consumer for its records, one for restoration, and a producer; they are named as Kafka Streams
+names them (`<client.id>-StreamThread-1-consumer`). A consumer here never joins a group: partitions are assigned by
+hand, and `membership.py` is the member. This module says what each client is set to; what the user gives by prefix goes
+through to librdkafka, except for what the runtime's promises rest on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, libversion
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from odradek.streams.config import TRANSACTION_TIMEOUT_MS, ConfigError, StreamsConfig, forced
+from odradek.streams.errors import StreamsError
+
+log = logging.getLogger(__name__)
+
+_MAIN: Final[Mapping[str, Any]] = {
+    "fetch.queue.backoff.ms": 5,  # a full queue is empty again in a moment; librdkafka would rest a second
+    "queued.max.messages.kbytes": 32_768,
+    "fetch.wait.max.ms": 100,  # partitions that are assigned meanwhile wait for the answer to the fetch before
+}
+_CONSUMERS: Final[Mapping[str, Any]] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # each source node has a policy of its own
+}
+_PRODUCER: Final[Mapping[str, Any]] = {
+    "linger.ms": 100,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 65_536,
+    "partitioner": "murmur2_random",  # Java's default: by the hash of the key, null keys anywhere
+}
+_DELIVERY: Final[Mapping[str, Any]] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.report.only.error": True,
+}
+
+_REBOOTSTRAPS: Final = 0x020B0000
+_RECOVERY: Final[Mapping[str, Any]] = {"metadata.recovery.strategy": "none"} if libversion()[1] >= _REBOOTSTRAPS else {}
+"""From 2.11 on librdkafka begins anew with bootstrap.servers when all brokers are away (KIP-899), but goes on waiting
+for the coordinator as it was before: the next send_offsets_to_transaction never returns (seen with 2.16)."""
+
+OnDelivery = Callable[[KafkaError, Message], None]
+
+
+class Clients:
+    """Makes the clients of one application."""
+
+    def __init__(self, config: StreamsConfig, client_id: str) -> None:
+        """`client_id` is what all names of clients begin with."""
+        self.client_id = client_id
+        self._config = config
+        self._isolation = "read_committed" if config.exactly_once else "read_uncommitted"
+
+    def main_consumer(self, thread: str, partition_eof: bool) -> Consumer:
+        """For the records of a thread's tasks. Raises ConfigError."""
+        fixed = {**_CONSUMERS, "enable.partition.eof": partition_eof}
+        return self._consumer(f"{thread}-consumer", "main.consumer.", _MAIN, fixed)
+
+    def restore_consumer(self, thread: str, fixed: Mapping[str, Any]) -> Consumer:
+        """For changelogs; `fixed` is what restoration needs. Raises ConfigError."""
+        return self._consumer(f"{thread}-restore-consumer", "restore.consumer.", _MAIN, {**_CONSUMERS, **fixed})
+
+    def global_consumer(self, fixed: Mapping[str, Any]) -> Consumer:
+        """For the topics of global tables. Raises ConfigError."""
+        name = f"{self.client_id}-global-consumer"
+        return self._consumer(name, "global.consumer.", _MAIN, {**_CONSUMERS, **fixed})
+
+    def producer(self, thread: str, transactional_id: str | None, on_delivery: OnDelivery) -> Producer:
+        """For all that a thread's tasks write; `on_delivery` is told of what failed only. Raises ConfigError."""
+        fixed = dict(_DELIVERY)
+        defaults = dict(_PRODUCER)
+        if transactional_id is not None:
+            fixed["transactional.id"] = transactional_id
+            defaults["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
+        given = forced("producer.", {**defaults, **self._config.prefixed("producer.")}, fixed)
+        made = {**self._common(f"{thread}-producer"), **given, "on_delivery": on_delivery}
+        return _make(Producer, made, "producer.")  # type: ignore[no-any-return]
+
+    def admin(self) -> AdminClient:
+        """For topics. Raises ConfigError."""
+        made = {**self._common(f"{self.client_id}-admin"), **self._config.prefixed("admin.client.")}
+        return _make(AdminClient, made, "admin.client.")  # type: ignore[no-any-return]
+
+    def _consumer(self, name: str, prefix: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Consumer:
+        demanded = dict(fixed)
+        defaults = {**defaults, "isolation.level": self._isolation}
+        if self._config.exactly_once:
+            demanded["isolation.level"] = self._isolation
+        demanded["group.id"] = self._config["application.id"]
+        rack = self._config["client.rack"]
+        given = forced(prefix, {**defaults, **self._config.prefixed("consumer.", prefix)}, demanded)
+        made = {**self._common(name), **({"client.rack": rack} if rack else {}), **given}
+        return _make(Consumer, made, prefix)  # type: ignore[no-any-return]
+
+    def _common(self, name: str) -> dict[str, Any]:
+        config = self._config
+        return {
+            "bootstrap.servers": config["bootstrap.servers"],
+            "client.id": name,
+            "metadata.max.age.ms": max(config["metadata.max.age.ms"], 10_000),
+            "topic.metadata.refresh.interval.ms": config["metadata.max.age.ms"],
+            "logger": log,
+            **_RECOVERY,
+            "reconnect.backoff.max.ms": 1_000,  # as Kafka has it
+            "error_cb": _say,
+            **config.for_all_clients,
+        }
+
+
+def _make(kind: Any, properties: Mapping[str, Any], prefix: str) -> Any:
+    try:
+        return kind(dict(properties))
+    except (KafkaException, ValueError, TypeError) as error:
+        problem = error.args[0]
+        told = problem.str() if isinstance(problem, KafkaError) else str(problem)
+        raise ConfigError(f"librdkafka refuses a property (those given as {prefix}* go to it): {told}") from error
+
+
+def _say(error: KafkaError) -> None:
+    """What librdkafka tells aside: brokers that are away, mostly, which it goes on to look for."""
+    log.log(logging.ERROR if error.fatal() else logging.DEBUG, "%s", error.str())
+
+
+def partitions_of(client: Producer | Consumer | AdminClient, topic: str, timeout_s: float) -> int:
+    """How many partitions a topic has. Raises StreamsError."""
+    try:
+        found = client.list_topics(topic, timeout=timeout_s).topics.get(topic)
+    except KafkaException as error:
+        raise StreamsError(f"the cluster cannot be asked for the topic {topic}: {error.args[0].str()}") from error
+    if found is None or found.error is not None:
+        told = found.error.str() if found is not None and found.error is not None else "it is not there"
+        raise StreamsError(f"the topic {topic} cannot be had: {told}")
+    return len(found.partitions)
+
+
+def high_watermarks(
+    admin: AdminClient, places: Iterable[tuple[str, int]], timeout_s: float
+) -> dict[tuple[str, int], int]:
+    """Where partitions end, open transactions and all, as far as it is told in so many seconds."""
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    deadline = time.monotonic() + timeout_s
+    found = {}
+    stale = False
+    for place, future in admin.list_offsets(
+        {Position(*place): latest for place in places}, request_timeout=timeout_s
+    ).items():
+        try:
+            offset = future.result(max(0.0, deadline - time.monotonic())).offset
+            if offset >= 0:  # while leaders change it can be -1 with no error: to believe it would empty a store
+                found[place.topic, place.partition] = offset
+        except (KafkaException, TimeoutError) as error:
+            log.warning("the end of %s-%d cannot be had: %s", place.topic, place.partition, error)
+            stale = True
+    if stale:
+        # An administrator goes on with the leaders and epochs that it knows, whatever a broker says to that; a look at
+        # the whole cluster has it learn them anew for the next time.
+        with contextlib.suppress(KafkaException):
+            admin.list_topics(timeout=timeout_s)
+    return found

@@ -1,0 +1,324 @@
+"""What a thread's tasks write: records go to one producer, and their failures come back (RecordCollectorImpl).
+
+There is no object for a record that went well: librdkafka reports failures only. A failure belongs to a record that was
+handed over long before; the production handler is asked about it, and where it says FAIL the thread learns of it at its
+next look, at the latest when it flushes before a commit.
+
+Exactly once the producer is transactional (KIP-447, one for each thread). A transaction begins with the first record
+after a commit, and ends with the offsets of what was read; who was fenced, or left its group, gets TaskMigratedError
+and gives up its tasks.
+
+A record of time 0 is written with time 1: librdkafka takes 0 for "now".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Position
+
+from odradek.streams.errors import (
+    ErrorContext,
+    Handlers,
+    Response,
+    StreamsError,
+    TaskMigratedError,
+    Undelivered,
+)
+from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
+from odradek.streams.running.client import partitions_of
+from odradek.streams.running.deputy import Deputy, NotReturnedError
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+MakeProducer = Callable[[Callable[[KafkaError, Message], None]], Producer]
+Send = Callable[[str, bytes | None, bytes | None, int | None, int, Headers], None]
+_ROOM_S: Final = 0.05
+CLOSE_S: Final = 10.0
+"""How long a producer that closes waits for what it has sent."""
+_FIRST_TRY_S: Final = 5.0
+_OVERDUE_S: Final = 3.0
+"""How long after its own timeout a call is waited for."""
+_MIGRATED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+class RecordCollector:
+    """A thread's way out. All methods belong to that thread."""
+
+    send: Send
+    """Write a record; see `context.Collector`. Tasks bind it, and are bound anew after `renew`."""
+
+    def __init__(
+        self,
+        make_producer: MakeProducer,
+        handlers: Handlers,
+        timeout_s: float,
+        *,
+        transactional: bool = False,
+        writers: Mapping[str, tuple[int, str]] | None = None,
+    ) -> None:
+        """Makes the producer; a transactional one is ready for transactions after this. Raises StreamsError.
+
+        `timeout_s` is how long to try what may pass (task.timeout.ms). `writers` tells the sub-topology and the node
+        that write a topic, for the context of a failure.
+        """
+        self._make_producer = make_producer
+        self._handlers = handlers
+        self._timeout_s = timeout_s
+        self._transactional = transactional
+        self._writers = writers or {}
+        self._failure: StreamsError | None = None
+        self._fatal = False
+        self._stuck = False
+        """A call has not come back from the producer."""
+        self._counts: dict[str, int] = {}
+        self._in_transaction = False
+        self.dropped = 0
+        """Records that were given up because a handler said so."""
+        self._open()
+
+    # ---- records
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has. Raises StreamsError."""
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = partitions_of(self._producer, topic, self._timeout_s)
+        return count
+
+    def poll(self) -> None:
+        """Hear of failures. Raises the first that was not forgiven, StreamsError or TaskMigratedError."""
+        self._producer.poll(0)
+        if self._failure is not None:
+            raise self._failure
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged. Raises as `poll` does, or after task.timeout.ms."""
+        left = self._producer.flush(self._timeout_s)
+        if self._failure is not None:
+            raise self._failure
+        if left:
+            raise StreamsError(f"{left} records were not acknowledged within {self._timeout_s:g} s (task.timeout.ms)")
+
+    # ---- transactions
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether something was written since the last commit."""
+        return self._in_transaction
+
+    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_metadata: bytes) -> None:
+        """Commit what was written along with offsets and their metadata. Raises TaskMigratedError, StreamsError."""
+        self._begin()
+        positions = [Position(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
+        if positions:
+            self._try("committing offsets", self._producer.send_offsets_to_transaction, positions, group_metadata)
+        self._try("committing a transaction", self._producer.commit_transaction)
+        self._in_transaction = False
+        if self._failure is not None:
+            raise self._failure
+
+    def abort(self) -> None:
+        """Take back what was written since the last commit. Raises nothing: who cannot abort is aborted by others."""
+        if not self._in_transaction:
+            return
+        self._in_transaction = False
+        try:
+            if not self._fatal:
+                self._try("aborting a transaction", self._producer.abort_transaction)
+        except (StreamsError, TaskMigratedError) as error:
+            self._fatal = True
+            log.warning("%s", error)
+
+    def renew(self) -> None:
+        """Begin anew after a failure: with another producer, where this one is of no use any more."""
+        self.abort()
+        if self._fatal:
+            self._close_producer()
+            self._open()
+        self._failure = None
+
+    def close(self) -> None:
+        """Take back what was not committed, or send what is left of it, and let go of the producer."""
+        self.abort()
+        if not self._transactional and self._failure is None:
+            self._producer.flush(min(CLOSE_S, self._timeout_s))
+        self._close_producer()
+
+    # ---- how
+
+    def _open(self) -> None:
+        self._producer: Producer = self._make_producer(self._delivered)
+        self._deputy = Deputy(f"{threading.current_thread().name}-transactions")
+        self._fatal = self._stuck = False
+        self._failure = None
+        if self._transactional:
+            self._try("registering the transactional id", self._producer.init_transactions)
+        self.send = self._bind()
+
+    def _bind(self) -> Send:
+        produce: Callable[..., None] = self._producer.produce
+        transactional = self._transactional
+
+        def send(
+            topic: str, key: bytes | None, value: bytes | None, partition: int | None, timestamp: int, headers: Headers
+        ) -> None:
+            if transactional and not self._in_transaction:
+                self._begin()
+            try:
+                stamp = timestamp if timestamp > 0 else _stamp(timestamp)
+                produce(topic, value, key, -1 if partition is None else partition, None, None, stamp, headers)
+            except (BufferError, KafkaException) as error:
+                record = Undelivered(topic, key, value, partition, timestamp, headers)
+                self._refused(record, error)
+
+        return send
+
+    def _refused(self, record: Undelivered, error: BufferError | KafkaException) -> None:
+        """The producer does not take a record: it is full, or never will."""
+        deadline = time.monotonic() + self._timeout_s
+        while isinstance(error, BufferError):
+            if time.monotonic() > deadline:
+                raise StreamsError(
+                    f"the producer has had no room for a record of {record.topic} for {self._timeout_s:g} s "
+                    "(task.timeout.ms): the brokers do not take them"
+                )
+            self._producer.poll(_ROOM_S)
+            if self._failure is not None:
+                raise self._failure
+            partition = -1 if record.partition is None else record.partition
+            produce: Callable[..., None] = self._producer.produce
+            try:
+                stamp = _stamp(record.timestamp)
+                produce(record.topic, record.value, record.key, partition, None, None, stamp, record.headers)
+                return
+            except (BufferError, KafkaException) as again:
+                error = again
+        self._judge(record, error.args[0])
+        if self._failure is not None:
+            raise self._failure
+
+    def _delivered(self, error: KafkaError, message: Message) -> None:
+        """Called within poll and flush, for what failed."""
+        if error.code() in _PURGED:
+            return  # aborted with its transaction
+        stamp = message.timestamp()[1]
+        topic, partition = str(message.topic()), message.partition()
+        self._judge(Undelivered(topic, message.key(), message.value(), partition, stamp, None), error)
+
+    def _judge(self, record: Undelivered, error: KafkaError) -> None:
+        """A record is not written: does the application go on without it?"""
+        if self._failure is not None:
+            return
+        where = f"topic={record.topic}, partition={record.partition}"
+        if error.fatal() or error.code() in _MIGRATED:
+            self._fatal = self._fatal or error.fatal()
+            told = f"the producer was fenced, or lost its place, while it wrote to {where}: {error.str()}"
+            self._failure = TaskMigratedError(told) if self._transactional else StreamsError(told)
+            return
+        if error.code() == KafkaError._MSG_TIMED_OUT:
+            # No word from the brokers for as long as librdkafka tries: no record's fault, so no handler is asked. The
+            # state has what the changelog has not; it goes back to the last commit, and all is done again.
+            self._failure = TaskMigratedError(
+                f"records were not acknowledged in time, those for {where} among them: the brokers are away or slow. "
+                "producer.message.timeout.ms sets how long to try (exactly once, producer.transaction.timeout.ms)"
+            )
+            return
+        if self._transactional and error.code() == KafkaError._STATE:
+            # The transaction has failed behind this thread's back, and with it every record that is still to come: no
+            # record's fault either. Another producer of the same transactional id begins anew.
+            self._fatal = True
+            self._failure = TaskMigratedError(
+                f"the transaction had failed when a record came for {where}: {error.str()}"
+            )
+            return
+        problem = KafkaException(error)
+        if self._handlers.production(self._context(record), record, problem) is Response.CONTINUE:
+            self.dropped += 1
+            return
+        self._failure = StreamsError(
+            f"Error encountered sending record to {where}: {error.str()} ({error.name()}). The production exception "
+            "handler has said FAIL; default.production.exception.handler sets another"
+        )
+
+    def _context(self, record: Undelivered) -> ErrorContext:
+        subtopology, node = self._writers.get(record.topic, (-1, f"the writer of {record.topic}"))
+        partition = -1 if record.partition is None else record.partition
+        nowhere = RecordMetadata("", -1, -1)  # of what was read nothing is known any more
+        return ErrorContext(TaskId(subtopology, partition), node, nowhere, record.timestamp or NO_TIMESTAMP, None)
+
+    def _begin(self) -> None:
+        if not self._in_transaction:
+            self._try("beginning a transaction", self._producer.begin_transaction, timed=False)
+            self._in_transaction = True
+
+    def _try(self, what: str, call: Callable[..., Any], *arguments: Any, timed: bool = True) -> None:
+        """Call until it succeeds, or until task.timeout.ms is over. Raises TaskMigratedError, StreamsError."""
+        deadline = time.monotonic() + self._timeout_s
+        once_s = min(_FIRST_TRY_S, self._timeout_s)
+        while True:
+            try:
+                if timed:
+                    self._deputy.call(once_s + _OVERDUE_S, call, *arguments, once_s)
+                else:
+                    call(*arguments)
+                return
+            except NotReturnedError:
+                self._fatal = self._stuck = True
+                raise TaskMigratedError(f"{what}: the client has not come back; another one takes its place") from None
+            except KafkaException as exception:
+                error = exception.args[0]
+                self._fatal = self._fatal or error.fatal()
+                if self._failure is not None and not isinstance(self._failure, TaskMigratedError):
+                    raise self._failure from exception  # a record failed before; the transaction with it
+                if error.fatal() or error.code() in _MIGRATED or error.txn_requires_abort():
+                    raise TaskMigratedError(f"{what}: {error.str()} ({error.name()})") from exception
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise StreamsError(f"{what}: {error.str()} ({error.name()})") from exception
+                log.info("%s, once more: %s", what, error.str())
+
+    def _close_producer(self) -> None:
+        """End the producer without waiting for what it still has."""
+        producer = self._producer
+
+        def end() -> None:
+            with contextlib.suppress(KafkaException):  # one that was fenced says so at each of these
+                producer.purge()
+                producer.flush(0)
+            producer.close()
+
+        try:
+            if not self._stuck:  # else whoever registers the transactional id next fences it
+                self._deputy.call(_FIRST_TRY_S, end)  # it would abort for ever what it could not abort before
+        except NotReturnedError:
+            log.warning("a producer has not ended within %g s; it is left alone", _FIRST_TRY_S)
+        except KafkaException as error:
+            log.info("closing a producer: %s", error.args[0].str())
+        finally:
+            self._deputy.close()
+
+
+def _stamp(timestamp: int) -> int:
+    """A time as librdkafka wants it: 0 is the time on the wall, for what has none; the epoch itself comes a ms late."""
+    return max(timestamp, 1) if timestamp >= 0 else 0

@@ -1,0 +1,296 @@
+"""Global tables: stores that every instance has whole, filled from all partitions of their topics (GlobalStreamThread).
+
+A thread of its own reads them. Before an application processes anything its global stores are brought to where their
+topics ended when it started; afterwards they follow. A global table takes the topic's records as they are while it is
+restored; a global store with a processor of the user's is restored through it, since only the processor knows what
+belongs into the store (KIP-813).
+
+How far each partition is stands in the checkpoint of the directory `global`, which is written when the stores have
+moved far, and at the end; a store that is not on disk begins at the beginning each time, and so does one whose topic
+has not got what comes next any more. A failure here ends the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Position
+
+from odradek.streams.context import TaskContext
+from odradek.streams.errors import StreamsError
+from odradek.streams.queries import FairLock
+from odradek.streams.running import checkpoints
+from odradek.streams.running.restoration import RestoreListener, take_batch
+from odradek.streams.running.state_directory import StateDirectory
+from odradek.streams.stores.keyvalue import wipe as wipe_store
+from odradek.streams.task import Task
+from odradek.streams.topology import Subtopology, Topology, make_store
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+BATCH: Final = 5_000
+FAR: Final = 10_000
+"""Records after which a checkpoint is worth its fsync."""
+PROGRESS_S: Final = 10.0
+POLL_S: Final = 0.1
+GLOBAL_TASK: Final = -1
+"""The number of the task that does not exist elsewhere, and of its partition."""
+_GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+class GlobalState:
+    """The global stores of one client, and the thread that fills them."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        context: TaskContext,
+        consumer: Consumer,
+        directory: StateDirectory,
+        *,
+        timeout_s: float,
+        give_up_s: float = 300.0,
+        listener: RestoreListener | None = None,
+        on_failure: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """`consumer` is this thread's alone, set as `restoration.CONSUMER` says. `on_failure` hears why it ended.
+
+        `timeout_s` bounds a question to the cluster, `give_up_s` how long a start may make no way (task.timeout.ms).
+        """
+        self.stores: dict[str, Any] = {}
+        """By name; to be read by others while `lock` is held."""
+        self.lock = FairLock()
+        self._topology = topology
+        self._context = context
+        self._consumer = consumer
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._give_up_s = give_up_s
+        self._listener = listener or RestoreListener()
+        self._on_failure = on_failure
+        self._positions: dict[TopicPartition, int] = {}
+        self._ranges: dict[TopicPartition, tuple[int, int]] = {}
+        """What each partition had at the start: from the first offset to the end."""
+        self._since_checkpoint = 0
+        self._broken = False
+        """Whether the stores may not be believed."""
+        self._store_of = {topology.source_changelogs[name]: name for name in topology.global_stores}
+        self._task: Task | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"{context.application_id}-GlobalStreamThread", daemon=True
+        )
+
+    def start(self) -> None:
+        """Open the stores, bring them up to date, and follow from then on. Raises StreamsError.
+
+        Takes as long as there is to restore; how far it is goes to the log.
+        """
+        for topic in self._store_of:
+            self._look_at(topic)
+        task = self._task = self._open()
+        # A store that is restored through its processor is so after all others, for which processors need not run.
+        reprocessed = self._topology.reprocess_global
+        in_turn = sorted(self._ranges, key=lambda each: self._store_of[each[0]] in reprocessed)
+        running = False
+        for partition in in_turn:
+            if not running and self._store_of[partition[0]] in reprocessed:
+                task.init()
+                running = True
+            if self._stopping.is_set():
+                return
+            self._restore(partition, self._store_of[partition[0]])
+        if not running:
+            task.init()
+        self._consumer.assign([Position(*each, self._positions.get(each, -1) + 1) for each in self._ranges])
+        self._checkpoint()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon, `start` too. From any thread; `close` has to follow."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """End the thread, and close the stores. Raises an error of a processor or a store once all are closed."""
+        self.stop()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._consumer.close()
+        try:
+            if self._task is not None and not self._broken:
+                self._checkpoint()
+        except Exception as error:  # what follows the last checkpoint is read again
+            log.warning("global stores are closed without a checkpoint: %r", error)
+        with self.lock, contextlib.ExitStack() as ends:
+            if self._broken:
+                ends.callback(self._directory.wipe_global)
+            for store in self.stores.values():
+                ends.callback(store.close)
+            if self._task is not None:
+                ends.callback(self._task.close)
+
+    # ---- how
+
+    def _look_at(self, topic: str) -> None:
+        """Which partitions a topic has, and what they hold. Raises StreamsError."""
+        try:
+            metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+            if metadata.error is not None:
+                raise StreamsError(f"the topic {topic} of a global table cannot be read: {metadata.error.str()}")
+            for partition in sorted(metadata.partitions):
+                found = self._consumer.get_watermark_offsets(Position(topic, partition), timeout=self._timeout_s)
+                if found is None:
+                    raise StreamsError(f"the offsets of {topic}-{partition} were not told within {self._timeout_s:g} s")
+                self._ranges[topic, partition] = found
+        except KafkaException as error:
+            raise StreamsError(f"the topic {topic} of a global table cannot be read: {error.args[0].str()}") from error
+
+    def _open(self) -> Task:
+        topology, context = self._topology, self._context
+        path = self._directory.global_path
+        context.store_dir = context.state_dir = path
+        try:
+            known = checkpoints.read(path)
+        except checkpoints.CheckpointError as error:
+            log.warning("global stores are restored from the beginning: %s", error)
+            known = {}
+        for topic, name in self._store_of.items():
+            store = make_store(topology.global_stores[name], context.config)
+            if store.persistent:
+                self._believe(path, topic, name, known)
+            self.stores[name] = store
+            store.init(context)
+        nodes = tuple(name for name in topology.nodes if name in topology.global_nodes)
+        whole = Subtopology(GLOBAL_TASK, nodes, tuple(self._store_of), (), {}, tuple(self.stores), {})
+        task = Task(topology, whole, context, {}, self.stores)
+        for partition in self._ranges:
+            task.read(partition)
+        return task
+
+    def _believe(self, path: Path, topic: str, name: str, known: Mapping[TopicPartition, int]) -> None:
+        """Take a store as it is on disk, if its topic still has what comes next; else it is removed."""
+        offsets = {each: offset for each, offset in known.items() if each[0] == topic and each in self._ranges}
+        for partition, offset in offsets.items():
+            low, high = self._ranges[partition]
+            if not low <= offset + 1 <= high:
+                log.warning("%s-%d has no offset %d any more; %s is restored anew", *partition, offset + 1, name)
+                break
+        else:
+            if offsets:
+                self._positions.update(offsets)
+                return
+        wipe_store(path, name)
+
+    def _restore(self, partition: TopicPartition, name: str) -> None:
+        """Bring a store to where the partition ended when the client started. Raises StreamsError."""
+        low, high = self._ranges[partition]
+        last = self._positions.get(partition)
+        start = low if last is None else last + 1
+        if start >= high:
+            self._positions[partition] = high - 1
+            return
+        store = None if name in self._topology.reprocess_global else self.stores[name]
+        self._listener.on_restore_start(partition, name, start, high)
+        self._consumer.assign([Position(*partition, start)])
+        total, began = 0, time.monotonic()
+        told = moved = began
+        while not self._stopping.is_set():
+            batch, ended = self._batch(take_batch(self._consumer, BATCH, POLL_S), partition)
+            now = time.monotonic()
+            batch = [each for each in batch if int(each.offset() or 0) < high]
+            if batch:
+                self._apply(partition, store, batch)
+                total, moved = total + len(batch), now
+                self._positions[partition] = int(batch[-1].offset() or 0)
+                self._listener.on_batch_restored(partition, name, self._positions[partition], len(batch))
+            if ended or self._positions.get(partition, -1) + 1 >= high:
+                self._positions[partition] = high - 1
+                self._listener.on_restore_end(partition, name, total)
+                log.info("restored %s from %s-%d: %d records in %.1f s", name, *partition, total, now - began)
+                return
+            if now - moved > self._give_up_s:
+                raise StreamsError(f"{partition[0]}-{partition[1]}: nothing came for {self._give_up_s:g} s")
+            if now - told > PROGRESS_S:
+                told, left = now, high - 1 - self._positions.get(partition, start - 1)
+                rate = total / (now - began)
+                log.info("restoring %s: %s records left of %s-%d, %.0f a second", name, f"{left:,}", *partition, rate)
+
+    def _apply(self, partition: TopicPartition, store: Any, batch: list[Message]) -> None:
+        if store is not None:
+            store.restore(
+                [(each.key(), each.value(), each.timestamp()[1], None) for each in batch if each.key() is not None]
+            )
+        else:
+            assert self._task is not None
+            self._task.add(partition, batch)
+            self._task.process_partition(partition, len(batch))
+        self._since_checkpoint += len(batch)
+
+    def _batch(self, messages: list[Message], partition: TopicPartition) -> tuple[list[Message], bool]:
+        """The records of a partition, and whether its end was reached. Raises StreamsError."""
+        batch, ended = [], False
+        for message in messages:
+            error = message.error()
+            if error is None:
+                if (message.topic(), message.partition()) == partition:
+                    batch.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended = True
+            else:
+                self._failed(error)
+        return batch, ended
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.code() in _GONE:
+            self._broken = True
+            raise StreamsError(
+                f"a global table has missed records, which are gone: {error.str()}. Its state is removed; start again"
+            )
+        if error.fatal():
+            raise StreamsError(f"a global table cannot be read: {error.str()}")
+        log.warning("global tables: %s", error.str())
+
+    def _run(self) -> None:
+        interval_s = int(self._context.config.get("commit.interval.ms", 30_000)) / 1000
+        next_checkpoint = time.monotonic() + interval_s
+        try:
+            while not self._stopping.is_set():
+                self._follow(take_batch(self._consumer, BATCH, POLL_S))
+                if time.monotonic() >= next_checkpoint:
+                    if self._since_checkpoint > FAR:
+                        self._checkpoint()
+                    next_checkpoint = time.monotonic() + interval_s
+        except Exception as error:  # whatever it is, nobody else would hear of it
+            self._on_failure(error)
+
+    def _follow(self, messages: list[Message]) -> None:
+        batches: dict[TopicPartition, list[Message]] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                batches.setdefault((str(message.topic()), int(message.partition() or 0)), []).append(message)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                self._failed(error)
+        with self.lock:
+            for partition, batch in batches.items():
+                self._apply(partition, None, batch)
+                self._positions[partition] = int(batch[-1].offset() or 0)
+
+    def _checkpoint(self) -> None:
+        with self.lock:
+            for store in self.stores.values():
+                store.flush()
+        self._since_checkpoint = 0
+        persistent = {topic for topic, name in self._store_of.items() if self.stores[name].persistent}
+        offsets: Mapping[TopicPartition, int] = {
+            each: offset for each, offset in self._positions.items() if each[0] in persistent and offset >= 0
+        }
+        checkpoints.write(self._directory.global_path, offsets)

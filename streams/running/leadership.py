@@ -1,0 +1,186 @@
+"""What the leader of the group does: it looks at the cluster, makes the topics that are missing, and places the tasks.
+
+It works out which tasks there are (`topic_groups.py`), makes internal topics (`internal_topics.py`), asks where the
+changelogs end, and has `assignor.py` decide, which is pure. An application that cannot run as it is
+gets an assignment with an error, so that all of its instances say why and not only the leader
+(StreamsPartitionAssignor, AssignorError).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from odradek.streams.config import StreamsConfig
+from odradek.streams.errors import MissingSourceTopicError, StreamsError
+from odradek.streams.group.assignor import AssignmentConfig, Placement, Thread, assign
+from odradek.streams.group.group_protocol import MemberState
+from odradek.streams.group.subscription_info import (
+    ASSIGNMENT_ERROR,
+    INCOMPLETE_SOURCE_TOPIC_METADATA,
+    RUNNING,
+    SHUTDOWN_REQUESTED,
+    UNKNOWN_POSITION,
+    AssignmentInfo,
+    HostPartitions,
+    SubscriptionInfo,
+    encode_hosts,
+)
+from odradek.streams.records import TaskId
+from odradek.streams.running.internal_topics import InternalTopics, wanted_topics
+from odradek.streams.running.topic_groups import Plan, plan
+from odradek.streams.topology import Topology
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+Given = dict[str, tuple[list[TopicPartition], bytes]]
+_TOPICS_TIMEOUT_S: Final = 60.0
+
+
+class GroupLeader:
+    """Assigns tasks to the members of a group. Any thread may turn out to be the one that leads."""
+
+    def __init__(self, topology: Topology, config: StreamsConfig, admin: AdminClient) -> None:
+        self._topology = topology
+        self._config = config
+        self._admin = admin
+        self._topics = InternalTopics(admin, config["replication.factor"], _TOPICS_TIMEOUT_S)
+        self._assignor_config = AssignmentConfig(
+            config["num.standby.replicas"],
+            config["acceptable.recovery.lag"],
+            config["max.warmup.replicas"],
+            tuple(config["rack.aware.assignment.tags"]),
+        )
+        self._seen: Mapping[str, int] | None = None
+        """How many partitions the source topics had at the last assignment."""
+
+    def assign(self, members: dict[str, MemberState]) -> Given:
+        """Place all tasks. Raises StreamsError for what concerns this instance; the others are told by a code."""
+        if any(SubscriptionInfo.decode(each.userdata).error == SHUTDOWN_REQUESTED for each in members.values()):
+            log.error("an instance has asked that the whole application be shut down")
+            return _to_all(members, SHUTDOWN_REQUESTED)
+        existing = self._topics.partitions()
+        try:
+            found = plan(self._topology, self._config["application.id"], existing)
+            made = self._topics.make_ready(wanted_topics(self._topology, found, self._config))
+        except MissingSourceTopicError as error:
+            log.error("%s", error)
+            return _to_all(members, INCOMPLETE_SOURCE_TOPIC_METADATA)
+        except StreamsError as error:
+            log.error("the tasks cannot be assigned: %s", error)
+            return _to_all(members, ASSIGNMENT_ERROR)
+        self._seen = self._source_partitions(existing)
+        return self._place(found, members, made)
+
+    def topics_have_changed(self) -> bool:
+        """Whether source topics have come, gone or grown since the last assignment. Raises StreamsError."""
+        return self._seen is not None and self._source_partitions(self._topics.partitions()) != self._seen
+
+    # ---- how
+
+    def _source_partitions(self, existing: Mapping[str, int]) -> dict[str, int]:
+        application_id = self._config["application.id"]
+        internal = {self._topology.cluster_name(name, application_id) for name in self._topology.internal_topics}
+        return {
+            topic: existing.get(topic, 0)
+            for each in self._topology.subtopologies(application_id, existing).values()
+            for topic in each.source_topics
+            if topic not in internal
+        }
+
+    def _place(self, found: Plan, members: dict[str, MemberState], made: set[str]) -> Given:
+        config = self._config
+        logged = {task: list(topics.changelogs.values()) for task, topics in found.tasks.items() if topics.changelogs}
+        wanted = {place for places in logged.values() for place in places if place[0] not in made}
+        ends: dict[TopicPartition, int] | None = None
+        try:
+            ends = end_offsets(self._admin, wanted, config["request.timeout.ms"] / 1000)
+        except StreamsError as error:
+            log.warning("tasks stay where they are for now: %s", error)
+        infos = {name: SubscriptionInfo.decode(members[name].userdata) for name in sorted(members)}
+        sizes = {task: sum((ends or {}).get(place, 0) for place in places) for task, places in logged.items()}
+        threads = {
+            name: Thread(info.process_id, info.active, info.standby, _lags(info, sizes), info.tags)
+            for name, info in infos.items()
+        }
+        stateless = [task for task in found.tasks if task not in sizes]
+        placed = assign(sizes, stateless, threads, self._assignor_config)
+        probe = 0
+        if placed.probing or ends is None:
+            probe = int(time.time() * 1000) + config["probing.rebalance.interval.ms"]
+        hosts = encode_hosts(_hosts(found, infos, placed))
+        log.info("assigned %d tasks to %d threads%s", len(found.tasks), len(threads), ", for now" if probe else "")
+        return {
+            name: (
+                [place for task in placed.active[name] for place in found.tasks[task].sources],
+                AssignmentInfo(tuple(placed.active[name]), tuple(placed.standby[name]), probe).encode(hosts),
+            )
+            for name in threads
+        }
+
+
+def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """Where partitions end now. Raises StreamsError."""
+    if not places:
+        return {}
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {Position(*place): latest for place in sorted(places)}
+    try:
+        futures = admin.list_offsets(asked, request_timeout=timeout_s)
+        return {(place.topic, place.partition): future.result(timeout_s).offset for place, future in futures.items()}
+    except (KafkaException, TimeoutError) as error:
+        raise StreamsError(f"the ends of changelogs cannot be had: {error}") from error
+
+
+def position_of(offsets: Mapping[TopicPartition, int]) -> int:
+    """How far a task's state goes, from the offset of the last record in each of its stores."""
+    return sum(offset + 1 for offset in offsets.values() if offset >= 0)
+
+
+def _lags(info: SubscriptionInfo, sizes: Mapping[TaskId, int]) -> dict[TaskId, int]:
+    """How many records a process is behind, for each task that it has state of."""
+    lags = {}
+    for task, position in info.positions.items():
+        size = sizes.get(task)
+        if size is None:
+            continue
+        if position == RUNNING:
+            lags[task] = 0
+        elif position == UNKNOWN_POSITION or position > size:  # beyond the end: of a topic that was made anew
+            lags[task] = size
+        else:
+            lags[task] = size - position
+    return lags
+
+
+def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placement) -> dict[str, HostPartitions]:
+    """Where queries about each partition are answered."""
+    collected: dict[str, tuple[dict[str, set[int]], dict[str, set[int]]]] = {}
+    for name, info in infos.items():
+        if not info.endpoint:
+            continue
+        roles = collected.setdefault(info.endpoint, ({}, {}))
+        for role, tasks in zip(roles, (placed.active[name], placed.standby[name]), strict=True):
+            for topic, partition in (place for task in tasks for place in found.tasks[task].sources):
+                role.setdefault(topic, set()).add(partition)
+    return {
+        endpoint: HostPartitions(
+            {topic: frozenset(numbers) for topic, numbers in active.items()},
+            {topic: frozenset(numbers) for topic, numbers in standby.items()},
+        )
+        for endpoint, (active, standby) in collected.items()
+    }
+
+
+def _to_all(members: Mapping[str, MemberState], error: int) -> Given:
+    """Nothing for anybody, and why."""
+    userdata = AssignmentInfo(error=error).encode()
+    return {name: ([], userdata) for name in members}

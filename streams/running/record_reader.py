@@ -1,0 +1,177 @@
+"""The records of a thread's tasks, taken from one consumer in batches.
+
+Partitions are assigned by hand, with the offsets that the group has committed. Where there is none, or it is out of
+range, each topic's own policy says where to begin (auto.offset.reset of its source node, or of the application).
+librdkafka fetches ahead on its own threads; a batch is what it has at hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Position
+
+from odradek.streams.errors import StreamsError
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+_OUT_OF_RANGE: Final = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
+)
+_METADATA_S: Final = 1.0
+_FATAL: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION})
+
+
+class RecordReader:
+    """One thread's way in. All methods belong to that thread."""
+
+    def __init__(self, consumer: Consumer, batch: int, policy: Callable[[str], str]) -> None:
+        """`batch` is how many records are taken at once; `policy` tells a topic's auto.offset.reset."""
+        self._consumer = consumer
+        self.batch = batch
+        self._policy = policy
+        self._assigned: set[TopicPartition] = set()
+        self._ended: set[TopicPartition] = set()
+        """Partitions that have been read to their end."""
+        self._paused: set[TopicPartition] = set()
+        self._known: set[str] = set()
+        """Topics whose leaders were asked for once."""
+
+    # ---- which partitions
+
+    def assign(self, starts: Mapping[TopicPartition, int | None]) -> None:
+        """Read these, too; None where nothing was committed. Raises StreamsError where that is not allowed."""
+        positions = [
+            Position(*place, self._reset(place, "nothing was committed") if offset is None else offset)
+            for place, offset in starts.items()
+        ]
+        if positions:
+            self._learn_leaders({topic for topic, _ in starts})
+            self._consumer.incremental_assign(positions)
+            self._assigned.update(starts)
+            self._ended.difference_update(starts)
+
+    def unassign(self, places: Iterable[TopicPartition]) -> None:
+        """Read these no more; what was fetched of them is forgotten."""
+        gone = self._assigned.intersection(places)
+        if gone:
+            self._assigned -= gone
+            self._ended -= gone
+            if paused := gone & self._paused:  # else librdkafka has them paused still when they come back
+                self._consumer.resume([Position(*place) for place in paused])
+                self._paused -= paused
+            self._consumer.incremental_unassign([Position(*place) for place in sorted(gone)])
+
+    def pause(self, places: set[TopicPartition]) -> None:
+        """Take no records of these, and of no others: what was paused before and is not among them goes on."""
+        fresh, over = places - self._paused, self._paused - places
+        if fresh:
+            self._consumer.pause([Position(*place) for place in fresh])
+        if over:
+            self._consumer.resume([Position(*place) for place in over])
+        self._paused = set(places)
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        """What is read."""
+        return frozenset(self._assigned)
+
+    def lag(self, place: TopicPartition) -> int | None:
+        """0 where everything was handed over, None where that is not known."""
+        return 0 if place in self._ended or place not in self._assigned else None
+
+    # ---- records
+
+    def poll(self, timeout_s: float) -> dict[TopicPartition, list[Message]]:
+        """Records by partition, in their order; none after `timeout_s`. Raises StreamsError."""
+        consumer = self._consumer
+        messages = consumer.consume(self.batch, 0)
+        if not messages and timeout_s > 0:
+            first = consumer.poll(timeout_s)
+            if first is None:
+                return {}
+            messages = [first, *consumer.consume(self.batch - 1, 0)]
+        if not messages:
+            return {}
+        if any(map(Message.error, messages)):  # a KafkaError must not be compared with None: it fails at that
+            return self._sort_out(messages)
+        found = by_partition(messages)
+        if self._ended:
+            self._ended.difference_update(found)
+        return found
+
+    def close(self) -> None:
+        """Give the consumer up."""
+        self._consumer.close()
+
+    # ---- how
+
+    def _learn_leaders(self, topics: set[str]) -> None:
+        """Ask who leads topics that are new here: librdkafka does it by itself, but may rest for a second before."""
+        for topic in topics - self._known:
+            try:
+                self._consumer.list_topics(topic, timeout=_METADATA_S)
+            except KafkaException as error:
+                log.debug("leaders of %s: %s", topic, error)
+                return
+            self._known.add(topic)
+
+    def _sort_out(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+        """Records and errors, in the order in which they came."""
+        found: dict[TopicPartition, list[Message]] = {}
+        for message in messages:
+            place: TopicPartition = (message.topic(), message.partition())  # type: ignore[assignment]
+            error = message.error()
+            if error is None:
+                found.setdefault(place, []).append(message)
+                self._ended.discard(place)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended.add(place)
+            else:
+                self._failed(place, error)
+        return found
+
+    def _failed(self, place: TopicPartition, error: KafkaError) -> None:
+        if error.code() in _OUT_OF_RANGE and place in self._assigned:
+            offset = self._reset(place, error.str())
+            log.warning("%s-%d: %s; it is read from its %s on", *place, error.str(), _shown(offset))
+            self._consumer.incremental_unassign([Position(*place)])
+            self._consumer.incremental_assign([Position(*place, offset)])
+        elif error.fatal() or error.code() in _FATAL:
+            raise StreamsError(f"records of {place[0]}-{place[1]} cannot be read: {error.str()}")
+        else:
+            log.warning("reading: %s", error.str())  # the client tries again by itself
+
+    def _reset(self, place: TopicPartition, why: str) -> int:
+        policy = self._policy(place[0])
+        if policy == "none":
+            raise StreamsError(
+                f"No valid committed offset found for input {place[0]}-{place[1]} ({why}), and auto.offset.reset is "
+                "none: set it for the application or for the source, or commit an offset"
+            )
+        return OFFSET_BEGINNING if policy == "earliest" else OFFSET_END
+
+
+def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+    """Messages come in runs of one partition."""
+    topics = list(map(Message.topic, messages))
+    partitions = list(map(Message.partition, messages))
+    place: TopicPartition = (topics[0], partitions[0])  # type: ignore[assignment]
+    if topics.count(place[0]) == partitions.count(place[1]) == len(messages):
+        return {place: messages}
+    found: dict[TopicPartition, list[Message]] = {}
+    start = 0
+    for place, run in groupby(zip(topics, partitions, strict=True)):  # type: ignore[assignment]
+        end = start + sum(1 for _ in run)
+        found.setdefault(place, []).extend(messages[start:end])
+        start = end
+    return found
+
+
+def _shown(offset: int) -> str:
+    return "beginning" if offset == OFFSET_BEGINNING else "end"

@@ -1,0 +1,190 @@
+"""The directory of an application's state on one machine, and who may use which part of it (StateDirectory).
+
+    <state.dir>/<application.id>/
+        .lock                             locked while a process uses the directory
+        kafka-streams-process-metadata    which process this is (a UUID)
+        0_3/                              a task: .checkpoint, rocksdb/<store>/
+        global/                           stores of global tables
+
+Two clients cannot share the directory of an application, be they of one process, of two, or one of them Java's (which
+locks the same file in the same way): each needs a state.dir of its own. Within a process a task's
+directory belongs to one thread at a time. Directories of tasks that run elsewhere now are kept for a while, since they
+may come back, and their age is that of their last use (`state.cleanup.delay.ms`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Final, TextIO
+
+from odradek.streams.errors import LockError
+from odradek.streams.records import TaskId
+from odradek.streams.running import checkpoints
+
+log = logging.getLogger(__name__)
+
+PROCESS_FILE: Final = "kafka-streams-process-metadata"
+LOCK_FILE: Final = ".lock"
+GLOBAL: Final = "global"
+_TASK: Final = re.compile(r"\d+_\d+")
+
+
+_taken: Final[set[Path]] = set()
+"""What this process has. The kernel's locks are those of a process: they know nothing of two clients in it, and whoever
+closes the file a second time would give the first one's lock away."""
+_taken_guard: Final = threading.Lock()
+
+
+class StateDirectory:
+    """One application's state on this machine. Its methods may be called by any thread."""
+
+    def __init__(self, state_dir: Path, application_id: str) -> None:
+        """Makes the directory and takes it. Raises LockError where another process has it, or OSError."""
+        self.path = (state_dir / application_id).absolute()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._owners: dict[TaskId, threading.Thread] = {}
+        self._guard = threading.Lock()
+        self._lock_file: TextIO | None = None
+        self._take()
+        self.process_id = self._identify()
+
+    def _take(self) -> None:
+        with _taken_guard:
+            if self.path in _taken:
+                raise LockError(
+                    f"{self.path} is in use by another client of this process; each needs its own state.dir"
+                )
+            file = (self.path / LOCK_FILE).open("a")
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.close()
+                raise LockError(
+                    f"{self.path} is in use by another process; instances on one machine need a state.dir each"
+                ) from None
+            _taken.add(self.path)
+        self._lock_file = file
+
+    def _identify(self) -> uuid.UUID:
+        """The process is the one whose state stands here, if there is any."""
+        path = self.path / PROCESS_FILE
+        try:
+            return uuid.UUID(json.loads(path.read_text())["processId"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            process_id = uuid.uuid4()
+        with path.open("w") as file:
+            json.dump({"processId": str(process_id)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        return process_id
+
+    # ---- tasks
+
+    def task(self, task_id: TaskId) -> Path:
+        """The directory of a task, made where it is not there."""
+        path = self.path / str(task_id)
+        path.mkdir(exist_ok=True)
+        return path
+
+    def lock(self, task_id: TaskId) -> bool:
+        """Take a task's directory for the calling thread; False while another thread of this process has it."""
+        thread = threading.current_thread()
+        with self._guard:
+            owner = self._owners.get(task_id)
+            if owner is not None and owner is not thread and owner.is_alive():
+                return False
+            self._owners[task_id] = thread
+        return True
+
+    def unlock(self, task_id: TaskId) -> None:
+        """Give a task's directory back, if the calling thread has it; it counts as used until now."""
+        with self._guard:
+            if self._owners.get(task_id) is threading.current_thread():
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(self.path / str(task_id))
+                del self._owners[task_id]
+
+    def wipe(self, task_id: TaskId) -> None:
+        """Remove what stands in a task's directory; its stores are closed. Raises OSError."""
+        path = self.path / str(task_id)
+        if path.is_dir():
+            checkpoints.remove(path)  # first: no store without its checkpoint may be believed
+            shutil.rmtree(path)
+
+    def tasks(self) -> dict[TaskId, dict[tuple[str, int], int]]:
+        """The tasks that have state here, with the checkpoint of each; unreadable ones count as nothing."""
+        found = {}
+        for path in self._task_directories():
+            try:
+                offsets = checkpoints.read(path)
+            except checkpoints.CheckpointError as error:
+                log.warning("%s", error)
+                continue
+            if offsets:
+                found[TaskId.parse(path.name)] = offsets
+        return found
+
+    @property
+    def global_path(self) -> Path:
+        """The directory of the global stores, made where it is not there."""
+        path = self.path / GLOBAL
+        path.mkdir(exist_ok=True)
+        return path
+
+    def wipe_global(self) -> None:
+        """Remove the global stores, which are closed. Raises OSError."""
+        checkpoints.remove(self.global_path)
+        shutil.rmtree(self.global_path)
+
+    # ---- cleaning
+
+    def remove_unused(self, delay_ms: int) -> list[TaskId]:
+        """Remove the directories of tasks that nobody here has used for so long; returns which."""
+        now = time.time()
+        removed = []
+        for path in self._task_directories():
+            task_id = TaskId.parse(path.name)
+            with self._guard:
+                if task_id in self._owners or not path.is_dir() or (now - path.stat().st_mtime) * 1000 <= delay_ms:
+                    continue
+                self._owners[task_id] = threading.current_thread()
+            try:
+                log.info("removing the state of task %s, which nobody here has used for %d ms", task_id, delay_ms)
+                self.wipe(task_id)
+                removed.append(task_id)
+            finally:
+                with self._guard:
+                    self._owners.pop(task_id, None)
+        return removed
+
+    def clean(self) -> None:
+        """Remove all state of the application here. Raises LockError while tasks run, OSError."""
+        with self._guard:
+            if self._owners:
+                raise LockError(
+                    f"tasks {', '.join(map(str, sorted(self._owners)))} are running; close the client first"
+                )
+            for path in self._task_directories():
+                self.wipe(TaskId.parse(path.name))
+            shutil.rmtree(self.path / GLOBAL, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        with _taken_guard:
+            if self._lock_file is not None:
+                self._lock_file.close()
+                self._lock_file = None
+                _taken.discard(self.path)
+
+    def _task_directories(self) -> list[Path]:
+        return sorted(path for path in self.path.iterdir() if path.is_dir() and _TASK.fullmatch(path.name))

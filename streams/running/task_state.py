@@ -1,0 +1,186 @@
+"""The stores of one task: from the disk and the changelog, for an active task or a standby, and back to the disk.
+
+Stores outlive the role of their task. A standby that becomes active hands its stores on as they are, with how far each
+is in its changelog; so does an active task that becomes a standby.
+
+The checkpoint is written when stores have moved far, and at the end; after a crash the stores may be ahead of it, and
+restoring writes the same values again. Exactly once, the stores of a running task may hold what no transaction has
+committed; so the checkpoint is taken away before it begins to run, and written at a clean end only. A store that is on
+disk without a checkpoint is removed, and restored from the beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.streams.context import TaskContext
+from odradek.streams.errors import LockError
+from odradek.streams.figures import Stat
+from odradek.streams.records import TaskId
+from odradek.streams.running import checkpoints
+from odradek.streams.running.state_directory import StateDirectory
+from odradek.streams.stores.keyvalue import wipe as wipe_store
+from odradek.streams.topology import Subtopology, Topology, make_store
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+FAR: Final = 10_000
+"""Records of changelogs after which a checkpoint is worth its fsync (OFFSET_DELTA_THRESHOLD_FOR_CHECKPOINT)."""
+
+
+class TaskState:
+    """One task's stores."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        subtopology: Subtopology,
+        context: TaskContext,
+        changelogs: Mapping[str, TopicPartition],
+        directory: StateDirectory,
+        exactly_once: bool,
+    ) -> None:
+        """Nothing is opened yet. `changelogs` has the partition that logs each store."""
+        self.task_id: TaskId = context.task_id
+        self.context = context
+        self.changelogs = dict(changelogs)
+        self.stores: dict[str, Any] = {}
+        self.restored = Stat()
+        """Records of changelogs that were restored."""
+        self.positions: dict[TopicPartition, int] = {}
+        """The offset of the last record of each changelog that is in its store; none where nothing is."""
+        self.limits: dict[TopicPartition, int] = {}
+        """For changelogs that are source topics: how far the application has read them. No store may be ahead."""
+        self.source_changelogs = frozenset(
+            place for store, place in self.changelogs.items() if store in topology.source_changelogs
+        )
+        """Those that are topics which the task reads."""
+        self._running = False
+        self._builders = [topology.stores[name] for name in subtopology.stores]
+        self._directory = directory
+        self._exactly_once = exactly_once
+        self._written: dict[TopicPartition, int] = {}
+
+    def open(self) -> None:
+        """Open the stores, as far as their checkpoint says.
+
+        Raises LockError while another thread has them, or the error of a store; nothing is open then.
+        """
+        if not self._builders:
+            return
+        if not self._directory.lock(self.task_id):
+            raise LockError(f"task {self.task_id}: its directory is still in use by another thread")
+        try:
+            path = self._directory.task(self.task_id)
+            self.context.store_dir = self.context.state_dir = path
+            known = self._read_checkpoint(path)
+            for builder in self._builders:
+                self._open_store(builder, path, known)
+        except BaseException:
+            self._close_stores()
+            self._directory.unlock(self.task_id)
+            raise
+        self._written = dict(self.positions)
+
+    def _read_checkpoint(self, path: Path) -> Mapping[TopicPartition, int]:
+        try:
+            return checkpoints.read(path)
+        except checkpoints.CheckpointError as error:
+            log.warning("task %s: %s; its stores are restored from the beginning", self.task_id, error)
+            return {}
+
+    def _open_store(self, builder: Any, path: Path, known: Mapping[TopicPartition, int]) -> None:
+        changelog = self.changelogs.get(builder.name)
+        store = make_store(builder, self.context.config)
+        if changelog is not None and store.persistent:
+            if known.get(changelog, checkpoints.OFFSET_UNKNOWN) >= 0:
+                self.positions[changelog] = known[changelog]
+            else:  # it may have what was never committed, or what its changelog has forgotten
+                wipe_store(path, builder.name)
+        self.stores[builder.name] = store
+        store.init(self.context)
+        if changelog is not None and changelog not in self.source_changelogs:
+            self.context.changelog(builder.name, changelog[0])
+
+    def begin(self) -> None:
+        """The task runs from now on, and its stores may be ahead of what is committed. Raises OSError."""
+        self._running = True
+        if self._exactly_once and self._builders:
+            checkpoints.remove(self._directory.task(self.task_id))
+
+    @property
+    def wanting(self) -> dict[TopicPartition, Any]:
+        """The stores that are logged, by their changelog."""
+        return {changelog: self.stores[name] for name, changelog in self.changelogs.items() if name in self.stores}
+
+    def learn(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The stores have all that stands in these changelogs, up to these ends: the task has written it itself."""
+        own = self.wanting.keys() & ends.keys()
+        self.positions.update({each: ends[each] - 1 for each in own if ends[each] > 0})
+
+    def checkpoint(self) -> None:
+        """Write how far the stores are, if they have moved far; exactly once never does while the task runs.
+
+        Raises StreamsError, OSError.
+        """
+        if self.stores and not (self._exactly_once and self._running) and self._moved() > FAR:
+            self._write()
+
+    def close(self, clean: bool) -> None:
+        """Close the stores and give the directory back. After a clean end the checkpoint says how far they are.
+
+        Otherwise, exactly once, nothing is known of those of a running task, and they are removed. Raises the first
+        error of a store once all are closed.
+        """
+        if not self.stores:
+            return
+        try:
+            if clean:
+                self._write()
+        finally:
+            failed = self._close_stores()
+            if self._exactly_once and self._running and (failed is not None or not clean):
+                self._directory.wipe(self.task_id)
+            self._running = False
+            self._directory.unlock(self.task_id)
+        if failed is not None:
+            raise failed
+
+    def wipe(self) -> None:
+        """Close the stores and remove what they hold: they do not agree with their changelogs. Raises OSError."""
+        failed = self._close_stores()
+        if failed is not None:
+            log.warning("task %s: closing a store whose state is lost: %r", self.task_id, failed)
+        self.positions, self._running = {}, False
+        self._directory.wipe(self.task_id)
+        self._directory.unlock(self.task_id)
+
+    def _close_stores(self) -> Exception | None:
+        """Returns the first error."""
+        failed: Exception | None = None
+        for store in self.stores.values():
+            try:
+                store.close()
+            except Exception as error:
+                failed = failed or error
+        self.stores = {}
+        return failed
+
+    def _persistent(self) -> dict[TopicPartition, int]:
+        """How far the stores are that are on disk."""
+        changelogs = (self.changelogs.get(name) for name, store in self.stores.items() if store.persistent)
+        return {each: self.positions[each] for each in changelogs if each is not None and each in self.positions}
+
+    def _moved(self) -> int:
+        return sum(offset - self._written.get(each, -1) for each, offset in self._persistent().items())
+
+    def _write(self) -> None:
+        offsets = self._persistent()
+        for store in self.stores.values():
+            store.flush()
+        checkpoints.write(self._directory.task(self.task_id), offsets)
+        self._written = offsets

@@ -1,0 +1,600 @@
+"""A stream thread: one member of the group, with its tasks, its consumer and its producer (StreamThread).
+
+The loop, over and over: hear what the group wants; restore a little, if there is something to restore; take a batch of
+records and hand it to the tasks; let tasks process what they have; call punctuators; commit when it is time. Nothing in
+it waits for long: a thread without records waits in `poll` for poll.ms.
+
+A rebalance: the thread commits, joins again and processes nothing until it knows its tasks; those that it keeps go on
+where they were. Who has lost its place in the group closes its tasks as they are, and joins anew. TaskCorruptedError
+has the state of tasks built anew; any other error ends the thread, and the uncaught-exception handler of the client
+says what follows (KIP-671).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from odradek.streams.errors import (
+    MissingSourceTopicError,
+    StreamsError,
+    TaskCorruptedError,
+    TaskMigratedError,
+)
+from odradek.streams.figures import ThreadFigures
+from odradek.streams.group.membership import (
+    Assigned,
+    CommitFailed,
+    CommitFailure,
+    GroupMember,
+    MembershipConfig,
+    RebalanceNeeded,
+)
+from odradek.streams.group.subscription_info import (
+    ASSIGNMENT_ERROR,
+    INCOMPLETE_SOURCE_TOPIC_METADATA,
+    NO_ERROR,
+    SHUTDOWN_REQUESTED,
+    AssignmentInfo,
+    Hosts,
+    SubscriptionInfo,
+)
+from odradek.streams.metrics import observe
+from odradek.streams.queries import FairLock
+from odradek.streams.records import TaskId
+from odradek.streams.running.active_tasks import ActiveTasks, paced
+from odradek.streams.running.application import Application
+from odradek.streams.running.client import high_watermarks
+from odradek.streams.running.collector import RecordCollector
+from odradek.streams.running.housekeeping import Housekeeping
+from odradek.streams.running.leadership import position_of
+from odradek.streams.running.record_reader import RecordReader
+from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
+from odradek.streams.running.restoration import Restorer
+from odradek.streams.running.standby_tasks import StandbyTasks
+from odradek.streams.running.task_state import TaskState
+from odradek.streams.stores.cache import ThreadCache
+from odradek.streams.task import Message
+
+log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+Aside = Callable[[], AbstractContextManager[Any]]
+RESTORE_STEP_S: Final = 0.1
+"""How long a step of restoration may take while no task runs yet; with tasks that run it is shorter."""
+RESTORE_BESIDE_S: Final = 0.02
+SHUTDOWN_WAIT_S: Final = 10.0
+CHUNK_S: Final = 0.1
+"""How long a chunk of records may take, so that commits, punctuators and queries have their turn."""
+WAITING_S: Final = 0.01  # how often a task that waits for one of its topics is looked at (max.task.idle.ms)
+
+
+class ThreadState(enum.Enum):
+    """Where a thread is in its life."""
+
+    CREATED = enum.auto()
+    STARTING = enum.auto()
+    PARTITIONS_REVOKED = enum.auto()
+    PARTITIONS_ASSIGNED = enum.auto()
+    RUNNING = enum.auto()
+    PENDING_SHUTDOWN = enum.auto()
+    DEAD = enum.auto()
+
+
+class ShutdownRequestedError(StreamsError):
+    """Some instance has asked that the whole application be shut down."""
+
+
+class StreamThread:
+    """One thread. `start`, `stop`, `join` and what is read only may be called from any thread."""
+
+    def __init__(
+        self,
+        application: Application,
+        index: int,
+        cache_bytes: int,
+        *,
+        on_state: Callable[[StreamThread], None],
+        on_error: Callable[[StreamThread, Exception], None],
+        hosts_changed: Callable[[Hosts], None] = lambda hosts: None,
+    ) -> None:
+        """`on_state` and `on_error` are called by the thread; after `on_error` its tasks are closed, and it ends."""
+        self.index = index
+        self.name = f"{application.clients.client_id}-StreamThread-{index}"
+        self.state = ThreadState.CREATED
+        self.paused = threading.Event()
+        self.cache = ThreadCache(cache_bytes)
+        self.figures = ThreadFigures()
+        self.lock = FairLock()
+        """Held while tasks process and commit; who queries their stores takes it."""
+        self.processed = 0
+        """Records processed so far."""
+        self.commits = 0
+        self.leave = False
+        """Whether to leave the group at the end."""
+        self._application = application
+        self._on_state = on_state
+        self._on_error = on_error
+        self._hosts_changed = hosts_changed
+        self._stopping = threading.Event()
+        self._serial = 0
+        self._error_code = NO_ERROR
+        self._joining, self._heard = True, -1  # the generation of the last assignment that was heard of
+        self._idle = False
+        self._more, self._chunk = False, 1  # whether work was broken off; how many records to take at once
+        self._next_rebalance_ms = 0
+        self._leads = self._together = False
+        self._last_commit = 0.0
+        self._commit_failing_since: float | None = None
+        self._opened = contextlib.ExitStack()
+        """What has to be closed at the end; the last that was opened goes first."""
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        config = application.config
+        self._commit_interval_s: float = config["commit.interval.ms"] / 1000
+        self._poll_s: float = config["poll.ms"] / 1000
+        self._timeout_s: float = config["task.timeout.ms"] / 1000
+        self._turn_s: float = config["max.poll.interval.ms"] / 2000
+        self._chunk_s = max(0.01, min(CHUNK_S, self._commit_interval_s, self._turn_s / 4))
+
+    # ---- for others
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, leave: bool = False) -> None:
+        """Commit, close and end, soon. With `leave` the group gives the tasks to others at once."""
+        self.leave = self.leave or leave
+        self._stopping.set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end. Returns whether it has come."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def ask_for_shutdown(self) -> None:
+        """Tell all instances to shut down before this thread ends; to be called by `on_error`."""
+        self._error_code = SHUTDOWN_REQUESTED
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group that this thread is in; -1 for none."""
+        return self._member.generation if hasattr(self, "_member") else -1
+
+    @property
+    def idles(self) -> bool:
+        """Whether it has its tasks, and nothing at hand to do for them; a look, which may be over at once."""
+        return self.state is ThreadState.RUNNING and self._idle
+
+    @property
+    def thread(self) -> threading.Thread:
+        """The thread of the operating system."""
+        return self._thread
+
+    @property
+    def tasks(self) -> ActiveTasks | None:
+        """The thread's tasks; None before it has begun. To be looked at only."""
+        return getattr(self, "_tasks", None)
+
+    @property
+    def standbys(self) -> StandbyTasks | None:
+        """The tasks it stands by for; None before it has begun. To be looked at only."""
+        return getattr(self, "_standbys", None)
+
+    def states(self) -> list[tuple[TaskState, bool]]:
+        """The stores of all tasks, those that it stands by for among them, and whether each runs. To be looked at."""
+        tasks, standbys = self.tasks, self.standbys
+        found = [(each.state, each.task is not None) for each in list(tasks.tasks.values())] if tasks else []
+        return found + ([(state, False) for state in list(standbys.tasks.values())] if standbys else [])
+
+    # ---- the thread's life
+
+    def _run(self) -> None:
+        try:
+            self.figures.started_ms = self._application.clock()
+            self._set_state(ThreadState.STARTING)
+            self._open()
+            self._loop()
+            self._end()
+        except BaseException as error:  # sys.exit() in a processor, too: nobody else would hear of it
+            self._fail(error if isinstance(error, Exception) else StreamsError(f"{self.name}: {error!r}"))
+        finally:
+            self._close()
+            self._set_state(ThreadState.DEAD)
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._run_once()
+            except TaskCorruptedError as error:
+                log.warning("%s: %s", self.name, error)
+                self._recover(error)
+            except TaskMigratedError as error:
+                log.warning("%s has lost its tasks: %s", self.name, error)
+                self._lose_all()
+                self._member.rejoin()
+
+    def _open(self) -> None:
+        application, opened = self._application, self._opened
+        config, clients = application.config, application.clients
+        self._together = application.reads_together()
+        consumer = clients.main_consumer(self.name, partition_eof=self._together)
+        opened.callback(consumer.close)
+        self._reader = RecordReader(consumer, config["max.poll.records"], application.offset_reset)
+        isolation = "read_committed" if config.exactly_once else "read_uncommitted"
+        restore_consumer = clients.restore_consumer(self.name, {**RESTORE_CONSUMER, "isolation.level": isolation})
+        opened.callback(restore_consumer.close)
+        timeout_s = config["request.timeout.ms"] / 1000
+        self._restorer = Restorer(
+            restore_consumer,
+            timeout_s,
+            application.restore_listener,
+            committed=self._committed,
+            written=functools.partial(high_watermarks, application.admin),
+            give_up_s=self._timeout_s,
+        )
+        self._restorer.guard = self.lock
+        settings: dict[str, Any] = {**config, "client.id": f"{self.name}-consumer"}
+        if config["group.instance.id"] is not None:
+            settings["group.instance.id"] = f"{config['group.instance.id']}-{self.index}"
+        self._member = GroupMember(MembershipConfig.of(settings), self._subscription, application.leader.assign)
+        opened.callback(self._leave)
+        self._collector = self._make_collector()
+        opened.callback(self._collector.close)
+        self._tasks = ActiveTasks(
+            application, self._member, self._reader, self._restorer, self._collector, self.cache, self.figures
+        )
+        opened.callback(self._tasks.close_dirty)
+        self._standbys = StandbyTasks(self._restorer)
+        opened.callback(self._standbys.close_all)
+        self._chores = Housekeeping(application, application.admin)
+        self._member.rejoin()
+
+    def _committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """How far the group has read topics that standbys follow; where it cannot tell, they stay where they are."""
+        try:
+            return {place: found.offset for place, found in self._member.fetch_committed(places, False).items()}
+        except StreamsError as error:
+            log.warning("%s: %s", self.name, error)
+            return {}
+
+    def _make_collector(self) -> RecordCollector:
+        application = self._application
+        config, clients = application.config, application.clients
+        transactional_id = None
+        if config.exactly_once:
+            transactional_id = f"{application.application_id}-{application.directory.process_id}-{self.index}"
+        return RecordCollector(
+            lambda on_delivery: clients.producer(self.name, transactional_id, on_delivery),
+            config.handlers,
+            self._timeout_s,
+            transactional=config.exactly_once,
+            writers=application.writers(),
+        )
+
+    def _set_state(self, state: ThreadState) -> None:
+        if self.state is not state:
+            log.info("%s: %s to %s", self.name, self.state.name, state.name)
+            self.state = state
+            self._on_state(self)
+
+    # ---- the loop
+
+    def _run_once(self) -> None:
+        event = self._member.poll(self._poll_s if self._joining and not self._restorer.active else 0)
+        if event is not None:
+            self._hear(event)
+        if self._joining:
+            if self._restorer.active:  # a rebalance takes its time, and mostly leaves tasks where they are
+                self._tasks.start(self._restorer.step(RESTORE_STEP_S))
+            return
+        tasks = self._tasks
+        busy = self._bring_up()
+        if self.paused.is_set():
+            self._idle = True
+            self._stopping.wait(self._poll_s)
+            with self.lock, self._application.global_lock or contextlib.nullcontext():
+                self._commit_if_due(time.monotonic(), self._aside)
+            return
+        full = self._more and tasks.buffered >= self._reader.batch  # slow tasks are not to hoard
+        records = {} if full else self._poll(0.0 if busy or self._more else self._patience_s())
+        self._idle = not records and not self._more
+        if records:
+            tasks.add(records)
+        self._more = self._work(tasks)
+        if self._together:
+            tasks.hold_back()
+        self._look_around()
+
+    def _poll(self, wait_s: float) -> Mapping[TopicPartition, Sequence[Message]]:
+        start = time.perf_counter()
+        records, figures = self._reader.poll(wait_s), self.figures
+        figures.poll.record((time.perf_counter() - start) * 1000)
+        figures.poll_records.record(sum(map(len, records.values())))
+        return records
+
+    def _punctuate(self, now_ms: int) -> None:
+        tasks, start = self._tasks, time.perf_counter()
+        tasks.punctuate(now_ms)
+        count, tasks.punctuated = tasks.punctuated, 0
+        if count:
+            self.figures.punctuate.record((time.perf_counter() - start) * 1000 / count, count)
+
+    def _work(self, tasks: ActiveTasks) -> bool:
+        """Process what there is, in chunks, and commit in between when it is time.
+
+        Broken off where the group has to hear of the thread (max.poll.interval.ms); returns whether it was.
+        """
+        ends = time.perf_counter() + self._turn_s
+        clock, figures = self._application.clock, self.figures
+        shared = self._application.global_lock or contextlib.nullcontext()
+        while True:
+            with self.lock, shared:  # for one chunk, so that queries have their turn between two
+                start = time.perf_counter()
+                done = tasks.process(clock(), self._chunk)
+                if done:
+                    self.processed += done
+                    took_s = time.perf_counter() - start
+                    self._chunk = paced(self._chunk, took_s, self._chunk_s)
+                    figures.process.record(took_s * 1000 / done, done)
+                    figures.process_records.record(done)
+                self._punctuate(clock())
+                self._collector.poll()
+                self._commit_if_due(time.monotonic(), self._aside)
+            if not done or self._stopping.is_set():
+                return False
+            if time.perf_counter() > ends:
+                return True
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """While the thread waits for the cluster, others may read its stores."""
+        shared = self._application.global_lock
+        if shared is not None:
+            shared.release()
+        self.lock.release()
+        try:
+            yield
+        finally:
+            self.lock.acquire()
+            if shared is not None:
+                shared.acquire()
+
+    def _patience_s(self) -> float:
+        """How long a thread without records may wait: until poll.ms, a punctuator or a commit is due."""
+        wait_s = min(self._poll_s, WAITING_S) if self._tasks.buffered else self._poll_s
+        if self._tasks.commit_needed:
+            wait_s = min(wait_s, max(0.0, self._last_commit + self._commit_interval_s - time.monotonic()))
+        due = self._tasks.next_due_ms()
+        if due is not None:
+            wait_s = min(wait_s, max(0.0, (due - self._application.clock()) / 1000))
+        return wait_s
+
+    def _bring_up(self) -> bool:
+        """Open and restore what was given, and let standbys follow. Returns whether it is not to wait for records."""
+        tasks, standbys = self._tasks, self._standbys
+        if tasks.all_running:
+            if standbys.tasks or not standbys.all_open:
+                standbys.advance()
+                self._restorer.step(0.0)
+            return False
+        tasks.advance()
+        standbys.advance()
+        tasks.start(self._restorer.step(RESTORE_BESIDE_S if tasks.running else RESTORE_STEP_S))
+        if len(tasks.running) == len(tasks.tasks):
+            self._set_state(ThreadState.RUNNING)
+            return False
+        return self._restorer.active
+
+    def _commit_if_due(self, now: float, aside: Aside = contextlib.nullcontext) -> None:
+        if now - self._last_commit >= self._commit_interval_s or self._tasks.commit_wanted:
+            self._commit(aside)
+            self._last_commit = time.monotonic()
+
+    def _commit(self, aside: Aside = contextlib.nullcontext) -> None:
+        """Raises TaskMigratedError when the group has gone on without this thread, StreamsError."""
+        try:
+            start = time.perf_counter()
+            if count := self._tasks.commit(aside):
+                self.commits += 1
+                self.figures.commit.record((time.perf_counter() - start) * 1000 / count, count)
+            self._commit_failing_since = None
+        except CommitFailed as error:
+            if error.kind is CommitFailure.MIGRATED:
+                raise TaskMigratedError(str(error)) from error
+            since = self._commit_failing_since = self._commit_failing_since or time.monotonic()
+            passing = error.kind in (CommitFailure.REBALANCING, CommitFailure.TIMED_OUT)
+            if not passing or time.monotonic() - since > self._timeout_s:
+                raise
+            log.warning("%s: %s; it is tried again", self.name, error)
+
+    def _look_around(self) -> None:
+        """What is due now and then: another assignment, deletions."""
+        now, chores = time.monotonic(), self._chores
+        if not chores.due(now):
+            return
+        chores.summarize(now, self.name, self.figures)
+        chores.purge(now, self._tasks.committed_offsets)
+        chores.remove_unused_state(now)
+        for task in self._tasks.running.values():
+            observe(task)
+        if 0 < self._next_rebalance_ms <= self._application.clock():
+            self._next_rebalance_ms = 0
+            self._member.request_rejoin("probing for tasks that have caught up")
+        elif self._leads and chores.topics_have_changed(now):
+            self._member.request_rejoin("source topics have changed")
+
+    # ---- the group
+
+    def _subscription(self) -> tuple[list[str], bytes]:
+        application = self._application
+        tasks = self._tasks
+        self._serial += 1
+        positions = {task: position_of(offsets) for task, offsets in application.directory.tasks().items()}
+        positions.update(self._standbys.positions())
+        positions.update(tasks.positions())
+        info = SubscriptionInfo(
+            application.directory.process_id.bytes,
+            frozenset(tasks.tasks),
+            frozenset(self._standbys.tasks),
+            positions,
+            application.config.client_tags,
+            application.config["application.server"],
+            error=self._error_code,
+            serial=self._serial,
+        )
+        return application.source_topics(), info.encode()
+
+    def _hear(self, event: RebalanceNeeded | Assigned) -> None:
+        if isinstance(event, RebalanceNeeded):
+            log.info("%s joins the group again: %s", self.name, event.reason)
+            self._set_state(ThreadState.PARTITIONS_REVOKED)
+            if event.lost:
+                self._lose_all()
+            else:
+                with self.lock:
+                    self._commit()
+                    self._tasks.learn_ends()
+            self._joining = True
+            self._member.rejoin()
+            return
+        info = AssignmentInfo.decode(event.userdata)
+        _check(info)
+        passed, self._heard = event.generation not in (self._heard, self._heard + 1), event.generation
+        self._leads = event.leader
+        self._next_rebalance_ms = info.next_rebalance_ms if event.leader else 0  # one that asks is enough
+        self._joining = False
+        self._set_state(ThreadState.PARTITIONS_ASSIGNED)
+        self._hosts_changed(info.hosts)
+        with self.lock:
+            self._take(info, event.partitions, passed)
+
+    def _take(self, info: AssignmentInfo, partitions: list[TopicPartition], passed: bool) -> None:
+        """Close what goes, keep what stays, begin with what is new. Who let a generation pass keeps nothing: others
+        may have run its tasks in that one, and gone on from where they were."""
+        application, tasks = self._application, self._tasks
+        subtopologies = application.topology.subtopologies(
+            application.application_id, sorted({topic for topic, _ in partitions})
+        )
+        wanted = {
+            task: frozenset(
+                place
+                for place in partitions
+                if place[1] == task.partition and place[0] in subtopologies[task[0]].source_topics
+            )
+            for task in info.active
+        }
+        log.info(
+            "%s has %s%s",
+            self.name,
+            ", ".join(map(str, info.active)) or "no tasks",
+            f" and stands by for {', '.join(map(str, info.standby))}" if info.standby else "",
+        )
+        for task_id, each in list(tasks.tasks.items()):
+            if passed or wanted.get(task_id) != each.sources:
+                tasks.close(task_id)
+        for task_id, sources in wanted.items():
+            if task_id not in tasks.tasks:
+                handed_on = self._standbys.promote(task_id)
+                tasks.give(task_id, subtopologies[task_id.subtopology], sources, handed_on)
+        self._standbys.take(info.standby, self._make_standby)
+        if tasks.all_running:
+            self._set_state(ThreadState.RUNNING)
+
+    def _make_standby(self, task_id: TaskId) -> TaskState:
+        application = self._application
+        subtopologies = application.topology.subtopologies(application.application_id)
+        return self._tasks.make_state(task_id, subtopologies[task_id.subtopology])
+
+    # ---- failures and the end
+
+    def _recover(self, error: TaskCorruptedError) -> None:
+        """Build the state of tasks anew. Exactly once, all tasks go back to the last commit, for they share it."""
+        if self._collector.in_transaction:
+            self._lose_all()
+            self._member.rejoin()
+            return
+        with self.lock:
+            self._tasks.revive(error.tasks & self._tasks.tasks.keys())
+            for task_id in error.tasks & self._standbys.tasks.keys():
+                self._standbys.revive(task_id, self._make_standby)
+
+    def _lose_all(self) -> None:
+        """Close all tasks as they are; what was not committed is taken back."""
+        with self.lock:
+            self._tasks.close_dirty()
+            self._standbys.close_all()
+            self._collector.renew()
+        self._joining = True
+
+    def _end(self) -> None:
+        """A clean end: commit, close, leave if that is wanted."""
+        self._set_state(ThreadState.PENDING_SHUTDOWN)
+        with self.lock:
+            try:
+                if not self._joining:
+                    self._tasks.commit()
+                    self._tasks.learn_ends()
+            except (CommitFailed, TaskMigratedError) as error:
+                log.warning("%s could not commit at its end: %s", self.name, error)
+                self._tasks.close_dirty()
+            for task_id in list(self._tasks.tasks):
+                self._tasks.close(task_id)
+            self._standbys.close_all()
+
+    def _fail(self, error: Exception) -> None:
+        self._set_state(ThreadState.PENDING_SHUTDOWN)
+        self._on_error(self, error)
+        if self._error_code == SHUTDOWN_REQUESTED:
+            try:
+                self._tell_all()
+            except Exception as problem:
+                log.warning("%s could not ask the others to shut down: %r", self.name, problem)
+
+    def _tell_all(self) -> None:
+        """Join once more, with the code that has everybody shut down; the assignment shows that it was heard."""
+        self._tasks.close_dirty()
+        self._member.rejoin()
+        deadline = time.monotonic() + SHUTDOWN_WAIT_S
+        while time.monotonic() < deadline:
+            event = self._member.poll(self._poll_s)
+            if isinstance(event, Assigned):
+                return
+            if event is not None:
+                self._member.rejoin()
+
+    def _close(self) -> None:
+        """However the thread ends: tasks that are still there are closed as they are, and the clients let go."""
+        with self.lock:
+            try:
+                self._opened.close()
+            except Exception as error:
+                log.warning("%s: closing: %r", self.name, error)
+
+    def _leave(self) -> None:
+        if self.leave:
+            self._member.leave()
+        self._member.close()
+
+
+def _check(info: AssignmentInfo) -> None:
+    """Raises StreamsError for what the leader says is wrong."""
+    if info.error == NO_ERROR:
+        return
+    if info.error == INCOMPLETE_SOURCE_TOPIC_METADATA:
+        raise MissingSourceTopicError(
+            "One or more source topics were missing during rebalance; the log of the instance that leads says which"
+        )
+    if info.error == SHUTDOWN_REQUESTED:
+        raise ShutdownRequestedError("the whole application is being shut down, as one of its instances has asked")
+    if info.error == ASSIGNMENT_ERROR:
+        raise StreamsError("the tasks could not be assigned; the log of the instance that leads says why")
+    raise StreamsError(f"the leader of the group has failed (code {info.error})")

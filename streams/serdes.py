@@ -1,0 +1,181 @@
+"""How keys and values become bytes, and back: the formats of Kafka's own serializers, and how to make others.
+
+A serde is two functions. Neither is called with None: a null key or value stays a null. `immutable` says that a value
+may be kept in a cache as it is; of values that can change, caches keep the bytes, as Java does of all.
+
+    STRING   str     UTF-8                                  (Serdes.String)
+    LONG     int     8 bytes, big-endian, signed            (Serdes.Long)
+    INTEGER  int     4 bytes, big-endian, signed            (Serdes.Integer)
+    SHORT    int     2 bytes, big-endian, signed            (Serdes.Short)
+    DOUBLE   float   8 bytes, big-endian                    (Serdes.Double)
+    FLOAT    float   4 bytes, big-endian                    (Serdes.Float)
+    BOOLEAN  bool    1 byte                                 (Serdes.Boolean)
+    BYTES    bytes   as they are                            (Serdes.ByteArray)
+    UUID     UUID    its text                               (Serdes.UUID)
+    VOID     None    nothing but null                       (Serdes.Void)
+    JSON     any     compact JSON in UTF-8
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from odradek.streams.errors import SerializationError
+from odradek.streams.records import Window, Windowed
+
+T = TypeVar("T")
+
+
+class Serde(Generic[T]):
+    """A serializer and the deserializer of what it makes."""
+
+    __slots__ = ("deserialize", "immutable", "name", "serialize")
+
+    def __init__(
+        self,
+        serialize: Callable[[T], bytes],
+        deserialize: Callable[[bytes], T],
+        *,
+        name: str = "",
+        immutable: bool = False,
+    ) -> None:
+        """Both functions raise any exception for what they cannot do; the runtime says where it happened."""
+        self.serialize = serialize
+        self.deserialize = deserialize
+        self.name = name or getattr(serialize, "__qualname__", "serde")
+        self.immutable = immutable
+
+    def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
+        """The serde for one topic: itself. One that depends on the topic (a schema registry's) overrides this."""
+        return self
+
+    def configured(self, config: Mapping[str, Any]) -> Serde[T]:
+        """The serde for an application: itself. One that stands on an application's default overrides this."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<serde {self.name}>"
+
+
+class DerivedSerde(Serde[Any]):
+    """A serde around another, which is the application's default where it is not given (WrappingNullableSerde)."""
+
+    __slots__ = ("_inner", "_make", "_setting")
+
+    def __init__(
+        self, inner: Serde[Any] | None, setting: str, make: Callable[[Serde[Any], Mapping[str, Any]], Serde[Any]]
+    ) -> None:
+        """`setting` names the default; `make` is given the inner serde and the configuration."""
+        super().__init__(_nothing, _nothing, name="derived")
+        self._inner = inner
+        self._setting = setting
+        self._make = make
+
+    def configured(self, config: Mapping[str, Any]) -> Serde[Any]:
+        """The serde itself. Raises SerializationError where the inner one is not given and there is no default."""
+        inner = self._inner if self._inner is not None else config.get(self._setting)
+        if inner is None:
+            raise SerializationError(f"Please specify a serde, or set one through the configuration {self._setting}")
+        return self._make(inner.configured(config), config)
+
+
+def fixed(layout: str, name: str) -> Serde[Any]:
+    """Numbers in the big-endian `layout` of the struct module."""
+    packing = struct.Struct(">" + layout)
+    pack, unpack, size = packing.pack, packing.unpack, packing.size
+
+    def deserialize(data: bytes) -> Any:
+        if len(data) != size:
+            raise SerializationError(f"Size of data received by {name} deserializer is {len(data)}, not {size}")
+        return unpack(data)[0]
+
+    return Serde(pack, deserialize, name=name, immutable=True)
+
+
+def _from_utf8(data: bytes) -> str:
+    return data.decode("utf-8", "replace")  # Java's decoder replaces, too
+
+
+def _same(value: bytes) -> bytes:
+    if type(value) is not bytes:
+        raise SerializationError(f"bytes are wanted, this is {type(value).__name__}")
+    return value
+
+
+def _to_json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _from_uuid_text(data: bytes) -> uuid.UUID:
+    return uuid.UUID(data.decode())
+
+
+def _nothing(value: Any) -> Any:
+    raise SerializationError("a void key or value can only be null")
+
+
+STRING: Final[Serde[str]] = Serde(str.encode, _from_utf8, name="string", immutable=True)
+LONG: Final[Serde[int]] = fixed("q", "long")
+INTEGER: Final[Serde[int]] = fixed("i", "integer")
+SHORT: Final[Serde[int]] = fixed("h", "short")
+DOUBLE: Final[Serde[float]] = fixed("d", "double")
+FLOAT: Final[Serde[float]] = fixed("f", "float")
+BOOLEAN: Final[Serde[bool]] = fixed("?", "boolean")
+BYTES: Final[Serde[bytes]] = Serde(_same, _same, name="bytes", immutable=True)
+UUID: Final[Serde[uuid.UUID]] = Serde(lambda value: str(value).encode(), _from_uuid_text, name="uuid", immutable=True)
+VOID: Final[Serde[None]] = Serde(_nothing, _nothing, name="void", immutable=True)
+JSON: Final[Serde[Any]] = Serde(_to_json, json.loads, name="json")
+
+_START: Final = struct.Struct(">q")
+_END_START: Final = struct.Struct(">qq")
+
+
+class WindowedSerde(Serde[Windowed]):
+    """Keys within windows; `inner` is the serde of the bare key, by whose bytes a partition is chosen."""
+
+    __slots__ = ("inner",)
+
+    def __init__(
+        self, inner: Serde[Any], serialize: Callable[[Windowed], bytes], deserialize: Callable[[bytes], Windowed]
+    ) -> None:
+        super().__init__(serialize, deserialize, name=f"windowed {inner.name}", immutable=inner.immutable)
+        self.inner = inner
+
+
+def windowed_serde(inner: Serde[Any], size_ms: int | None = None) -> WindowedSerde:
+    """Keys in time windows on topics: key, then the start of the window (8 bytes) (TimeWindowedSerializer).
+
+    The end is not there: reading needs `size_ms`; without it windows end at the latest time there is, as in Java.
+    """
+    write, read = inner.serialize, inner.deserialize
+
+    def serialize(windowed: Windowed) -> bytes:
+        return write(windowed.key) + _START.pack(windowed.window.start)
+
+    def deserialize(data: bytes) -> Windowed:
+        (start,) = _START.unpack_from(data, len(data) - 8)
+        end = LATEST if size_ms is None else min(start + size_ms, LATEST)
+        return Windowed(read(data[:-8]), Window(start, end))
+
+    return WindowedSerde(inner, serialize, deserialize)
+
+
+def session_windowed_serde(inner: Serde[Any]) -> WindowedSerde:
+    """Keys in sessions on topics and in stores: key, end (8 bytes), start (8 bytes) (SessionWindowedSerializer)."""
+    write, read = inner.serialize, inner.deserialize
+
+    def serialize(windowed: Windowed) -> bytes:
+        return write(windowed.key) + _END_START.pack(windowed.window.end, windowed.window.start)
+
+    def deserialize(data: bytes) -> Windowed:
+        end, start = _END_START.unpack_from(data, len(data) - 16)
+        return Windowed(read(data[:-16]), Window(start, end))
+
+    return WindowedSerde(inner, serialize, deserialize)
+
+
+LATEST: Final = 2**63 - 1

@@ -1,0 +1,304 @@
+"""What a state store is to its task and to the processors that use it (org.apache.kafka.streams.state).
+
+A store belongs to one task and is used by its thread alone. Keys and values are Python objects here; null is None.
+Iterators show the store as it was at the call, and may be consumed later.
+
+Timestamped stores hold `(value, timestamp)`. To a flush listener, though, they give the bare values and the timestamp
+apart, since that is what goes on to the next node.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from odradek.streams.errors import InvalidStateStoreError, SerializationError
+from odradek.streams.records import Headers, TaskId, Windowed
+
+if TYPE_CHECKING:
+    from odradek.streams.stores.cache import ThreadCache
+
+ChangelogRecord = tuple[bytes, bytes | None, int, Headers]
+"""Key, value, timestamp and headers, as they stand in a changelog topic."""
+FlushListener = Callable[[Any, Any, Any, int, Headers], None]
+"""Told of an entry that leaves the cache: key, new value, old value, timestamp, headers."""
+
+PUT_NOT_DONE: Final = -(2**63)
+"""What a versioned put returns for a record that came too late (PUT_RETURN_CODE_NOT_PUT)."""
+VALID_TO_UNDEFINED: Final = -1
+"""What a versioned put returns for a record that is the latest (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
+
+
+class StoreContext(Protocol):
+    """What a store sees of its task."""
+
+    task_id: TaskId
+    application_id: str
+    config: Mapping[str, Any]
+    store_dir: Path | None
+    """The task's directory; None where there is no disk, and persistent stores live in memory until they are closed."""
+    cache: ThreadCache
+    """Shared by all stores of a thread."""
+    timestamp: int
+    headers: Headers
+    topic: str | None
+    partition: int
+    offset: int
+    stream_time: int
+    dropped: int
+    """Records that were dropped, late ones among them (dropped-records-total)."""
+
+    def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
+        """Write to the store's changelog. Nothing happens where the store is not logged."""
+
+
+class Rows(Iterator[Any]):
+    """The rows of a read. It may hold a snapshot of the database: exhaust it, close it, or use it with `with`."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Iterator[Any]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows  # a loop has no need to come through here for each row
+
+    def __next__(self) -> Any:
+        return next(self._rows)
+
+    def close(self) -> None:
+        """Let go of what the read holds. Rows that were not read yet are gone."""
+        self._rows = iter(())
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class StateStore(abc.ABC):
+    """What a task does with any store."""
+
+    name: str
+    persistent: bool
+    """Whether what is written survives the process: such a store has a checkpoint."""
+
+    @abc.abstractmethod
+    def init(self, context: StoreContext) -> None:
+        """Open the store. Raises StreamsError where its files cannot be opened."""
+
+    @abc.abstractmethod
+    def restore(self, records: Sequence[ChangelogRecord]) -> None:
+        """Take over a batch of the changelog, in one write; nothing of it is logged, cached or forwarded."""
+
+    def flush_cache(self) -> None:
+        """Write, log and forward what waits in the cache, in Kafka's order. A commit begins with it."""
+        return
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Bring to disk what is in memory, so that a checkpoint may follow."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of files and memory. What waits in the cache is lost: flush before. A second call does nothing."""
+
+    @property
+    @abc.abstractmethod
+    def is_open(self) -> bool:
+        """Whether reads and writes are possible."""
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
+        """Have `listener` told of what leaves the cache. False where there is none, and the caller forwards itself."""
+        return False
+
+
+class KeyValueStore(StateStore):
+    """Keys and their values, in the order of the serialized keys."""
+
+    @abc.abstractmethod
+    def get(self, key: Any) -> Any:
+        """The value, None where there is none."""
+
+    @abc.abstractmethod
+    def put(self, key: Any, value: Any) -> None:
+        """Set a value; None deletes. Raises SerializationError."""
+
+    @abc.abstractmethod
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        """Set a value where there is none. Returns what was there."""
+
+    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Set several values."""
+        for key, value in entries:
+            self.put(key, value)
+
+    @abc.abstractmethod
+    def delete(self, key: Any) -> Any:
+        """Remove a key. Returns what was there."""
+
+    @abc.abstractmethod
+    def range(self, frm: Any, to: Any) -> Rows:
+        """`(key, value)` for the keys between both, these included; None stands for an open end."""
+
+    @abc.abstractmethod
+    def reverse_range(self, frm: Any, to: Any) -> Rows:
+        """The same, the last key first."""
+
+    def all(self) -> Rows:
+        """Everything, in the order of the keys."""
+        return self.range(None, None)
+
+    def reverse_all(self) -> Rows:
+        """Everything, the last key first."""
+        return self.reverse_range(None, None)
+
+    @abc.abstractmethod
+    def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes]) -> Rows:
+        """`(key, value)` for the keys whose bytes begin with those of `prefix`."""
+
+    @abc.abstractmethod
+    def approximate_num_entries(self) -> int:
+        """How many keys there are, roughly; what waits in a cache does not count."""
+
+
+class TimestampedKeyValueStore(KeyValueStore):
+    """The same, of values that are `(value, timestamp in ms)`."""
+
+
+class WindowStore(StateStore):
+    """Values by key and by the start of a window, in ms, for as long as the store's retention."""
+
+    window_size_ms: int
+
+    @abc.abstractmethod
+    def put(self, key: Any, value: Any, window_start: int) -> None:
+        """Set a value; None deletes. With duplicates retained every put adds one, and None does nothing."""
+
+    @abc.abstractmethod
+    def fetch(self, key: Any, frm: int, to: int | None = None) -> Any:
+        """The value of the window that starts at `frm`; with `to`, Rows of `(start, value)` for the starts between."""
+
+    @abc.abstractmethod
+    def backward_fetch(self, key: Any, frm: int, to: int) -> Rows:
+        """`(start, value)` for the starts between, the last first."""
+
+    @abc.abstractmethod
+    def fetch_range(self, key_from: Any, key_to: Any, frm: int, to: int) -> Rows:
+        """`(Windowed, value)` for the keys and the starts between; None stands for an open end of the keys."""
+
+    @abc.abstractmethod
+    def backward_fetch_range(self, key_from: Any, key_to: Any, frm: int, to: int) -> Rows:
+        """The same in the opposite order."""
+
+    def fetch_all(self, frm: int, to: int) -> Rows:
+        """`(Windowed, value)` for the starts between."""
+        return self.fetch_range(None, None, frm, to)
+
+    def backward_fetch_all(self, frm: int, to: int) -> Rows:
+        """The same in the opposite order."""
+        return self.backward_fetch_range(None, None, frm, to)
+
+    @abc.abstractmethod
+    def all(self) -> Rows:
+        """`(Windowed, value)` for all that has not expired."""
+
+    @abc.abstractmethod
+    def backward_all(self) -> Rows:
+        """The same in the opposite order."""
+
+
+class TimestampedWindowStore(WindowStore):
+    """The same, of values that are `(value, timestamp in ms)`."""
+
+
+class SessionStore(StateStore):
+    """Values by key and session, for as long as the store's retention."""
+
+    @abc.abstractmethod
+    def put(self, session: Windowed, value: Any) -> None:
+        """Set a session's value; None removes it."""
+
+    @abc.abstractmethod
+    def remove(self, session: Windowed) -> None:
+        """Remove a session."""
+
+    @abc.abstractmethod
+    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+        """The value of one session, None where there is none."""
+
+    @abc.abstractmethod
+    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Rows:
+        """`(Windowed, value)` for the key's sessions ending from `earliest_end` on, begun by `latest_start`."""
+
+    @abc.abstractmethod
+    def backward_find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Rows:
+        """The same in the opposite order."""
+
+    @abc.abstractmethod
+    def find_sessions_range(self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int) -> Rows:
+        """The same for a range of keys; None stands for an open end."""
+
+    @abc.abstractmethod
+    def backward_find_sessions_range(self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int) -> Rows:
+        """The same in the opposite order."""
+
+    @abc.abstractmethod
+    def fetch(self, key: Any) -> Rows:
+        """All sessions of a key."""
+
+    @abc.abstractmethod
+    def backward_fetch(self, key: Any) -> Rows:
+        """The same in the opposite order."""
+
+    @abc.abstractmethod
+    def fetch_range(self, key_from: Any, key_to: Any) -> Rows:
+        """All sessions of a range of keys."""
+
+    @abc.abstractmethod
+    def backward_fetch_range(self, key_from: Any, key_to: Any) -> Rows:
+        """The same in the opposite order."""
+
+
+class VersionedRecord(NamedTuple):
+    """One version: its value, and from when it holds. Java's gets do not tell until when either."""
+
+    value: Any
+    timestamp: int
+    valid_to: int | None = None
+
+
+class VersionedKeyValueStore(StateStore):
+    """Keys and what their values were at any time within the history retention (KIP-889)."""
+
+    @abc.abstractmethod
+    def put(self, key: Any, value: Any, timestamp: int) -> int:
+        """Set the value as of `timestamp`; None deletes. Returns until when it holds, or one of the two codes above."""
+
+    @abc.abstractmethod
+    def delete(self, key: Any, timestamp: int) -> VersionedRecord | None:
+        """Delete as of `timestamp`. Returns what held then."""
+
+    @abc.abstractmethod
+    def get(self, key: Any, as_of: int | None = None) -> VersionedRecord | None:
+        """The latest version, or the one that held at `as_of`."""
+
+
+def not_open(store: str) -> InvalidStateStoreError:
+    """The error for a store that is used before init() or after close()."""
+    return InvalidStateStoreError(f"Store {store} is currently closed")
+
+
+def unreadable(store: str, what: str, given: Any, error: Exception) -> Exception:
+    """The error for a key or value that a serde refused; `what` says which of the two it was."""
+    if given is None and what == "key":
+        return SerializationError(f"store {store}: key cannot be null")
+    return SerializationError(
+        f"store {store}: the {what} serde cannot take this {what} of type {type(given).__name__}: {error}"
+    )

@@ -1,0 +1,401 @@
+"""Key-value stores: in memory, in RocksDB, as an LRU map; with and without timestamps; with and without a cache.
+
+Kafka builds such a store of four layers (metered, caching, change-logging, bytes). Here `PlainKeyValueStore` is the
+first, the third and the fourth, and `CachedKeyValueStore` puts the second on top: its reads look into the cache first
+and its writes go there alone, until a flush hands them down (CachingKeyValueStore.putAndMaybeForward).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.streams.errors import StreamsError
+from odradek.streams.stores.cache import ENTRY_BYTES, Entry, NamedCache, headers_bytes
+from odradek.streams.stores.interface import (
+    ChangelogRecord,
+    FlushListener,
+    Rows,
+    StoreContext,
+    TimestampedKeyValueStore,
+    not_open,
+    unreadable,
+)
+from odradek.streams.stores.maps import MemoryMap, RocksMap
+from odradek.streams.stores.values import Codec, key_bytes, serde_for
+
+if TYPE_CHECKING:
+    from odradek.streams.stores.builders import StoreBuilder
+
+
+class LruMap(MemoryMap):
+    """At most so many keys; the one that was used least recently makes room (MemoryLRUCache)."""
+
+    __slots__ = ("_entries", "_evicted", "_most")
+
+    def __init__(self, most: int, evicted: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._most = most
+        self._evicted = evicted
+        self._entries: OrderedDict[bytes, Any] = OrderedDict()
+        self.get = self._use
+
+    def _use(self, key: bytes) -> Any:
+        cell = self._entries.get(key)
+        if cell is not None:
+            self._entries.move_to_end(key)
+        return cell
+
+    def put(self, key: bytes, cell: Any) -> None:
+        """Set a cell; None deletes."""
+        if cell is None:
+            self._entries.pop(key, None)
+            return
+        self._entries[key] = cell
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._most:
+            self._evicted(self._entries.popitem(last=False)[0])
+
+    def range(
+        self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
+    ) -> Iterator[tuple[bytes, Any]]:
+        """Raises StreamsError: there is no order of keys here, in Java's either."""
+        raise StreamsError("MemoryLRUCache does not support range() and all() functions.")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
+
+class PlainKeyValueStore(TimestampedKeyValueStore):
+    """A key-value store without a cache: every write is logged at once."""
+
+    def __init__(self, spec: StoreBuilder) -> None:
+        self.name = spec.name
+        self.persistent = spec.persistent
+        self._spec = spec
+        self._map: MemoryMap | RocksMap | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._map is not None
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store: RocksDB under the task's directory where there is one, else memory."""
+        spec = self._spec
+        self._context = context
+        self._key_serde = serde_for(spec, context, is_key=True)
+        self._codec = Codec(spec.name, serde_for(spec, context, is_key=False), spec.stamped)
+        self._in_rocks = spec.persistent and context.store_dir is not None
+        if spec.max_entries:
+            self._map = LruMap(spec.max_entries, self._log_removal)
+        else:
+            self._map = open_map(spec, context)
+        self._get_cell = self._map.get
+        self._decode = self._codec.decode_stored if self._in_rocks else self._codec.decode
+
+    def _log_removal(self, key: bytes) -> None:
+        if self._spec.stamped:  # Kafka's change-logging layer does not see through the marker of timestamped stores
+            return
+        self._context.log(self.name, key, None, self._context.timestamp)
+
+    def _live(self) -> MemoryMap | RocksMap:
+        if self._map is None:
+            raise not_open(self.name)
+        return self._map
+
+    def _bytes(self, key: Any) -> bytes:
+        if self._map is None:
+            raise not_open(self.name)
+        return key_bytes(self.name, self._key_serde.serialize, key)
+
+    def _put_bytes(self, key: bytes, cell: Any, raw: bytes | None) -> None:
+        """Write and log: what both kinds of stores do in the end."""
+        self._live().put(key, self._codec.stored(cell, raw) if self._in_rocks else cell)
+        self._log(key, cell, raw)
+
+    def _log(self, key: bytes, cell: Any, raw: bytes | None) -> None:
+        context = self._context
+        timestamp = cell[1] if self._codec.stamped and cell is not None else context.timestamp
+        context.log(self.name, key, raw, timestamp)
+
+    def get(self, key: Any) -> Any:
+        raw_key = self._bytes(key)
+        return self._decode(self._get_cell(raw_key))
+
+    def put(self, key: Any, value: Any) -> None:
+        raw_key = self._bytes(key)
+        self._put_bytes(raw_key, *self._codec.encode(value))
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:
+        before = self.get(key)
+        if before is None:
+            self.put(key, value)
+        return before
+
+    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        encoded = [(self._bytes(key), *self._codec.encode(value)) for key, value in entries]
+        stored = self._codec.stored if self._in_rocks else _first
+        self._live().write((key, stored(cell, raw)) for key, cell, raw in encoded)
+        for key, cell, raw in encoded:
+            self._log(key, cell, raw)
+
+    def delete(self, key: Any) -> Any:
+        before = self.get(key)
+        self.put(key, None)
+        return before
+
+    def range(self, frm: Any, to: Any) -> Rows:
+        return self._rows(*self._bounds(frm, to))
+
+    def reverse_range(self, frm: Any, to: Any) -> Rows:
+        return self._rows(*self._bounds(frm, to), reverse=True)
+
+    def _bounds(self, frm: Any, to: Any) -> tuple[bytes | None, bytes | None]:
+        self._live()
+        return None if frm is None else self._bytes(frm), None if to is None else self._bytes(to)
+
+    def prefix_scan(self, prefix: Any, serializer: Callable[[Any], bytes]) -> Rows:
+        self._live()
+        low = serializer(prefix)
+        return self._rows(low, next_prefix(low), inclusive=False)
+
+    def _rows(self, low: bytes | None, high: bytes | None, inclusive: bool = True, reverse: bool = False) -> Rows:
+        if low is not None and high is not None and low > high:
+            return Rows(iter(()))  # Java warns, and gives nothing
+        return Rows(self._typed(self._live().range(low, high, inclusive, reverse)))
+
+    def _typed(self, cells: Iterable[tuple[bytes, Any]]) -> Iterator[tuple[Any, Any]]:
+        read_key, decode = self._key_serde.deserialize, self._decode
+        return ((read_key(key), decode(cell)) for key, cell in cells)
+
+    def approximate_num_entries(self) -> int:
+        return len(self._live())
+
+    def restore(self, records: Sequence[ChangelogRecord]) -> None:
+        codec = self._codec
+        read = codec.restored_bytes if self._in_rocks else codec.restored_cell
+        self._live().write((key, read(value, timestamp)) for key, value, timestamp, _ in records)
+
+    def flush(self) -> None:
+        self._live().flush()
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+
+class CachedKeyValueStore(PlainKeyValueStore):
+    """A key-value store whose writes wait in the thread's cache."""
+
+    _listener: FlushListener | None = None
+    _send_old = False
+
+    def init(self, context: StoreContext) -> None:
+        super().init(context)
+        self._namespace = f"{context.task_id}-{self.name}"
+        self._cache: NamedCache = context.cache.named(self._namespace, self._write_down)
+        self._cell_bytes = 8 if self._codec.stamped else 0
+        self._known_key = self._key_serde.immutable
+        self.get = self._make_get()  # type: ignore[method-assign, assignment]
+        self.put = self._make_put()  # type: ignore[method-assign, assignment]
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
+        self._listener = listener
+        self._send_old = send_old_values
+        return True
+
+    def _make_get(self) -> Callable[[Any], Any]:
+        """get() with all that it needs bound: operators call it for each record."""
+        name, to_bytes, entry_of, touch = (
+            self.name,
+            self._key_serde.serialize,
+            self._cache.entries.get,
+            self._cache.touch,
+        )
+        read_through = self._read_through
+        decode = None if self._codec.immutable else self._codec.decode
+
+        def get(key: Any) -> Any:
+            try:
+                raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            entry = entry_of(raw_key)
+            if entry is None:
+                entry = read_through(raw_key, key)
+                if entry is None:
+                    return None
+            else:
+                touch(raw_key)
+            return entry[0] if decode is None else decode(entry[0])
+
+        return get
+
+    def peek(self, key: Any) -> Any:
+        """What `get` gives; but what is not in the cache does not enter it, so that no query has others flushed."""
+        raw_key = self._bytes(key)
+        entry = self._cache.get(raw_key)
+        return self._decode(self._get_cell(raw_key)) if entry is None else self._codec.decode(entry[0])
+
+    def _read_through(self, key: bytes, given: Any) -> Entry | None:
+        self._cache.misses += 1
+        found = self._get_cell(key)
+        if found is None:
+            return None
+        cell, raw = self._codec.cell_of_stored(found) if self._in_rocks else (found, self._raw(found))
+        size = len(key) + len(raw) + self._cell_bytes + ENTRY_BYTES
+        entry = (cell, raw, given if self._known_key else None, size, -1, None, "", -1, -1)
+        self._cache.keep(key, entry)
+        return entry
+
+    def _raw(self, cell: Any) -> bytes:
+        codec = self._codec
+        kept: Any = cell[0] if codec.stamped else cell
+        return codec.bytes_of(kept) if codec.immutable else kept
+
+    def _make_put(self) -> Callable[[Any, Any], None]:
+        """put() with all that it needs bound, and the common case of encoding written out."""
+        name, to_bytes, put_entry, context = self.name, self._key_serde.serialize, self._cache.put, self._context
+        codec, known_key, fixed_size = self._codec, self._known_key, ENTRY_BYTES + self._cell_bytes
+        encode, serialize, quick = codec.encode, codec.serialize, codec.stamped and codec.immutable
+
+        def put(key: Any, value: Any) -> None:
+            try:
+                raw_key = to_bytes(key) if key is not None else key_bytes(name, to_bytes, key)
+            except Exception as error:
+                raise unreadable(name, "key", key, error) from error
+            cell, raw = value, None
+            if quick and value is not None and (bare := value[0]) is not None:
+                try:
+                    raw = serialize(bare)
+                except Exception as error:
+                    raise unreadable(name, "value", bare, error) from error
+            else:
+                cell, raw = encode(value)
+            size = len(raw_key) + (ENTRY_BYTES if raw is None else len(raw) + fixed_size)
+            topic, headers = context.topic, context.headers
+            if topic is not None:
+                size += len(topic)
+            if headers:
+                size += headers_bytes(headers)
+            known = key if known_key else None
+            record = (cell, raw, known, size, context.timestamp, headers, topic, context.partition, context.offset)
+            put_entry(raw_key, record)
+
+        return put
+
+    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        for key, value in entries:
+            self.put(key, value)
+
+    def _write_down(self, batch: list[tuple[bytes, Entry]]) -> None:
+        """Write, log and forward what leaves the cache, each entry as of the record that wrote it."""
+        context, codec, listener = self._context, self._codec, self._listener
+        current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)
+        read_key, get_cell, decode, bare = self._key_serde.deserialize, self._get_cell, self._decode, codec.bare
+        send_old, stamped, name = self._send_old, codec.stamped, self.name
+        put, log, stored = self._live().put, context.log, codec.stored if self._in_rocks else _first
+        try:
+            for raw_key, entry in batch:
+                cell, raw, key, _, timestamp, headers, context.topic, context.partition, context.offset = entry
+                old = None
+                if listener is not None and (raw is None or send_old):
+                    old = decode(get_cell(raw_key))
+                    if raw is None and old is None:
+                        continue  # it came and went within the cache: nobody has to know
+                context.timestamp, context.headers = timestamp, headers
+                put(raw_key, stored(cell, raw))
+                dated = stamped and cell is not None
+                log(name, raw_key, raw, cell[1] if dated else timestamp)
+                if listener is not None:
+                    new = codec.decode(cell)
+                    if dated:
+                        new, timestamp = new
+                    if key is None:
+                        key = read_key(raw_key)
+                    listener(key, new, bare(old) if send_old else None, timestamp, headers)
+        finally:
+            context.timestamp, context.headers, context.topic, context.partition, context.offset = current
+
+    def _rows(self, low: bytes | None, high: bytes | None, inclusive: bool = True, reverse: bool = False) -> Rows:
+        if low is not None and high is not None and low > high:
+            return Rows(iter(()))
+        below = self._live().range(low, high, inclusive, reverse)
+        return Rows(self._merged(self._cache.range(low, high, inclusive, reverse), below, reverse))
+
+    def _merged(
+        self, cached: Iterator[tuple[bytes, Entry]], below: Iterator[tuple[bytes, Any]], reverse: bool
+    ) -> Iterator[tuple[Any, Any]]:
+        read_key, decode, of_cell = self._key_serde.deserialize, self._decode, self._codec.decode
+        for key, entry, cell in merged(cached, below, reverse):
+            yield read_key(key), decode(cell) if entry is None else of_cell(entry[0])
+
+    def flush_cache(self) -> None:
+        self._cache.flush()
+
+    def flush(self) -> None:
+        self.flush_cache()
+        super().flush()
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._context.cache.close(self._namespace)
+            del self.get, self.put  # the class's own say that the store is closed
+        super().close()
+
+
+def _first(cell: Any, raw: bytes | None) -> Any:
+    return cell
+
+
+def merged(
+    cached: Iterator[tuple[bytes, Entry]], below: Iterator[tuple[bytes, Any]], reverse: bool
+) -> Iterator[tuple[bytes, Entry | None, Any]]:
+    """What cache and store show together: (key, entry, None) or (key, None, cell), without what the cache has deleted.
+
+    Both come in the order of their keys, backwards with `reverse`.
+    """
+    mine, theirs = next(cached, None), next(below, None)
+    while mine is not None or theirs is not None:
+        if mine is None or (theirs is not None and theirs[0] != mine[0] and (theirs[0] < mine[0]) is not reverse):
+            assert theirs is not None
+            yield theirs[0], None, theirs[1]
+            theirs = next(below, None)
+            continue
+        if theirs is not None and theirs[0] == mine[0]:
+            theirs = next(below, None)
+        if mine[1][1] is not None:
+            yield mine[0], mine[1], None
+        mine = next(cached, None)
+
+
+def next_prefix(prefix: bytes) -> bytes | None:
+    """The first bytes behind all that begin with `prefix`; None where there are none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def open_map(spec: StoreBuilder, context: StoreContext) -> MemoryMap | RocksMap:
+    """Where a store's bytes lie: RocksDB where it is persistent and there is a disk. Raises StreamsError."""
+    if not spec.persistent or context.store_dir is None:
+        return MemoryMap()
+    path = directory_of(context.store_dir, spec.name)
+    return RocksMap(path, spec.name, context.config.get("rocksdb.config.setter"))
+
+
+def directory_of(store_dir: Path, name: str) -> Path:
+    """Where the RocksDB of a store lies within its task's directory."""
+    return store_dir / "rocksdb" / name
+
+
+def wipe(store_dir: Path, name: str) -> None:
+    """Remove a closed store's files, as a task does that has no checkpoint for them."""
+    shutil.rmtree(directory_of(store_dir, name), ignore_errors=True)

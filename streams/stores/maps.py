@@ -1,0 +1,209 @@
+"""Where the bytes of stores lie: ordered maps in memory and in RocksDB (InMemoryKeyValueStore, RocksDBStore).
+
+A map takes bytes to cells. In RocksDB a cell is bytes; in memory it is whatever the store above finds handy. Both give
+their rows in the order of the keys' bytes, and iterators that show the map as it was.
+
+Options of RocksDB are Kafka's: universal compaction, no compression, 16 MB memtables, 50 MB block cache, bloom filters,
+no write-ahead log (the changelog is one). Writes wait in a dict and reach RocksDB in batches, since one call of it
+costs as much as many operations of a dict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import rocksdict
+from sortedcontainers import SortedList
+
+from odradek.streams.errors import StreamsError
+
+Cells = Iterator[tuple[bytes, Any]]
+ConfigSetter = Callable[[str, Any], None]
+"""Changes the options of a store's RocksDB: called with the name of the store and rocksdict's Options."""
+
+_FEW: Final = 32  # so many keys are sorted for a read sooner than kept in order
+_BUFFERED: Final = 8192  # writes that wait for RocksDB at most
+_ABSENT: Final = object()
+
+
+class MemoryMap:
+    """A dict, with its keys in order once a range has been asked for."""
+
+    __slots__ = ("_cells", "_order", "get")
+
+    def __init__(self) -> None:
+        self._cells: dict[bytes, Any] = {}
+        self._order: Any = None
+        self.get: Callable[[bytes], Any] = self._cells.get
+
+    def put(self, key: bytes, cell: Any) -> None:
+        """Set a cell; None deletes."""
+        cells = self._cells
+        if cell is None:
+            if cells.pop(key, None) is not None and self._order is not None:
+                self._order.remove(key)
+            return
+        if self._order is not None and key not in cells:
+            self._order.add(key)
+        cells[key] = cell
+
+    def write(self, rows: Iterable[tuple[bytes, Any]]) -> None:
+        """Set many cells."""
+        for key, cell in rows:
+            self.put(key, cell)
+
+    def range(
+        self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
+    ) -> Cells:
+        """The rows between; None stands for an open end, `inclusive` says whether `high` itself is one of them."""
+        cells = self._cells
+        if self._order is None:
+            if len(cells) <= _FEW:
+                keys = [key for key in cells if _between(key, low, high, inclusive)]
+                keys.sort(reverse=reverse)
+                return iter([(key, cells[key]) for key in keys])
+            self._order = SortedList(cells)
+        return iter([(key, cells[key]) for key in self._order.irange(low, high, (True, inclusive), reverse)])
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        """Remove the rows from `low` up to, not including `high`."""
+        for key, _ in self.range(low, high, inclusive=False):
+            self.put(key, None)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def flush(self) -> None:
+        """Nothing to be done: nothing of it will last."""
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._cells.clear()
+        self._order = None
+
+
+def _between(key: bytes, low: bytes | None, high: bytes | None, inclusive: bool) -> bool:
+    if low is not None and key < low:
+        return False
+    return high is None or key < high or (inclusive and key == high)
+
+
+class RocksMap:
+    """A RocksDB database and the writes that wait for it."""
+
+    __slots__ = ("_buffer", "_db", "_db_get")
+
+    def __init__(self, path: Path, store: str, setter: ConfigSetter | None = None) -> None:
+        """Open or make the database. Raises StreamsError."""
+        options = _options()
+        if setter is not None:
+            setter(store, options)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._db: Any = rocksdict.Rdict(str(path), options)
+        except Exception as error:  # rocksdict raises plain Exceptions
+            raise StreamsError(f"Error opening store {store} at location {path}: {error}") from error
+        unlogged: Any = rocksdict.WriteOptions()
+        unlogged.disable_wal = True  # an attribute, whatever its stub says
+        self._db.set_write_options(unlogged)
+        self._db_get = self._db.get
+        self._buffer: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> Any:
+        """A cell, None where there is none."""
+        cell = self._buffer.get(key, _ABSENT)
+        return self._db_get(key) if cell is _ABSENT else cell
+
+    def put(self, key: bytes, cell: Any) -> None:
+        """Set a cell; None deletes."""
+        buffer = self._buffer
+        buffer[key] = cell
+        if len(buffer) >= _BUFFERED:
+            self._drain()
+
+    def write(self, rows: Iterable[tuple[bytes, Any]]) -> None:
+        """Set many cells in one write."""
+        self._buffer.update(rows)
+        self._drain()
+
+    def _drain(self) -> None:
+        if not self._buffer:
+            return
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, cell in self._buffer.items():
+            if cell is None:
+                delete(key)
+            else:
+                put(key, cell)
+        self._db.write(batch)
+        self._buffer.clear()
+
+    def range(
+        self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
+    ) -> Cells:
+        """The rows between; None stands for an open end, `inclusive` says whether `high` itself is one of them."""
+        self._drain()
+        if reverse:
+            rows = self._db.items(backwards=True, from_key=high)
+            return _down(rows, low, None if inclusive else high)
+        rows = self._db.items(from_key=low)
+        return rows if high is None else _up(rows, high, inclusive)
+
+    def delete_range(self, low: bytes, high: bytes) -> None:
+        """Remove the rows from `low` up to, not including `high`."""
+        self._drain()
+        self._db.delete_range(low, high)
+
+    def __len__(self) -> int:
+        """RocksDB's estimate."""
+        self._drain()
+        return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
+
+    def flush(self) -> None:
+        """Bring all to disk."""
+        self._drain()
+        self._db.flush()
+
+    def close(self) -> None:
+        """Write what waits, and close."""
+        with contextlib.suppress(rocksdict.DbClosedError):
+            self._drain()
+            self._db.close()
+
+
+def _up(rows: Cells, high: bytes, inclusive: bool) -> Cells:
+    for row in rows:
+        key = row[0]
+        if key > high or (key == high and not inclusive):
+            return
+        yield row
+
+
+def _down(rows: Cells, low: bytes | None, without: bytes | None) -> Cells:
+    for row in rows:
+        key = row[0]
+        if low is not None and key < low:
+            return
+        if key != without:
+            yield row
+
+
+def _options() -> Any:
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_cache(rocksdict.Cache(50 * 1024 * 1024))
+    table.set_block_size(4096)
+    table.set_bloom_filter(10, False)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(16 * 1024 * 1024)
+    options.set_max_write_buffer_number(3)
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    options.set_compression_type(rocksdict.DBCompressionType.none())
+    options.increase_parallelism(2)
+    options.set_keep_log_file_num(1)  # of RocksDB's own LOG files, one
+    return options

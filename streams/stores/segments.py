@@ -1,0 +1,262 @@
+"""Rows with a time, which expire (AbstractRocksDBSegmentedBytesStore, InMemoryWindowStore, InMemorySessionStore).
+
+A row's key begins with the key that it belongs to and ends with times; which of them rules its life is up to the store
+above (`Schema.at`). A store shows no row older than its retention, by the latest time that it has been given; rows are
+removed a segment at a time. What is put too late is dropped and counted: in memory as soon as it would not be shown, in
+persistent stores when its segment is gone.
+
+Reads of several keys give the rows by segments, and by their keys within each. Segments in memory last one ms, so there
+the order is that of time; those of persistent stores are long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from odradek.streams.stores.maps import MemoryMap, RocksMap
+from odradek.streams.stores.values import LONG
+
+if TYPE_CHECKING:
+    from odradek.streams.stores.builders import StoreBuilder
+
+FOREVER: Final = 2**63 - 1
+LATEST_PREFIX: Final = b"\x80"
+"""Rows that belong to no segment begin with this; the numbers of segments are not negative, so theirs do not."""
+_pack: Final = LONG.pack
+_unpack: Final = LONG.unpack_from
+Row = tuple[bytes, Any]
+At = Callable[[bytes], int]
+
+
+class Span(NamedTuple):
+    """What a read wants: bytes between which the rows' keys lie, their times, and which rows count among those."""
+
+    low: bytes | None
+    high: bytes | None
+    frm: int
+    to: int
+    wanted: Callable[[bytes], bool]
+
+
+class Segments(Protocol):
+    """Rows by time, in memory or in RocksDB."""
+
+    def get(self, at: int, key: bytes) -> Any: ...
+
+    def put(self, at: int, key: bytes, cell: Any) -> None: ...
+
+    def one_key(self, span: Span, reverse: bool) -> Iterator[Row]:
+        """The rows of a span that is about one key, in their order."""
+
+    def many_keys(self, span: Span, reverse: bool) -> Iterator[Row]:
+        """The rows of a span, by segments."""
+
+    def drop_before(self, at: int) -> None:
+        """What is older may go."""
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MemorySegments:
+    """All rows in one map, and which of them go together."""
+
+    def __init__(self, at: At, order: Callable[[bytes], Any], retention_ms: int) -> None:
+        self._rows = MemoryMap()
+        self._at = at
+        self._order = order
+        self._width = retention_ms // 4 + 1  # what has expired is not shown, so it can go now and then
+        self._buckets: dict[int, list[bytes]] = {}
+        self._oldest = 0
+
+    def get(self, at: int, key: bytes) -> Any:
+        return self._rows.get(key)
+
+    def put(self, at: int, key: bytes, cell: Any) -> None:
+        rows = self._rows
+        if cell is not None and rows.get(key) is None:
+            self._buckets.setdefault(at // self._width, []).append(key)
+        rows.put(key, cell)
+
+    def one_key(self, span: Span, reverse: bool) -> Iterator[Row]:
+        return (row for row in self._rows.range(span.low, span.high, reverse=reverse) if span.wanted(row[0]))
+
+    def many_keys(self, span: Span, reverse: bool) -> Iterator[Row]:
+        rows = list(self.one_key(span, False))
+        rows.sort(key=lambda row: self._order(row[0]), reverse=reverse)
+        return iter(rows)
+
+    def drop_before(self, at: int) -> None:
+        oldest = at // self._width
+        if oldest <= self._oldest:
+            return
+        self._oldest = oldest
+        for bucket in [each for each in self._buckets if each < oldest]:
+            for key in self._buckets.pop(bucket):
+                self._rows.put(key, None)
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        self._rows.close()
+        self._buckets.clear()
+
+
+class MapSegments:
+    """One ordered map, whose keys begin with the number of the segment (8 bytes)."""
+
+    def __init__(self, rows: RocksMap | MemoryMap, interval_ms: int) -> None:
+        self._rows = rows
+        self._interval = interval_ms
+        self._oldest = 0
+        self._known = self._find()
+
+    def _find(self) -> set[int]:
+        """The segments that were here before."""
+        found = set()
+        number = 0
+        while (row := next(self._rows.range(_pack(number), LATEST_PREFIX, inclusive=False), None)) is not None:
+            number = _unpack(row[0])[0]
+            found.add(number)
+            number += 1
+        return found
+
+    def get(self, at: int, key: bytes) -> Any:
+        return self._rows.get(_pack(at // self._interval) + key)
+
+    def put(self, at: int, key: bytes, cell: Any) -> None:
+        segment = at // self._interval
+        self._known.add(segment)
+        self._rows.put(_pack(segment) + key, cell)
+
+    def numbers_from(self, at: int) -> list[int]:
+        """The numbers of the segments from that of a time on, the last first."""
+        first = at // self._interval
+        return sorted((each for each in self._known if each >= first), reverse=True)
+
+    def get_in(self, segment: int, key: bytes) -> Any:
+        """A row's cell in the segment of this number."""
+        return self._rows.get(_pack(segment) + key)
+
+    def put_in(self, segment: int, key: bytes, cell: Any) -> None:
+        """Set a row in the segment of this number."""
+        self._rows.put(_pack(segment) + key, cell)
+
+    def one_key(self, span: Span, reverse: bool) -> Iterator[Row]:
+        return self.many_keys(span, reverse)
+
+    def many_keys(self, span: Span, reverse: bool) -> Iterator[Row]:
+        first, last = max(span.frm, 0) // self._interval, span.to // self._interval
+        found = sorted((each for each in self._known if first <= each <= last), reverse=reverse)
+        return _in_turn([self._segment(each, span, reverse) for each in found], span.wanted)
+
+    def _segment(self, segment: int, span: Span, reverse: bool) -> Iterator[Row]:
+        prefix = _pack(segment)
+        if span.high is None:
+            return self._rows.range(prefix + (span.low or b""), _pack(segment + 1), inclusive=False, reverse=reverse)
+        return self._rows.range(prefix + (span.low or b""), prefix + span.high, reverse=reverse)
+
+    def drop_before(self, at: int) -> None:
+        oldest = at // self._interval
+        if oldest <= self._oldest:
+            return
+        self._oldest = oldest
+        expired = {each for each in self._known if each < oldest}
+        if expired:
+            self._known -= expired
+            self._rows.delete_range(_pack(0), _pack(oldest))
+
+    def flush(self) -> None:
+        self._rows.flush()
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def _in_turn(segments: Iterable[Iterator[Row]], wanted: Callable[[bytes], bool]) -> Iterator[Row]:
+    for rows in segments:
+        for prefixed, cell in rows:
+            key = prefixed[8:]
+            if wanted(key):
+                yield key, cell
+
+
+class Expiring:
+    """The rows of one store within their retention."""
+
+    def __init__(self, spec: StoreBuilder, segments: Segments, at: At) -> None:
+        self._segments = segments
+        self._at = at
+        self._persistent = spec.persistent
+        self._retention = spec.retention_ms
+        self._shown = spec.retention_ms + spec.in_time_order
+        self._interval = spec.segment_interval_ms
+        self.observed = -1
+        """The latest time of a row so far, in ms."""
+        self.get_unchecked = segments.get
+        self.flush = segments.flush
+        self.close = segments.close
+
+    def observe(self, at: int) -> None:
+        """A row of this time has come."""
+        if at > self.observed:
+            self.observed = at
+            oldest = at - self._retention
+            if oldest > 0:
+                self._segments.drop_before(oldest)
+
+    def is_late(self, at: int) -> bool:
+        """Whether a row of this time would be dropped."""
+        oldest = self.observed - self._retention
+        if self._persistent:
+            return oldest > 0 and at // self._interval < oldest // self._interval
+        return at <= oldest
+
+    def put(self, at: int, key: bytes, cell: Any) -> bool:
+        """Set a row; None deletes. False where it comes too late."""
+        if at > self.observed:
+            self.observe(at)
+        elif self.is_late(at):
+            return False
+        self._segments.put(at, key, cell)
+        return True
+
+    def remove(self, at: int, key: bytes) -> None:
+        """Remove a row."""
+        self._segments.put(at, key, None)
+
+    def get(self, at: int, key: bytes) -> Any:
+        """A row's cell; None where there is none, or not any more."""
+        return None if at <= self.observed - self._shown else self._segments.get(at, key)
+
+    def one_key(self, span: Span, reverse: bool) -> Iterator[Row]:
+        """The rows of a span that is about one key."""
+        return self._segments.one_key(span, reverse)
+
+    def many_keys(self, span: Span, reverse: bool) -> Iterator[Row]:
+        """The rows of a span, by segments."""
+        return self._segments.many_keys(span, reverse)
+
+    def oldest_shown(self, frm: int) -> int:
+        """The earliest time, from `frm` on, that a read may show."""
+        return max(frm, self.observed - self._shown + 1)
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Take over rows of the changelog, of which late ones are not even written."""
+        batch = [(self._at(key), key, cell) for key, cell in rows]
+        self.observe(max((at for at, _, _ in batch), default=-1))
+        for at, key, cell in batch:
+            if not self.is_late(at):
+                self._segments.put(at, key, cell)
+
+
+def upper_bound(key: bytes, suffix: int) -> bytes:
+    """Bytes behind all rows whose key is at most `key`, of `suffix` bytes of times each.
+
+    A key that is the beginning of `key` comes before it, but the times of its rows may not.
+    """
+    latest = b"\x7f" + b"\xff" * (suffix - 1)
+    return max(key[:length] + latest for length in range(len(key) + 1))

@@ -1,0 +1,136 @@
+"""How values become what a store keeps and logs.
+
+A value is serialized once, when it is put: its bytes go to the changelog and to RocksDB, and their length is what a
+cache counts. In memory the value itself is kept where it cannot change, its bytes otherwise, as Java keeps them.
+
+Of a timestamped value `(value, timestamp)` the local store holds timestamp (8 bytes, big-endian), then the value
+(KIP-258); the changelog has the value, and the timestamp is the record's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.streams.errors import StreamsError
+from odradek.streams.stores.interface import StoreContext, unreadable
+
+if TYPE_CHECKING:
+    from odradek.streams.serdes import Serde
+    from odradek.streams.stores.builders import StoreBuilder
+
+LONG: Final = struct.Struct(">q")
+_pack: Final = LONG.pack
+_unpack: Final = LONG.unpack_from
+
+
+class Codec:
+    """The values of one store. A cell is what memory keeps: the value, or bytes, or `(bytes, timestamp)`."""
+
+    __slots__ = ("deserialize", "encode", "immutable", "serialize", "stamped", "store")
+
+    def __init__(self, store: str, serde: Serde[Any], stamped: bool) -> None:
+        self.store = store
+        self.stamped = stamped
+        self.serialize = serde.serialize
+        self.deserialize = serde.deserialize
+        self.immutable = serde.immutable
+        self.encode = self._make_encode()
+
+    def _make_encode(self) -> Callable[[Any], tuple[Any, bytes | None]]:
+        """encode(): cell and bytes of a value. It raises SerializationError."""
+        store, serialize, stamped, immutable = self.store, self.serialize, self.stamped, self.immutable
+
+        def encode(value: Any) -> tuple[Any, bytes | None]:
+            if value is None:
+                return None, None
+            bare = value[0] if stamped else value
+            if bare is None:
+                return None, None  # ValueAndTimestamp.make has no null value either
+            try:
+                raw = serialize(bare)
+            except Exception as error:
+                raise unreadable(store, "value", bare, error) from error
+            if immutable:
+                return value, raw
+            return ((raw, value[1]) if stamped else raw), raw
+
+        return encode
+
+    def bytes_of(self, bare: Any) -> bytes:
+        """A bare value's bytes. Raises SerializationError."""
+        try:
+            return self.serialize(bare)
+        except Exception as error:
+            raise unreadable(self.store, "value", bare, error) from error
+
+    def decode(self, cell: Any) -> Any:
+        """The value of a cell."""
+        if cell is None or self.immutable:
+            return cell
+        if self.stamped:
+            return self.deserialize(cell[0]), cell[1]
+        return self.deserialize(cell)
+
+    def stored(self, cell: Any, raw: bytes | None) -> bytes | None:
+        """What RocksDB keeps, from cell and bytes."""
+        return _pack(cell[1]) + raw if self.stamped and raw is not None else raw
+
+    def decode_stored(self, data: bytes | None) -> Any:
+        """The value of what RocksDB keeps."""
+        if data is None:
+            return None
+        if self.stamped:
+            return self.deserialize(data[8:]), _unpack(data)[0]
+        return self.deserialize(data)
+
+    def cell_of_stored(self, data: bytes) -> tuple[Any, bytes]:
+        """Cell and bytes of what RocksDB keeps."""
+        if self.stamped:
+            raw, timestamp = data[8:], _unpack(data)[0]
+            return (self.deserialize(raw) if self.immutable else raw, timestamp), raw
+        return (self.deserialize(data) if self.immutable else data), data
+
+    def restored_cell(self, raw: bytes | None, timestamp: int) -> Any:
+        """What memory keeps of a changelog record."""
+        if raw is None:
+            return None
+        kept = self.deserialize(raw) if self.immutable else raw
+        return (kept, timestamp) if self.stamped else kept
+
+    def restored_bytes(self, raw: bytes | None, timestamp: int) -> bytes | None:
+        """What RocksDB keeps of a changelog record."""
+        return _pack(timestamp) + raw if self.stamped and raw is not None else raw
+
+    def bare(self, value: Any) -> Any:
+        """A value without its timestamp."""
+        return value[0] if self.stamped and value is not None else value
+
+
+def serde_for(spec: StoreBuilder, context: StoreContext, is_key: bool) -> Serde[Any]:
+    """The serde of keys or values: the store's own, or the application's default. Raises StreamsError."""
+    serde = spec.key_serde if is_key else spec.value_serde
+    if serde is None:
+        setting = "default.key.serde" if is_key else "default.value.serde"
+        serde = context.config.get(setting)
+        if serde is None:
+            raise StreamsError(
+                f"store {spec.name}: specify a {'key' if is_key else 'value'} serde, or set one through {setting}"
+            )
+    return serde.configured(context.config).for_topic(changelog_topic(context.application_id, spec.name), is_key)
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    """The name of a store's changelog topic."""
+    return f"{application_id}-{store}-changelog"
+
+
+def key_bytes(store: str, serialize: Callable[[Any], bytes], key: Any) -> bytes:
+    """A key's bytes. Raises SerializationError, for null too."""
+    if key is None:
+        raise unreadable(store, "key", key, ValueError("null"))
+    try:
+        return serialize(key)
+    except Exception as error:
+        raise unreadable(store, "key", key, error) from error

@@ -1,0 +1,386 @@
+"""A topology: sources, processors and sinks by name, the stores between them, and the sub-topologies they fall into.
+
+What is connected by a forward or by a common store is one sub-topology; each of its tasks runs one partition of it.
+Nothing here processes a record: `nodes.py` makes functions of it for a task. The DSL writes into a topology as a user
+of the Processor API does (org.apache.kafka.streams.Topology, InternalTopologyBuilder).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from odradek.streams.errors import TopologyError
+from odradek.streams.java_order import hash_set_order
+from odradek.streams.processor import ProcessorSupplier
+from odradek.streams.records import Process, RecordMetadata
+from odradek.streams.serdes import Serde
+
+OffsetReset = Literal["earliest", "latest", "none"]
+TimestampExtractor = Callable[[Any, Any, int, int, RecordMetadata], int]
+"""Of key, value, the record's own timestamp, the latest of its partition before it, and where it came from."""
+Partitioner = Callable[[str, Any, Any, int], "int | Iterable[int] | None"]
+"""Of topic, key, value and the number of partitions; None leaves it to the key, several write the record to each, and
+none at all (an empty collection) drops it (KIP-837)."""
+TopicChooser = Callable[[Any, Any, RecordMetadata | None], str]
+"""Of key, value and where the record came from (TopicNameExtractor)."""
+
+
+class Operator(Protocol):
+    """What a processor node does; one object for all tasks."""
+
+    def bind(self, node: Any) -> Process:
+        """The function of one task, given its NodeContext."""
+
+
+class StoreBuilder(Protocol):
+    """What makes a store."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def logging(self) -> bool: ...
+
+    def build(self) -> Any:
+        """A store that is not open yet."""
+
+
+def make_store(builder: StoreBuilder, config: Mapping[str, Any]) -> Any:
+    """A store for an application of this configuration, not open yet."""
+    configured = getattr(builder, "configured", None)
+    return (builder if configured is None else configured(config)).build()
+
+
+@dataclass(slots=True)
+class SourceNode:
+    """Reads topics, or all whose name matches a pattern."""
+
+    name: str
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
+    key: Serde[Any] | None = None
+    value: Serde[Any] | None = None
+    extractor: TimestampExtractor | None = None
+    offset_reset: OffsetReset | None = None
+    children: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProcessorNode:
+    """Does something with each record."""
+
+    name: str
+    supplier: Operator | ProcessorSupplier
+    parents: tuple[str, ...]
+    stores: list[str] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SinkNode:
+    """Writes to a topic, or to one that is chosen for each record."""
+
+    name: str
+    topic: str | TopicChooser
+    parents: tuple[str, ...]
+    key: Serde[Any] | None = None
+    value: Serde[Any] | None = None
+    partitioner: Partitioner | None = None
+
+    @property
+    def children(self) -> list[str]:
+        """None; every node is asked."""
+        return []
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(slots=True)
+class InternalTopic:
+    """A topic that the application makes for itself; its name goes without the application's here.
+
+    `partitions` is None where it follows from the topics upstream. `config` is what is set beyond the kind's own.
+    """
+
+    name: str
+    partitions: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """Nodes that are connected. Topics have the names that they have in the cluster."""
+
+    index: int
+    nodes: tuple[str, ...]
+    source_topics: tuple[str, ...]
+    sink_topics: tuple[str, ...]
+    repartition_topics: Mapping[str, InternalTopic]
+    """Those that are read here, by their name in the cluster."""
+    stores: tuple[str, ...]
+    changelogs: Mapping[str, str]
+    """The topic of each logged store."""
+
+
+class Topology:
+    """What an application does, as a graph."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.stores: dict[str, StoreBuilder] = {}
+        self.global_stores: dict[str, StoreBuilder] = {}
+        self.store_users: dict[str, list[str]] = {}
+        self.internal_topics: dict[str, InternalTopic] = {}
+        self.source_changelogs: dict[str, str] = {}
+        """Stores whose source topic is their changelog."""
+        self.copartitioned: list[tuple[str, ...]] = []
+        """Groups of source nodes whose topics need the same number of partitions."""
+        self.global_nodes: set[str] = set()
+        self.reprocess_global: set[str] = set()
+        """Global stores that are restored through their processor (KIP-813)."""
+        self._leader: dict[str, str] = {}
+
+    # ---- building
+
+    def add_source(
+        self,
+        name: str,
+        topics: str | Sequence[str] | re.Pattern[str],
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: OffsetReset | None = None,
+    ) -> Topology:
+        """Read topics. Serdes that are left out are the application's default. Raises TopologyError."""
+        self._new(name)
+        pattern = topics if isinstance(topics, re.Pattern) else None
+        found: tuple[str, ...] = ()
+        if not isinstance(topics, re.Pattern):
+            found = (topics,) if isinstance(topics, str) else tuple(topics)
+            if not found:
+                raise TopologyError("You must provide at least one topic")
+        for topic in found:
+            for other in self._sources():
+                if topic in other.topics:
+                    raise TopologyError(f"Topic {topic} has already been registered by another source ({other.name})")
+                if other.pattern is not None and other.pattern.fullmatch(topic):
+                    raise TopologyError(f"Topic {topic} matches a Pattern already registered by {other.name}")
+        self.nodes[name] = SourceNode(name, found, pattern, key, value, timestamp_extractor, offset_reset)
+        self._leader[name] = name
+        return self
+
+    def add_processor(self, name: str, supplier: Operator | ProcessorSupplier, *parents: str) -> Topology:
+        """Process what the parents forward. Stores that the supplier brings are added and connected (KIP-401).
+
+        Raises TopologyError.
+        """
+        self._new(name)
+        self._add_child(name, parents)
+        self.nodes[name] = ProcessorNode(name, supplier, parents)
+        self._leader[name] = name
+        for parent in parents:
+            self._unite(parent, name)
+        for builder in getattr(supplier, "stores", None) or ():
+            self.add_state_store(builder, name)
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | TopicChooser,
+        *parents: str,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Topology:
+        """Write what the parents forward. Raises TopologyError."""
+        self._new(name)
+        self._add_child(name, parents)
+        self.nodes[name] = SinkNode(name, topic, parents, key, value, partitioner)
+        self._leader[name] = name
+        for parent in parents:
+            self._unite(parent, name)
+        return self
+
+    def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
+        """Add a store, and connect it to processors. Raises TopologyError for another store of the same name."""
+        known = self.stores.get(builder.name) or self.global_stores.get(builder.name)
+        if known is not None and known is not builder:
+            raise TopologyError(f"A different StateStore has already been added with the name {builder.name}")
+        self.stores[builder.name] = builder
+        self.store_users.setdefault(builder.name, [])
+        for processor in processors:
+            self.connect_processor_and_state_stores(processor, builder.name)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Let a processor use stores that were added. Raises TopologyError."""
+        node = self.nodes.get(processor)
+        if not isinstance(node, ProcessorNode):
+            raise TopologyError(f"Processor {processor} is not added yet, or cannot use a store")
+        for store in stores:
+            if store in self.global_stores:
+                raise TopologyError(f"Global StateStore {store} can be used by a Processor without being connected")
+            if store not in self.stores:
+                raise TopologyError(f"StateStore {store} is not added yet")
+            users = self.store_users[store]
+            if processor not in users:
+                users.append(processor)
+                node.stores.append(store)
+                self._unite(users[0], processor)
+        return self
+
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        source: str,
+        topic: str,
+        processor: str,
+        supplier: Operator | ProcessorSupplier,
+        *,
+        key: Serde[Any] | None = None,
+        value: Serde[Any] | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        reprocess: bool = True,
+    ) -> Topology:
+        """A store that every instance has whole, filled from all partitions of a topic. Raises TopologyError.
+
+        With `reprocess` it is restored through the processor, else the topic's records are taken as they are.
+        """
+        if builder.name in self.stores or builder.name in self.global_stores:
+            raise TopologyError(f"A different StateStore has already been added with the name {builder.name}")
+        if builder.logging:
+            raise TopologyError(f"StateStore {builder.name} for global table must not have logging enabled.")
+        self.add_source(source, topic, key=key, value=value, timestamp_extractor=timestamp_extractor)
+        self.add_processor(processor, supplier, source)
+        node = self.nodes[processor]
+        assert isinstance(node, ProcessorNode)
+        node.stores.append(builder.name)
+        self.global_stores[builder.name] = builder
+        self.global_nodes |= {source, processor}
+        self.source_changelogs[builder.name] = topic
+        if reprocess:
+            self.reprocess_global.add(builder.name)
+        return self
+
+    def add_internal_topic(self, topic: InternalTopic) -> None:
+        """A repartition topic; nodes name it as it is named here."""
+        self.internal_topics[topic.name] = topic
+
+    def connect_source_store_and_topic(self, store: str, topic: str) -> None:
+        """The topic that a table is read from is the changelog of its store."""
+        self.source_changelogs[store] = topic
+
+    def copartition(self, sources: Iterable[str]) -> None:
+        """The topics of these source nodes need the same number of partitions."""
+        self.copartitioned.append(tuple(sources))
+
+    # ---- looking
+
+    def cluster_name(self, topic: str, application_id: str) -> str:
+        """What a topic is called in the cluster: internal ones have the application's name before theirs."""
+        return f"{application_id}-{topic}" if topic in self.internal_topics else topic
+
+    def node_groups(self) -> list[tuple[str, ...]]:
+        """The names of the nodes of each sub-topology, in the order of their numbers; global ones are among them.
+
+        Sub-topologies are numbered as their first nodes were added (InternalTopologyBuilder.makeNodeGroups).
+        """
+        groups: dict[str, list[str]] = {}
+        for name in self.nodes:
+            groups.setdefault(self._root(name), []).append(name)
+        return [tuple(names) for names in groups.values()]
+
+    def subtopologies(self, application_id: str, existing_topics: Iterable[str] = ()) -> dict[int, Subtopology]:
+        """The sub-topologies that make tasks, by number. Patterns take their topics from `existing_topics`."""
+        existing = tuple(existing_topics)
+        return {
+            index: self._subtopology(index, names, application_id, existing)
+            for index, names in enumerate(self.node_groups())
+            if not self.global_nodes.intersection(names)
+        }
+
+    def source_of(self, source: SourceNode, application_id: str, existing: Sequence[str]) -> tuple[str, ...]:
+        """The topics that a source node reads, as the cluster names them."""
+        if source.pattern is None:
+            return tuple(self.cluster_name(topic, application_id) for topic in source.topics)
+        fixed = {topic for each in self._sources() for topic in each.topics}
+        pattern = source.pattern
+        return tuple(topic for topic in sorted(existing) if pattern.fullmatch(topic) and topic not in fixed)
+
+    def describe(self) -> str:
+        """The topology in words, as Kafka prints it (TopologyDescription)."""
+        from odradek.streams.description import describe
+
+        return describe(self)
+
+    def picture(self) -> str:
+        """The topology as an SVG."""
+        from odradek.streams.picture import picture
+
+        return picture(self)
+
+    def store_order(self, names: Sequence[str]) -> list[str]:
+        """The stores of these nodes, in the order in which a task opens and flushes them."""
+        found: dict[str, None] = {}
+        for name in names:
+            node = self.nodes[name]
+            if isinstance(node, ProcessorNode):
+                found.update(dict.fromkeys(hash_set_order(node.stores)))
+        return list(found)
+
+    # ---- how
+
+    def _subtopology(
+        self, index: int, names: tuple[str, ...], application_id: str, existing: Sequence[str]
+    ) -> Subtopology:
+        sources: dict[str, None] = {}
+        sinks: dict[str, None] = {}
+        for name in names:
+            node = self.nodes[name]
+            if isinstance(node, SourceNode):
+                sources.update(dict.fromkeys(self.source_of(node, application_id, existing)))
+            elif isinstance(node, SinkNode) and isinstance(node.topic, str):
+                sinks[self.cluster_name(node.topic, application_id)] = None
+        internal = {self.cluster_name(each.name, application_id): each for each in self.internal_topics.values()}
+        stores = [each for each in self.store_order(names) if each not in self.global_stores]
+        changelogs = {
+            store: self.source_changelogs.get(store) or f"{application_id}-{store}-changelog"
+            for store in stores
+            if self.stores[store].logging or store in self.source_changelogs
+        }
+        repartition = {topic: internal[topic] for topic in sources if topic in internal}
+        return Subtopology(index, names, tuple(sources), tuple(sinks), repartition, tuple(stores), changelogs)
+
+    def _sources(self) -> list[SourceNode]:
+        return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
+
+    def _new(self, name: str) -> None:
+        if name in self.nodes:
+            raise TopologyError(f"Processor {name} is already added.")
+
+    def _add_child(self, name: str, parents: tuple[str, ...]) -> None:
+        if not parents:
+            raise TopologyError(f"Processor {name} must have at least one parent")
+        for parent in parents:
+            node = self.nodes.get(parent)
+            if node is None:
+                raise TopologyError(f"Predecessor processor {parent} is not added yet for {name}")
+            if isinstance(node, SinkNode):
+                raise TopologyError(f"Sink {parent} cannot be the predecessor of {name}")
+        for parent in parents:
+            self.nodes[parent].children.append(name)
+
+    def _root(self, name: str) -> str:
+        while self._leader[name] != name:
+            self._leader[name] = self._leader[self._leader[name]]
+            name = self._leader[name]
+        return name
+
+    def _unite(self, one: str, other: str) -> None:
+        self._leader[self._root(other)] = self._root(one)

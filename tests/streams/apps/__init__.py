@@ -1,0 +1,1 @@
+"""Applications that tests start as processes, and what befalls them."""

@@ -1,0 +1,43 @@
+"""The word counts of `tests.streams.counting` as a process that says its states, and ends cleanly at SIGTERM.
+
+python -m tests.streams.apps.words '{"application.id": "counts", "bootstrap.servers": "localhost:9092", ...}'
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from types import FrameType
+
+from odradek.streams.runtime import KafkaStreams, State
+from tests.streams.counting import word_counts
+
+CLOSE_S = 30.0
+
+
+def main(arguments: list[str]) -> int:
+    """Run until SIGTERM. The status is 0 if the application ends well."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(name)s %(message)s")
+    logging.getLogger("odradek.streams.running.client").setLevel(logging.WARNING)  # librdkafka on each try to connect
+    ending = threading.Event()
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        ending.set()
+
+    signal.signal(signal.SIGTERM, end)
+    streams = KafkaStreams(
+        word_counts(),
+        json.loads(arguments[0]),
+        state_listener=lambda state, before: print(state.name, flush=True),
+    )
+    streams.start()
+    ending.wait()
+    streams.close(CLOSE_S, leave_group=True)
+    return 0 if streams.state is State.NOT_RUNNING else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""The guide (docs/streams.md): its pieces of Python, its table of properties, its picture.
+
+python -m tests.streams.guide    writes the table and the picture anew, after a change of streams/config.py
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from odradek.streams.config import REQUIRED, TABLE
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "streams.md"
+PICTURE: Final = DOCS / "streams-topology.svg"
+BROKER: Final = "127.0.0.1:9092"
+"""What stands in the guide for a broker."""
+BEGIN: Final = "<!-- configuration -->\n"
+END: Final = "<!-- /configuration -->\n"
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Chapter(NamedTuple):
+    """A chapter that has pieces of Python, in their order; they share their names."""
+
+    title: str
+    blocks: tuple[str, ...]
+
+    @property
+    def needs_broker(self) -> bool:
+        """Whether anything of it talks to a broker."""
+        return any(BROKER in block for block in self.blocks)
+
+    def run(self, bootstrap: str) -> dict[str, Any]:
+        """Run it with the broker at `bootstrap`. Returns the names that it has made; raises what it raises."""
+        names: dict[str, Any] = {"__name__": "guide"}
+        for number, block in enumerate(self.blocks, start=1):
+            code = compile(block.replace(BROKER, bootstrap), f"{PAGE.name}, {self.title}, piece {number}", "exec")
+            exec(code, names)
+        return names
+
+
+def chapters(text: str) -> list[Chapter]:
+    """The chapters of the page that have pieces of Python."""
+    found = []
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        blocks = tuple(match[1] for match in _BLOCK.finditer(body))
+        if blocks:
+            found.append(Chapter(title, blocks))
+    return found
+
+
+def table() -> str:
+    """The properties, a row each."""
+    rows = [f"| `{row.name}` | {_shown(row.name, row.default)} | {row.doc} |" for row in TABLE]
+    return "\n".join(["| property | default | |", "|---|---|---|", *rows]) + "\n"
+
+
+def _shown(name: str, default: Any) -> str:
+    if default is REQUIRED:
+        return "required"
+    if name == "state.dir":
+        return "`kafka-streams` in the temporary folder"
+    if default is None or default == "" or default == ():
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{getattr(default, '__name__', default)}`"
+
+
+def with_table(text: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + table() + END + after
+
+
+def picture() -> str:
+    """The picture of the topology of the first application."""
+    first = next(chapter for chapter in chapters(PAGE.read_text()) if chapter.title == "A first application")
+    code, _, _ = first.blocks[0].partition("streams = ")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    made: str = names["topology"].picture()
+    return made
+
+
+def main() -> int:
+    """Write both."""
+    PAGE.write_text(with_table(PAGE.read_text()))
+    PICTURE.write_text(picture())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What the way out of a thread makes of a producer that refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from odradek.streams.config import StreamsConfig
+from odradek.streams.errors import TaskMigratedError
+from odradek.streams.running.collector import RecordCollector
+
+
+class TransactionalProducer:
+    """Takes records, unless its transaction has failed by itself."""
+
+    def __init__(self, failed: bool) -> None:
+        self._failed = failed
+        self.topics: list[str] = []
+        self.closed = False
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """It is registered."""
+
+    def begin_transaction(self) -> None:
+        """One has begun."""
+
+    def produce(self, topic: str, *record: Any) -> None:
+        if self._failed:
+            raise KafkaException(KafkaError(KafkaError._STATE, "Unable to produce message"))
+        self.topics.append(topic)
+
+    def purge(self) -> None:
+        """Nothing is left."""
+
+    def flush(self, timeout_s: float) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_transaction_that_has_failed_unseen_is_begun_anew_by_another_producer() -> None:
+    """librdkafka says so with the first record after it, and it is no fault of that record's."""
+    asked: list[Any] = []
+    config = StreamsConfig(
+        {
+            "application.id": "collector",
+            "bootstrap.servers": "localhost:9092",
+            "default.production.exception.handler": lambda *about: asked.append(about),
+        }
+    )
+    producers = [TransactionalProducer(failed=True), TransactionalProducer(failed=False)]
+    coming = iter(producers)
+    make: Any = lambda delivered: next(coming)  # noqa: E731
+    collector = RecordCollector(make, config.handlers, 5.0, transactional=True)
+    try:
+        with pytest.raises(TaskMigratedError, match="the transaction had failed"):
+            collector.send("out", b"k", b"v", 0, 1, None)
+        collector.renew()
+        assert producers[0].closed
+        collector.send("out", b"k", b"v", 0, 1, None)
+    finally:
+        collector._close_producer()
+    assert producers[1].topics == ["out"]
+    assert not asked

@@ -1,0 +1,72 @@
+"""docs/streams.md: what it shows runs, and says what is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+from odradek.streams import config, examples
+from tests.streams import counting, guide
+
+TEXT: Final = guide.PAGE.read_text()
+CHAPTERS: Final = guide.chapters(TEXT)
+TOPICS: Final = ("text", "counts", "lines", "loud-lines", "numbers", "parsed", "query-words", "in", "out")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("guide"), counting.BROKER) as running:
+        counting.make_topics(running.bootstrap, dict.fromkeys(TOPICS, 2))
+        yield running
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(CHAPTERS) >= 12
+    assert sum(len(chapter.blocks) for chapter in CHAPTERS) == TEXT.count("```python")
+
+
+@pytest.mark.parametrize("chapter", [each for each in CHAPTERS if not each.needs_broker], ids=lambda each: each.title)
+def test_what_needs_no_broker(chapter: guide.Chapter) -> None:
+    chapter.run("none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", [each for each in CHAPTERS if each.needs_broker], ids=lambda each: each.title)
+def test_what_needs_a_broker(
+    chapter: guide.Chapter, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row._replace(default=str(tmp_path)) if row.name == "state.dir" else row for row in config.TABLE]
+    monkeypatch.setattr(config, "TABLE", tuple(rows))  # state is not kept where other applications keep theirs
+    names: dict[str, Any] = chapter.run(broker.bootstrap)
+    assert names["streams"].state.name in ("NOT_RUNNING", "PENDING_SHUTDOWN")
+
+
+def test_the_table_is_that_of_the_code() -> None:
+    assert guide.with_table(TEXT) == TEXT, "python -m tests.streams.guide"
+
+
+def test_the_picture_is_that_of_the_code() -> None:
+    assert guide.PICTURE.read_text() == guide.picture(), "python -m tests.streams.guide"
+
+
+def test_its_links_lead_somewhere() -> None:
+    titles = {
+        re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
+        for title in re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        if target.startswith("#"):
+            assert target[1:] in titles, target
+        else:
+            assert (guide.DOCS / target).exists(), target
+
+
+def test_all_examples_are_named() -> None:
+    there = {path.stem for path in Path(str(examples.__file__)).parent.glob("*.py")} - {"__init__", "running"}
+    assert there == set(re.findall(r"odradek\.streams\.examples\.(\w+) {2,}", TEXT))
+    assert there == set(re.findall(r"^    (\w+) {2,}", str(examples.__doc__), re.MULTILINE))

@@ -1,0 +1,260 @@
+"""Metrics: what is counted, and that every name, group and tag of ours is one of Kafka Streams'."""
+
+from __future__ import annotations
+
+import math
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+from odradek.streams.driver import TopologyTestDriver
+from odradek.streams.dsl.builder import StreamsBuilder
+from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
+from odradek.streams.figures import Counter, Stat
+from odradek.streams.metrics import MetricName, Metrics, flat, names
+from odradek.streams.metrics_page import serve_metrics
+from odradek.streams.runtime import KafkaStreams, State
+from odradek.streams.serdes import LONG, STRING
+from odradek.streams.stores import builders
+from odradek.streams.topology import Topology
+from odradek.streams.windows import SessionWindows, TimeWindows
+from tests.streams import counting
+from tests.streams.counting import QUICK, all_of, await_counts, word_counts
+from tests.streams.oracle.java import Java, remove, state_folder
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_stat_is_of_the_last_two_windows() -> None:
+    clock = Clock()
+    stat = Stat(clock)
+    assert (stat.total, stat.rate) == (0, 0.0)
+    assert math.isnan(stat.average)
+    assert math.isnan(stat.maximum)
+    stat.record(4.0, 10)
+    clock.now += 3
+    stat.record(8.0, 50)
+    assert (stat.total, stat.rate, stat.average, stat.maximum) == (60, 2.0, 6.0, 8.0), "a rate is of 30 s at least"
+    clock.now += 37
+    stat.record(1.0, 20)
+    assert (stat.total, stat.rate, stat.average, stat.maximum) == (80, 2.0, 13 / 3, 8.0)
+    clock.now += 31
+    assert (stat.total, stat.rate, stat.average, stat.maximum) == (80, 20 / 31, 1.0, 1.0)
+    clock.now += 61
+    assert (stat.total, stat.rate) == (80, 0.0)
+    assert math.isnan(stat.average)
+
+
+def test_a_counter_s_rate_is_of_what_was_added() -> None:
+    clock = Clock()
+    counter = Counter(clock)
+    counter.observe(30)
+    counter.observe(60)
+    assert (counter.total, counter.rate) == (60, 2.0)
+    counter.observe(15)
+    assert (counter.total, counter.rate) == (15, 2.5)
+
+
+def everything() -> Topology:
+    """A store of each kind."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    grouped.count(Materialized("counts")).to_stream().to("out", Produced(STRING, LONG))
+    grouped.count(Materialized("memory", store_type="in_memory"))
+    for place in ("rocksDB", "in_memory"):
+        grouped.windowed_by(TimeWindows.of_size_with_no_grace(10)).count(Materialized(f"w-{place}", store_type=place))
+        sessions = grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(5))
+        sessions.count(Materialized(f"s-{place}", store_type=place))
+    versioned = builders.versioned_key_value_store("versioned", DAY_MS, STRING, STRING)
+    builder.table("table", Consumed(STRING, STRING), Materialized(store=versioned))
+    return builder.build()
+
+
+def java_names(java: Java) -> set[tuple[str, str, tuple[str, ...]]]:
+    """Of a driver and of a client that was not started, for the same topology."""
+    folder = state_folder()
+    given = java.Properties()
+    serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
+    for name, value in {
+        "application.id": "metrics",
+        "bootstrap.servers": "localhost:9",
+        "metrics.recording.level": "DEBUG",
+        "state.dir": str(folder),
+        "default.key.serde": serde,
+        "default.value.serde": serde,
+    }.items():
+        given.put(name, value)
+    builder, stores, ms = java.StreamsBuilder(), java.Stores, java.Duration.ofMillis
+    grouped = builder.stream("in").groupByKey()
+    as_ = getattr(java.Materialized, "as_")  # noqa: B009
+    grouped.count(as_("counts")).toStream().to("out")
+    grouped.count(as_(stores.inMemoryKeyValueStore("memory")))
+    for window, session, place in (
+        (stores.persistentWindowStore, stores.persistentSessionStore, "rocksDB"),
+        (stores.inMemoryWindowStore, stores.inMemorySessionStore, "in_memory"),
+    ):
+        windows = grouped.windowedBy(java.TimeWindows.ofSizeWithNoGrace(ms(10)))
+        windows.count(as_(window(f"w-{place}", ms(10), ms(10), False)))
+        sessions = grouped.windowedBy(java.SessionWindows.ofInactivityGapWithNoGrace(ms(5)))
+        sessions.count(as_(session(f"s-{place}", ms(5))))
+    builder.table("table", as_(stores.persistentVersionedKeyValueStore("versioned", ms(DAY_MS))))
+    topology = builder.build()
+    found = set()
+    driver = java.TopologyTestDriver(topology, given)
+    client = java.KafkaStreams(topology, given)
+    try:
+        driver.createInputTopic("in", java.StringSerializer(), java.StringSerializer()).pipeInput("k", "v")
+        for metrics in (driver.metrics(), client.metrics()):
+            for name in metrics.keySet():
+                tags = tuple(sorted(str(tag) for tag in name.tags().keySet()))
+                found.add((str(name.group()), str(name.name()), tags))
+    finally:
+        driver.close()
+        client.close()
+        remove(folder)
+    return found
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("metrics"), counting.BROKER) as running:
+        yield running
+
+
+def driven(topology: Topology, **config: Any) -> Metrics:
+    with TopologyTestDriver(topology, {name.replace("_", "."): value for name, value in config.items()}) as driver:
+        lines = driver.create_input_topic("in", STRING, STRING)
+        for moment in (1, 2, 50, 1):
+            lines.pipe_input("k", "v", timestamp=moment)
+        driver.create_input_topic("table", STRING, STRING).pipe_input("k", "v", timestamp=1)
+        return driver.metrics()
+
+
+def one(metrics: Metrics, group: str, name: str, **tags: str) -> Any:
+    """The only metric of these tags, others aside."""
+    wanted = {tag.replace("_", "-"): value for tag, value in tags.items()}.items()
+    found = [value for key, value in metrics.items() if key[:2] == (group, name) and wanted <= dict(key.tags).items()]
+    assert len(found) == 1, f"{name}: {[key for key in metrics if key.group == group]}"
+    return found[0]
+
+
+@pytest.mark.jvm
+def test_every_name_is_kafka_s(java: Java, broker: BrokerProcess, tmp_path: Path) -> None:
+    counting.make_topics(broker.bootstrap, {"in": 1, "table": 1, "out": 1})
+    config = {
+        **QUICK,
+        "application.id": "names",
+        "bootstrap.servers": broker.bootstrap,
+        "state.dir": str(tmp_path),
+        "metrics.recording.level": "DEBUG",
+    }
+    with KafkaStreams(everything(), config) as streams:
+        streams.wait_until(State.RUNNING, 30)
+        running = streams.metrics()
+    ours = names(running) | names(driven(everything(), metrics_recording_level="DEBUG"))
+    groups = {group for group, _, _ in ours}
+    assert groups == {
+        f"stream-{each}"
+        for each in (
+            "metrics",
+            "thread-metrics",
+            "task-metrics",
+            "processor-node-metrics",
+            "state-metrics",
+            "record-cache-metrics",
+            "topic-metrics",
+        )
+    }
+    assert ours - java_names(java) == set()
+
+
+def test_a_driver_counts() -> None:
+    metrics = driven(everything(), metrics_recording_level="DEBUG")
+    task = {"task_id": "0_0"}
+    assert one(metrics, "stream-task-metrics", "process-total", **task) == 5
+    assert one(metrics, "stream-task-metrics", "process-latency-avg", **task) > 0
+    assert one(metrics, "stream-task-metrics", "dropped-records-total", **task) > 0, "one record came late"
+    assert one(metrics, "stream-topic-metrics", "records-consumed-total", topic="in") == 4
+    assert one(metrics, "stream-topic-metrics", "records-consumed-total", topic="table") == 1
+    assert (
+        one(metrics, "stream-processor-node-metrics", "process-total", processor_node_id="KSTREAM-SOURCE-0000000000")
+        == 4
+    )
+    assert one(metrics, "stream-state-metrics", "put-rate", rocksdb_state_id="counts") == pytest.approx(4 / 30)
+    assert one(metrics, "stream-state-metrics", "get-rate", in_memory_state_id="memory") == pytest.approx(4 / 30)
+    assert one(metrics, "stream-state-metrics", "put-latency-max", rocksdb_state_id="versioned") > 0
+    assert one(metrics, "stream-record-cache-metrics", "hit-ratio-avg", record_cache_id="counts") == pytest.approx(
+        3 / 4
+    )
+
+
+def test_details_are_for_those_who_ask() -> None:
+    found = {(key.group, key.name) for key in driven(everything())}
+    assert ("stream-task-metrics", "dropped-records-total") in found
+    assert not any(group in ("stream-state-metrics", "stream-record-cache-metrics") for group, _ in found)
+    assert ("stream-task-metrics", "process-total") not in found
+
+
+@pytest.mark.slow
+def test_an_application_counts_and_shows_a_page(broker: BrokerProcess, tmp_path: Path) -> None:
+    counting.make_topics(broker.bootstrap, {"words": 2, "counts": 2})
+    config = {
+        **QUICK,
+        "session.timeout.ms": 30_000,
+        "application.id": "page",
+        "bootstrap.servers": broker.bootstrap,
+        "state.dir": str(tmp_path),
+    }
+    with KafkaStreams(word_counts(), config) as streams, serve_metrics(streams, "127.0.0.1", 0) as port:
+        counting.write_words(broker.bootstrap, ["a", "b", "a"] * 100)
+        await_counts(broker.bootstrap, all_of({"a": 200, "b": 100}))
+        deadline = time.monotonic() + 30
+        thread = {"thread_id": f"{streams.client_id}-StreamThread-1"}
+        while True:  # counts are told before they are committed
+            metrics = streams.metrics()
+            done = [one(metrics, "stream-thread-metrics", name, **thread) for name in ("process-total", "commit-total")]
+            if done[0] == 600 and done[1] > 0:  # each word, and once more by its key
+                break
+            assert time.monotonic() < deadline, done
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            page = answer.read().decode()
+    client = {"client_id": streams.client_id}
+    assert one(metrics, "stream-metrics", "state", **client) == "RUNNING"
+    assert one(metrics, "stream-metrics", "alive-stream-threads", **client) == 1
+    assert one(metrics, "stream-metrics", "failed-stream-threads", **client) == 0
+    assert one(metrics, "stream-metrics", "application-id", **client) == "page"
+    assert one(metrics, "stream-metrics", "topology-description", **client) == streams.topology.describe()
+    assert one(metrics, "stream-thread-metrics", "process-rate", **thread) == pytest.approx(20)
+    assert one(metrics, "stream-thread-metrics", "process-latency-max", **thread) > 0
+    assert one(metrics, "stream-thread-metrics", "task-created-total", **thread) == 4
+    for name in ("poll-total", "commit-total", "commit-latency-avg", "poll-records-max", "thread-start-time"):
+        assert one(metrics, "stream-thread-metrics", name, **thread) > 0, name
+    restored = {key.tags: value for key, value in metrics.items() if key.name == "restore-remaining-records-total"}
+    assert set(restored.values()) == {0}
+    assert len(restored) == 2, "the tasks that have a store"
+    assert f'kafka_streams_stream_thread_metrics_process_total{{thread_id="{thread["thread_id"]}"}} 600.0' in page
+    assert "topology_description" not in page
+
+
+def test_names_for_prometheus_are_those_of_the_jmx_exporter() -> None:
+    metrics: Metrics = {
+        MetricName.of("stream-state-metrics", "put-rate", thread_id="t-1", rocksdb_state_id="a.b"): 1.5,
+        MetricName.of("stream-metrics", "state", client_id="c"): "RUNNING",
+        MetricName.of("stream-task-metrics", "process-latency-avg", task_id="0_0"): math.nan,
+    }
+    assert list(flat(metrics)) == [
+        ("kafka_streams_stream_state_metrics_put_rate", {"rocksdb_state_id": "a.b", "thread_id": "t-1"}, 1.5)
+    ]

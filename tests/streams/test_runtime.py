@@ -1,0 +1,378 @@
+"""A client on a real broker: from the first record to the last commit, with what may happen in between."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Position
+
+from odradek.broker_process import BrokerProcess
+from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError
+from odradek.streams.processor import Processor, PunctuationType
+from odradek.streams.records import Record
+from odradek.streams.running.thread import ThreadState
+from odradek.streams.runtime import KafkaStreams, State
+from odradek.streams.serdes import LONG, STRING
+from odradek.streams.topology import Topology
+from tests.jvm.kafka import Kafka, running_kafka
+from tests.streams import counting
+from tests.streams.counting import QUICK, all_of, await_counts, counted, read_all, word_counts
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 150.0
+SESSION_MS = 30_000
+"""No process dies here: a thread that a slow machine keeps waiting for a second has to stay in its group."""
+Broker = BrokerProcess | Kafka
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def odradek(streams_broker: BrokerProcess) -> BrokerProcess:
+    return streams_broker
+
+
+@pytest.fixture(scope="module", params=["odradek", pytest.param("kafka", marks=pytest.mark.jvm)])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with ExitStack() as stack:
+        if request.param == "kafka":
+            yield stack.enter_context(running_kafka(tmp_path_factory.mktemp("kafka"), dict(counting.BROKER)))
+        else:
+            yield request.getfixturevalue("streams_broker")
+
+
+class Stage:
+    """Topics and an application of a test's own."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        number = next(_numbers)
+        self.bootstrap = broker.bootstrap
+        self.folder = folder
+        self.application_id = f"app{number}"
+        self.words, self.counts = f"words{number}", f"counts{number}"
+
+    def make_topics(self, partitions: int = 2) -> None:
+        counting.make_topics(self.bootstrap, {self.words: partitions, self.counts: partitions})
+
+    def config(self, instance: str = "a", **more: Any) -> dict[str, Any]:
+        return {
+            **QUICK,
+            "session.timeout.ms": SESSION_MS,
+            "application.id": self.application_id,
+            "bootstrap.servers": self.bootstrap,
+            "state.dir": str(self.folder / instance),
+            "internal.leave.group.on.close": True,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    @contextmanager
+    def running(self, topology: Topology | None = None, instance: str = "a", **more: Any) -> Iterator[KafkaStreams]:
+        streams = KafkaStreams(topology or word_counts(self.words, self.counts), self.config(instance, **more))
+        with streams:
+            streams.wait_until(State.RUNNING, PATIENCE_S)
+            yield streams
+
+    def write(self, words: list[str]) -> None:
+        counting.write_words(self.bootstrap, words, self.words)
+
+    def await_counts(self, expected: dict[str, int]) -> dict[str, list[int]]:
+        return await_counts(self.bootstrap, all_of(expected), self.counts)
+
+
+@pytest.fixture
+def stage(odradek: BrokerProcess, tmp_path: Path) -> Stage:
+    made = Stage(odradek, tmp_path)
+    made.make_topics()
+    return made
+
+
+def until(holds: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+    """Wait for a condition that other threads bring about. Raises AssertionError after a while."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come"
+        pause.wait(0.02)
+
+
+def passing(*processors: Callable[[], Processor], stage: Stage) -> Topology:
+    """Words through processors, one after the other, to counts, as they are."""
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
+    before = "words"
+    for number, supplier in enumerate(processors):
+        topology.add_processor(f"p{number}", supplier, before)
+        before = f"p{number}"
+    return topology.add_sink("out", stage.counts, before, key=STRING, value=STRING)
+
+
+class Forward(Processor):
+    """Hands every record on."""
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+# ---- the whole path
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_words_are_counted_over_restarts(broker: Broker, tmp_path: Path, guarantee: str) -> None:
+    stage = Stage(broker, tmp_path)
+    stage.make_topics()
+    words: list[str] = []
+    for round_number in range(3):
+        fresh = [f"word{number % 7}" for number in range(350)]
+        words += fresh
+        stage.write(fresh)
+        with stage.running(processing_guarantee=guarantee) as streams:
+            found = stage.await_counts(Counter(words))
+            assert streams.state is State.RUNNING
+        assert streams.state is State.NOT_RUNNING
+        assert found == {word: list(range(1, count + 1)) for word, count in Counter(words).items()}
+        if round_number == 1:
+            shutil.rmtree(tmp_path / "a")  # the third round starts from the changelog
+    changelog = dict(read_all(stage.bootstrap, f"{stage.application_id}-totals-changelog"))
+    assert {key: int.from_bytes(value or b"", "big") for key, value in changelog.items()} == {
+        word.encode(): count for word, count in Counter(words).items()
+    }
+
+
+def test_records_keep_time_headers_and_empty_fields(stage: Stage) -> None:
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    sent = [
+        (b"k", b"v", 1_700_000_000_000, [("h", b"1"), ("h", None)]),
+        (b"k", b"", 5, None),
+        (b"k", None, 1_700_000_000_001, None),
+        (b"", b"empty key", 7, None),
+    ]
+    for key, value, timestamp, headers in sent:
+        producer.produce(stage.words, value, key, 1, timestamp=timestamp, headers=headers or [])
+    producer.flush()
+    with stage.running(passing(Forward, stage=stage)):
+        until(lambda: len(read_all(stage.bootstrap, stage.counts)) == len(sent))
+    consumer = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": "look"})
+    consumer.assign([Position(stage.counts, partition, 0) for partition in range(2)])
+    found = []
+    while len(found) < len(sent):
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        found.append((message.key(), message.value(), message.timestamp()[1], message.headers()))
+    consumer.close()
+    assert sorted(found, key=str) == sorted(sent, key=str)
+
+
+# ---- threads and instances
+
+
+def test_two_instances_share_the_work_and_one_takes_over(stage: Stage) -> None:
+    states: list[State] = []
+    topology = word_counts(stage.words, stage.counts)
+    first = KafkaStreams(topology, stage.config("a"), state_listener=lambda state, before: states.append(state))
+    with first:
+        first.wait_until(State.RUNNING, PATIENCE_S)
+        assert len(first.metadata_for_local_threads()[0].active_tasks) == 4
+        with stage.running(instance="b") as second:
+            until(lambda: len(second.metadata_for_local_threads()[0].active_tasks) == 2)
+            until(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 2)
+            first.wait_until(State.RUNNING, PATIENCE_S)
+            stage.write(["one", "two", "three"] * 100)
+            stage.await_counts({"one": 100, "two": 100, "three": 100})
+        until(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 4)
+        stage.write(["one", "two", "three"] * 100)
+        found = stage.await_counts({"one": 200, "two": 200, "three": 200})
+    assert found == {word: list(range(1, 201)) for word in ("one", "two", "three")}
+    assert states[0] is State.REBALANCING
+    assert State.RUNNING in states
+
+
+def test_a_static_member_comes_back_without_a_rebalance(stage: Stage) -> None:
+    with stage.running(instance="a", group_instance_id="left") as stays:
+        with stage.running(instance="b", group_instance_id="right") as goes:
+            until(lambda: len(goes.metadata_for_local_threads()[0].active_tasks) == 2)
+            stays.wait_until(State.RUNNING, PATIENCE_S)
+            had = [task.task_id for task in goes.metadata_for_local_threads()[0].active_tasks]
+        rebalances: list[State] = []
+        thread = stays.stream_threads[0]
+        generation = thread.generation
+        with stage.running(instance="b", group_instance_id="right") as back:
+            assert [task.task_id for task in back.metadata_for_local_threads()[0].active_tasks] == had
+            stage.write(["x"] * 50)
+            stage.await_counts({"x": 50})
+        assert thread.generation == generation
+        assert thread.state is ThreadState.RUNNING
+        assert not rebalances
+
+
+def test_threads_come_and_go(stage: Stage) -> None:
+    with stage.running(num_stream_threads=2) as streams:
+        assert {thread.index for thread in streams.stream_threads} == {1, 2}
+        assert all(len(thread.active_tasks) == 2 for thread in streams.metadata_for_local_threads())
+        name = streams.add_stream_thread()
+        assert name is not None
+        assert name.endswith("-StreamThread-3")
+        until(lambda: sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads()) == [1, 1, 2])
+        assert streams.remove_stream_thread(PATIENCE_S) is not None
+        assert streams.remove_stream_thread(PATIENCE_S) is not None
+        until(lambda: [len(each.active_tasks) for each in streams.metadata_for_local_threads()] == [4])
+        stage.write(["x"] * 50)
+        stage.await_counts({"x": 50})
+    assert streams.add_stream_thread() is None
+
+
+def test_a_paused_client_processes_nothing(stage: Stage) -> None:
+    with stage.running() as streams:
+        streams.pause()
+        assert streams.is_paused
+        thread = streams.stream_threads[0]
+        until(lambda: thread.idles)
+        stage.write(["x"] * 20)
+        with pytest.raises(AssertionError):
+            await_counts(stage.bootstrap, all_of({"x": 1}), stage.counts, 0.5)
+        streams.resume()
+        stage.await_counts({"x": 20})
+
+
+def test_two_processes_cannot_have_one_directory(stage: Stage) -> None:
+    with stage.running(), pytest.raises(LockError, match=r"state\.dir"):
+        KafkaStreams(word_counts(stage.words, stage.counts), stage.config())
+
+
+def test_clean_up_removes_the_state(stage: Stage, tmp_path: Path) -> None:
+    stage.write(["x"] * 20)
+    with stage.running() as streams:
+        stage.await_counts({"x": 20})
+        with pytest.raises(StreamsError, match="while running"):
+            streams.clean_up()
+    task = tmp_path / "a" / stage.application_id / "1_0"
+    assert task.is_dir()
+    streams.clean_up()
+    assert not task.exists()
+    assert not streams.close() or streams.state is State.NOT_RUNNING
+    with pytest.raises(StreamsError, match="already"):
+        streams.start()
+
+
+# ---- time
+
+
+def test_punctuators_go_by_the_wall_and_commit_on_request(stage: Stage) -> None:
+    class Clock(Processor):
+        def init(self, context: Any) -> None:
+            self.context = context
+            context.schedule(30, PunctuationType.WALL_CLOCK_TIME, self.tick)
+            self.ticks = 0
+
+        def tick(self, now: int) -> None:
+            self.ticks += 1
+            if self.ticks <= 3:
+                self.context.forward(Record("tick", str(self.ticks), now))
+                self.context.commit()
+
+        def process(self, record: Record) -> None:
+            raise AssertionError("there are no records")
+
+    with stage.running(passing(Clock, stage=stage), commit_interval_ms=60_000, poll_ms=1000) as streams:
+        until(lambda: len(read_all(stage.bootstrap, stage.counts)) >= 3)
+        until(lambda: streams.stream_threads[0].commits >= 3)
+
+
+def test_tasks_wait_for_topics_that_have_more(stage: Stage) -> None:
+    """Records of two topics are taken in the order of their times, since neither is empty (KIP-695)."""
+    right = f"{stage.words}-right"
+    counting.make_topics(stage.bootstrap, {right: 2})
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    for number in range(2_000):
+        topic = stage.words if number % 4 else right
+        producer.produce(topic, str(number).encode(), b"k", 0, timestamp=1_000_000 + number)
+    producer.flush()
+    topology = Topology()
+    topology.add_source("left", stage.words, key=STRING, value=STRING)
+    topology.add_source("right", right, key=STRING, value=STRING)
+    topology.add_processor("both", Forward, "left", "right")
+    topology.add_sink("out", stage.counts, "both", key=STRING, value=STRING)
+    with stage.running(topology, max_poll_records=50, buffered_records_per_partition=100):
+        until(lambda: len(read_all(stage.bootstrap, stage.counts)) == 2_000)
+    assert [int(value or b"") for _, value in read_all(stage.bootstrap, stage.counts)] == list(range(2_000))
+
+
+# ---- topics
+
+
+def test_repartition_topics_are_cut(stage: Stage) -> None:
+    with stage.running(repartition_purge_interval_ms=0):
+        stage.write([f"word{number}" for number in range(300)])
+        stage.await_counts({f"word{number}": 1 for number in range(300)})
+        consumer = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": "look"})
+        topic = f"{stage.application_id}-totals-repartition"
+
+        def cut() -> bool:
+            marks = [consumer.get_watermark_offsets(Position(topic, partition)) for partition in range(2)]
+            return all(mark is not None and mark[0] == mark[1] > 0 for mark in marks)
+
+        until(cut)
+        consumer.close()
+
+
+def test_a_missing_source_topic_ends_the_client(odradek: BrokerProcess, tmp_path: Path) -> None:
+    stage = Stage(odradek, tmp_path)
+    streams = KafkaStreams(word_counts(stage.words, stage.counts), stage.config())
+    with streams, pytest.raises(StreamsError, match="ERROR"):
+        streams.wait_until(State.RUNNING, PATIENCE_S)
+    assert isinstance(streams.failure, MissingSourceTopicError)
+
+
+def test_a_topic_that_grows_gets_another_task(stage: Stage) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
+
+    topology = passing(Forward, stage=stage)
+    with stage.running(topology, metadata_max_age_ms=100) as streams:
+        assert len(streams.metadata_for_local_threads()[0].active_tasks) == 2
+        admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+        admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(PATIENCE_S)
+        until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
+
+
+@pytest.mark.parametrize(("policy", "sees_all"), [("earliest", True), ("latest", False)])
+def test_where_a_source_begins(stage: Stage, policy: Any, sees_all: bool) -> None:
+    stage.write(["before"] * 2)
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING, offset_reset=policy)
+    topology.add_sink("out", stage.counts, "words", key=STRING, value=STRING)
+
+    def seen() -> list[bytes | None]:
+        stage.write(["after"])  # again and again: the end is asked for once the thread runs, and may be after the first
+        return [value for _, value in read_all(stage.bootstrap, stage.counts)]
+
+    with stage.running(topology):
+        until(lambda: b"after" in seen())
+    assert (b"before" in seen()) is sees_all
+
+
+def test_without_an_offset_and_a_policy_it_ends(stage: Stage) -> None:
+    streams = KafkaStreams(passing(Forward, stage=stage), stage.config(**{"auto.offset.reset": "none"}))
+    with streams, pytest.raises(StreamsError, match="ERROR"):
+        streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+    assert "No valid committed offset found" in str(streams.failure)
+
+
+def test_numbers_of_a_store_follow_the_restored_ones(stage: Stage) -> None:
+    """A store in memory is restored from its changelog at each start."""
+    topology = word_counts(stage.words, stage.counts, in_memory=True)
+    for expected in (40, 80):
+        stage.write(["x"] * 40)
+        with stage.running(topology):
+            stage.await_counts({"x": expected})
+    assert counted(stage.bootstrap, stage.counts) == {"x": list(range(1, 81))}
+    assert (
+        LONG.deserialize(dict(read_all(stage.bootstrap, f"{stage.application_id}-totals-changelog"))[b"x"] or b"") == 80
+    )

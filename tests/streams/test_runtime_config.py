@@ -1,0 +1,140 @@
+"""The configuration: Kafka's names and defaults, and what is said of values that cannot be."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from odradek.streams.config import PROPERTIES, REQUIRED, TABLE, ConfigError, StreamsConfig, as_text
+from odradek.streams.errors import log_and_continue
+from odradek.streams.running.client import Clients
+from odradek.streams.serdes import STRING
+from tests.streams.oracle.java import Java
+
+NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
+OBJECTS = {  # classes in Java, functions and objects here
+    "default.deserialization.exception.handler",
+    "default.production.exception.handler",
+    "processing.exception.handler",
+    "default.timestamp.extractor",
+    "topology.optimization",
+}
+OF_CONSUMERS = {
+    "client.rack",
+    "group.instance.id",
+    "internal.leave.group.on.close",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "default.api.timeout.ms",
+    "retry.backoff.max.ms",
+    "auto.offset.reset",
+}
+
+
+def made(**given: Any) -> StreamsConfig:
+    return StreamsConfig({**NEEDED, **{name.replace("_", "."): value for name, value in given.items()}})
+
+
+@pytest.mark.jvm
+def test_names_and_defaults_are_kafkas(java: Java) -> None:
+    keys = java.StreamsConfig.configDef().configKeys()
+    kafkas = {str(name): keys.get(name) for name in keys.keySet()}
+    assert PROPERTIES.keys() - OF_CONSUMERS <= kafkas.keys()
+    for row in TABLE:
+        if row.name in OBJECTS | OF_CONSUMERS or row.default is REQUIRED:
+            continue
+        theirs = kafkas[row.name].defaultValue
+        shown = "" if theirs is None or str(theirs) == "[]" else str(theirs)
+        ours = "" if row.default in (None, ()) else str(row.default)
+        assert ours == shown, row.name
+
+
+def test_text_and_values_mean_the_same() -> None:
+    config = made(num_stream_threads="2", commit_interval_ms=50.0, internal_leave_group_on_close="True")
+    assert (config["num.stream.threads"], config["commit.interval.ms"]) == (2, 50)
+    assert config["internal.leave.group.on.close"] is True
+    assert made(bootstrap_servers=["a:1", "b:2"])["bootstrap.servers"] == "a:1,b:2"
+    assert made(default_key_serde=STRING)["default.key.serde"] is STRING
+    assert made(processing_exception_handler=log_and_continue).handlers.processing is log_and_continue
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("application.id", None, "application.id is missing"),
+        ("num.stream.threads", 0, "at least 1"),
+        ("num.stream.threads", "many", "a whole number"),
+        ("num.stream.threads", True, "a whole number"),
+        ("processing.guarantee", "exactly_once", "exactly_once_v2 is wanted"),
+        ("processing.guarantee", "twice", "one of at_least_once, exactly_once_v2"),
+        ("default.key.serde", "org.apache.kafka.common.serialization.Serdes$StringSerde", "a serde is wanted"),
+        ("default.timestamp.extractor", "Wallclock", "a function is wanted"),
+        ("application.server", "here", "host:port"),
+        ("heartbeat.interval.ms", 60_000, "below session.timeout.ms"),
+        ("rack.aware.assignment.tags", "zone", "client.tag.zone"),
+        ("topology.optimization", "some", "merge.repartition.topics"),
+        ("auto.offset.reset", "middle", "one of earliest, latest, none"),
+        ("replication.factor", 100_000, "from -1 to 32767"),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, value: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told.replace(".", r"\.")) as caught:
+        StreamsConfig({**NEEDED, name: value})
+    assert name in str(caught.value)
+
+
+def test_exactly_once_commits_often() -> None:
+    assert made()["commit.interval.ms"] == 30_000
+    assert made(processing_guarantee="exactly_once_v2")["commit.interval.ms"] == 100
+    assert made(processing_guarantee="exactly_once_v2", commit_interval_ms=250)["commit.interval.ms"] == 250
+    with pytest.raises(ConfigError, match="transaction"):
+        made(processing_guarantee="exactly_once_v2", commit_interval_ms=10_000)
+
+
+def test_unknown_names_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        made(num_stream_treads=2, producer_linger_ms=1, client_tag_zone="a", sasl_username="me")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the property num.stream.treads is not known here; is num.stream.threads meant?"
+    ]
+
+
+def test_what_changes_nothing_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        made(topology_optimization="all", upgrade_from="3.4")
+    assert [record.getMessage() for record in caplog.records] == ["topology.optimization=all changes nothing here"]
+
+
+def test_prefixes_reach_the_consumer_in_their_order() -> None:
+    config = StreamsConfig(
+        {**NEEDED, "session.timeout.ms": 1, "consumer.session.timeout.ms": 6000, "main.consumer.max.poll.records": 7,
+         "heartbeat.interval.ms": 5}
+    )  # fmt: skip
+    assert config["session.timeout.ms"] == 6000
+    assert config["max.poll.records"] == 7
+    given = StreamsConfig({**NEEDED, "consumer.a": 1, "consumer.b": 1, "main.consumer.b": 2})
+    assert given.prefixed("consumer.", "main.consumer.") == {"a": 1, "b": 2}
+
+
+def test_what_librdkafka_does_not_know_is_named() -> None:
+    clients = Clients(StreamsConfig({**NEEDED, "producer.no.such.thing": 1}), "client")
+    with pytest.raises(ConfigError, match=r"no\.such\.thing"):
+        clients.producer("thread", None, lambda error, message: None)
+
+
+def test_promises_cannot_be_configured_away(caplog: pytest.LogCaptureFixture) -> None:
+    config = StreamsConfig({**NEEDED, "producer.acks": "1", "consumer.enable.auto.commit": True})
+    clients = Clients(config, "client")
+    clients.producer("thread", None, lambda error, message: None).close()
+    clients.main_consumer("thread", False).close()
+    told = [record.getMessage() for record in caplog.records if "is not possible here" in record.getMessage()]
+    assert len(told) == 2
+
+
+def test_the_table_can_be_read() -> None:
+    assert "application.id (required): " in as_text()
+    assert all(row.doc.endswith(".") for row in TABLE)

@@ -1,0 +1,236 @@
+"""What goes wrong with a record, with a thread, with an instance, and who decides what follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.broker_process import BrokerProcess
+from odradek.streams.errors import (
+    ErrorContext,
+    ProcessingError,
+    Response,
+    SerializationError,
+    StreamsError,
+    UncaughtResponse,
+    Undelivered,
+    log_and_continue,
+)
+from odradek.streams.processor import Processor
+from odradek.streams.records import Record
+from odradek.streams.running.thread import ShutdownRequestedError
+from odradek.streams.runtime import KafkaStreams, State
+from odradek.streams.serdes import LONG, STRING
+from odradek.streams.topology import Topology
+from tests.streams import counting
+from tests.streams.counting import read_all, word_counts
+from tests.streams.test_runtime import PATIENCE_S, Forward, Stage, passing, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def broker(streams_broker: BrokerProcess) -> BrokerProcess:
+    return streams_broker
+
+
+@pytest.fixture
+def stage(broker: BrokerProcess, tmp_path: Path) -> Stage:
+    made = Stage(broker, tmp_path)
+    made.make_topics(1)
+    return made
+
+
+def values(stage: Stage) -> list[bytes | None]:
+    return [value for _, value in read_all(stage.bootstrap, stage.counts)]
+
+
+def numbers(stage: Stage) -> Topology:
+    """Copies 8-byte numbers; anything else is poison."""
+    topology = Topology().add_source("words", stage.words, key=STRING, value=LONG)
+    return topology.add_sink("out", stage.counts, "words", key=STRING, value=LONG)
+
+
+class Picky(Forward):
+    """Chokes on one word."""
+
+    def process(self, record: Record) -> None:
+        if record.value == "bad":
+            raise ZeroDivisionError("on purpose")
+        super().process(record)
+
+
+def ended(streams: KafkaStreams) -> Exception:
+    """Why the client is in ERROR."""
+    with streams, pytest.raises(StreamsError, match="ERROR"):
+        streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+    assert streams.failure is not None
+    return streams.failure
+
+
+# ---- records
+
+
+def test_poison_ends_the_client_and_says_where(stage: Stage) -> None:
+    stage.write(["12345678", "poison"])
+    failure = ended(KafkaStreams(numbers(stage), stage.config()))
+    assert isinstance(failure, SerializationError)
+    assert f"node=words, topic={stage.words}, partition=0, offset=1, task=0_0" in str(failure)
+
+
+def test_poison_is_passed_over(stage: Stage) -> None:
+    seen: list[tuple[ErrorContext, Any]] = []
+
+    def handler(context: ErrorContext, key: Any, value: Any, error: Exception) -> Response:
+        seen.append((context, value))
+        return Response.CONTINUE
+
+    stage.write(["12345678", "poison", "87654321"])
+    with stage.running(numbers(stage), **{"default.deserialization.exception.handler": handler}):
+        until(lambda: values(stage) == [b"12345678", b"87654321"])
+    assert [(context.source.offset, value) for context, value in seen] == [(1, b"poison")]
+    with stage.running(numbers(stage)):  # it is committed, and not read again
+        stage.write(["abcdefgh"])
+        until(lambda: len(values(stage)) == 3)
+
+
+def test_a_node_that_fails_ends_the_client_and_says_where(stage: Stage) -> None:
+    stage.write(["good", "bad", "good"])
+    failure = ended(KafkaStreams(passing(Forward, Picky, stage=stage), stage.config()))
+    assert isinstance(failure, ProcessingError)
+    assert f"node=p1, topic={stage.words}, partition=0, offset=1, task=0_0" in str(failure)
+    assert "on purpose" in str(failure)
+
+
+def test_a_node_that_fails_is_forgiven(stage: Stage) -> None:
+    stage.write(["good", "bad", "better"])
+    with stage.running(
+        passing(Forward, Picky, stage=stage), **{"processing.exception.handler": log_and_continue}
+    ) as streams:
+        until(lambda: values(stage) == [b"good", b"better"])
+        assert streams.state is State.RUNNING
+
+
+@pytest.fixture
+def narrow(stage: Stage) -> Stage:
+    """The output topic takes small batches only."""
+    stage.counts += "-narrow"
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    topic = NewTopic(stage.counts, 1, -1, config={"max.message.bytes": "2000"})
+    admin.create_topics([topic])[stage.counts].result(PATIENCE_S)
+    return stage
+
+
+@pytest.mark.parametrize("size", [4_000, 3_000_000], ids=["by the broker", "by the client"])
+def test_a_record_that_is_refused_ends_the_client(narrow: Stage, size: int) -> None:
+    class Blow(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_value("x" * size))
+
+    narrow.write(["w"])
+    failure = ended(KafkaStreams(passing(Blow, stage=narrow), narrow.config()))
+    assert f"sending record to topic={narrow.counts}, partition=" in str(failure)
+    assert "MSG_SIZE_TOO_LARGE" in str(failure)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_record_that_is_refused_is_given_up(narrow: Stage, guarantee: str) -> None:
+    class BlowSome(Processor):
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_value("x" * 3_000_000) if record.value == "big" else record)
+
+    seen: list[Undelivered] = []
+
+    def handler(context: ErrorContext, record: Undelivered, error: Exception) -> Response:
+        assert context.node == "out"
+        seen.append(record)
+        return Response.CONTINUE
+
+    narrow.write(["a", "big", "b"])
+    options = {"default.production.exception.handler": handler, "processing.guarantee": guarantee}
+    with narrow.running(passing(BlowSome, stage=narrow), **options):
+        until(lambda: values(narrow) == [b"a", b"b"])
+    assert [len(record.value) for record in seen] == [3_000_000]
+
+
+# ---- threads and instances
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_thread_is_replaced(stage: Stage, guarantee: str) -> None:
+    failures: list[Exception] = []
+
+    class Once(Forward):
+        def process(self, record: Record) -> None:
+            if record.value == "bad" and not failures:
+                raise RuntimeError("this once")
+            super().process(record)
+
+    def handler(error: Exception) -> UncaughtResponse:
+        failures.append(error)
+        return UncaughtResponse.REPLACE_THREAD
+
+    # Without transactions nothing is committed before the failure, so that all of it comes once more: a thread commits
+    # at its first turn, and then not for a minute.
+    interval_ms = 60_000 if guarantee == "at_least_once" else counting.QUICK["commit.interval.ms"]
+    streams = KafkaStreams(
+        passing(Once, stage=stage),
+        stage.config(**{"processing.guarantee": guarantee, "commit.interval.ms": interval_ms}),
+        uncaught_exception_handler=handler,
+    )
+    with streams:
+        until(lambda: streams.stream_threads[0].idles)
+        stage.write(["a", "bad", "b"])
+        until(lambda: values(stage)[-1:] == [b"b"])
+        assert len(failures) == 1
+        until(lambda: streams.state is State.RUNNING)
+        assert [thread.index for thread in streams.stream_threads] == [1]
+    expected = [b"a", b"bad", b"b"]
+    assert values(stage) == (expected if guarantee == "exactly_once_v2" else [b"a", *expected])
+
+
+def test_a_handler_that_fails_ends_the_client(stage: Stage) -> None:
+    def handler(error: Exception) -> UncaughtResponse:
+        raise OSError("no")
+
+    stage.write(["bad"])
+    topology = passing(Picky, stage=stage)
+    failure = ended(KafkaStreams(topology, stage.config(), uncaught_exception_handler=handler))
+    assert isinstance(failure, ProcessingError)
+
+
+def test_one_instance_shuts_the_application_down(broker: BrokerProcess, tmp_path: Path) -> None:
+    stage = Stage(broker, tmp_path)
+    stage.make_topics(2)
+    streams = KafkaStreams(
+        passing(Picky, stage=stage),
+        stage.config(),
+        uncaught_exception_handler=lambda error: UncaughtResponse.SHUTDOWN_APPLICATION,
+    )
+    with stage.running(passing(Picky, stage=stage), instance="b") as other, streams:
+        streams.wait_until(State.RUNNING, PATIENCE_S)
+        until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 1)
+        partition = streams.metadata_for_local_threads()[0].active_tasks[0].task_id.partition
+        write_to(stage, partition, b"bad")
+        until(lambda: streams.state is State.ERROR)
+        until(lambda: other.state is State.ERROR)
+    assert isinstance(streams.failure, ProcessingError)
+    assert isinstance(other.failure, ShutdownRequestedError)
+
+
+def write_to(stage: Stage, partition: int, value: bytes) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    producer.produce(stage.words, value, b"k", partition)
+    producer.flush()
+
+
+def test_topics_that_do_not_fit_end_every_instance(stage: Stage) -> None:
+    counting.make_topics(stage.bootstrap, {f"{stage.application_id}-totals-changelog": 5})
+    failure = ended(KafkaStreams(word_counts(stage.words, stage.counts), stage.config()))
+    assert "could not be assigned" in str(failure)

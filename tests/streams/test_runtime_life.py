@@ -1,0 +1,406 @@
+"""A client's life where others take part: slow processors, listeners, whoever closes it while it starts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.broker_process import BrokerProcess
+from odradek.protocol.errors import ErrorCode
+from odradek.streams.dsl.builder import StreamsBuilder
+from odradek.streams.dsl.options import Consumed, Grouped, Produced
+from odradek.streams.errors import StreamsError
+from odradek.streams.group.committed_offsets import Identity
+from odradek.streams.group.group_protocol import MembershipError
+from odradek.streams.group.membership import GroupMember
+from odradek.streams.processor import Processor, ProcessorContext, PunctuationType
+from odradek.streams.records import Record
+from odradek.streams.running.restoration import RestoreListener
+from odradek.streams.running.state_directory import PROCESS_FILE
+from odradek.streams.runtime import KafkaStreams, State
+from odradek.streams.serdes import LONG, STRING
+from odradek.streams.stores.builders import key_value_store
+from odradek.streams.topology import Topology
+from tests.streams import counting
+from tests.streams.counting import read_all, word_counts
+from tests.streams.test_runtime import PATIENCE_S, Forward, Stage, passing, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {**counting.BROKER, "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    with BrokerProcess(tmp_path_factory.mktemp("life"), settings) as running:
+        yield running
+
+
+@pytest.fixture
+def stage(broker: BrokerProcess, tmp_path: Path) -> Stage:
+    made = Stage(broker, tmp_path)
+    made.make_topics(1)
+    return made
+
+
+def values(stage: Stage) -> list[int]:
+    return [int(value or b"-1") for _, value in read_all(stage.bootstrap, stage.counts)]
+
+
+# ---- processors that take their time
+
+
+class Slow(Forward):
+    """Takes 15 ms for a record, as one that asks another service."""
+
+    def process(self, record: Record) -> None:
+        threading.Event().wait(0.015)
+        super().process(record)
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_slow_records_cost_neither_membership_nor_transaction(stage: Stage, guarantee: str) -> None:
+    """A batch takes longer than max.poll.interval.ms and transaction.timeout.ms; no record does."""
+    stage.write([str(number) for number in range(150)])
+    more = {"max.poll.interval.ms": 600, "producer.transaction.timeout.ms": 1_000, "processing.guarantee": guarantee}
+    with stage.running(passing(Slow, stage=stage), **more) as streams:
+        until(lambda: len(values(stage)) >= 150)
+        generation = streams.stream_threads[0].generation
+        assert generation == 1
+    assert values(stage) == list(range(150))
+
+
+def test_punctuators_come_between_slow_records(stage: Stage) -> None:
+    class Ticking(Slow):
+        calls = 0
+        seen = 0
+        at: ClassVar[list[int]] = []
+
+        def init(self, context: ProcessorContext) -> None:
+            super().init(context)
+            context.schedule(50, PunctuationType.WALL_CLOCK_TIME, lambda now: self.at.append(Ticking.seen))
+
+        def process(self, record: Record) -> None:
+            Ticking.seen += 1
+            super().process(record)
+
+    stage.write([str(number) for number in range(60)])
+    with stage.running(passing(Ticking, stage=stage)):
+        until(lambda: len(values(stage)) == 60)
+    assert sum(0 < seen < 60 for seen in Ticking.at) >= 3
+
+
+def test_a_task_that_waits_for_a_topic_leaves_the_processor_alone(stage: Stage) -> None:
+    """max.task.idle.ms is waited for without asking for records all the time."""
+    right = f"{stage.words}-right"
+    counting.make_topics(stage.bootstrap, {right: 1})
+    topology = Topology()
+    topology.add_source("left", stage.words, key=STRING, value=STRING)
+    topology.add_source("right", right, key=STRING, value=STRING)
+    topology.add_processor("both", Forward, "left", "right")
+    topology.add_sink("out", stage.counts, "both", key=STRING, value=STRING)
+    stage.write(["1"])
+    with stage.running(topology, max_task_idle_ms=1_000) as streams:
+        until(lambda: values(stage) == [1])
+        polls = streams.stream_threads[0].figures.poll.total
+    assert polls < 400
+
+
+def test_a_thread_says_now_and_then_what_it_has_done(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.write([str(number) for number in range(30)])
+    with caplog.at_level(logging.INFO), stage.running(passing(Forward, stage=stage), log_summary_interval_ms=10):
+        until(lambda: any("processed 30 records, ran 0 punctuators" in record.message for record in caplog.records))
+
+
+def test_the_time_at_which_a_record_came_in(stage: Stage) -> None:
+    """LogAppendTime: the broker's time is the record's, whatever its producer has said."""
+    topic = NewTopic(f"{stage.words}-in", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    admin.create_topics([topic])[topic.topic].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+    before = time.time_ns() // 1_000_000
+    producer.produce(topic.topic, b"x", timestamp=1)
+    assert producer.flush(PATIENCE_S) == 0
+    times: list[int] = []
+    builder = StreamsBuilder()
+    builder.stream(topic.topic, Consumed(STRING, STRING)).process(lambda: Timing(times))
+    with stage.running(builder.build()):
+        until(lambda: times)
+    assert before <= times[0] <= time.time_ns() // 1_000_000
+
+
+class Timing(Processor):
+    """Notes the times of records."""
+
+    def __init__(self, times: list[int]) -> None:
+        self._times = times
+
+    def process(self, record: Record) -> None:
+        self._times.append(record.timestamp)
+
+
+# ---- listeners
+
+
+def test_a_listener_may_wait_for_others(stage: Stage) -> None:
+    answered = []
+
+    def listener(state: State, before: State) -> None:
+        asked = threading.Thread(target=lambda: streams.stream_threads)
+        asked.start()
+        asked.join(5)
+        answered.append(not asked.is_alive())
+
+    streams = KafkaStreams(word_counts(stage.words, stage.counts), stage.config(), state_listener=listener)
+    with streams:
+        streams.wait_until(State.RUNNING, PATIENCE_S)
+    assert len(answered) >= 4
+    assert all(answered)
+
+
+def test_a_listener_that_fails_is_passed_over(stage: Stage) -> None:
+    def listener(state: State, before: State) -> None:
+        raise ZeroDivisionError(state.name)
+
+    streams = KafkaStreams(word_counts(stage.words, stage.counts), stage.config(), state_listener=listener)
+    with streams:
+        streams.wait_until(State.RUNNING, PATIENCE_S)
+        assert streams.close(PATIENCE_S)
+    assert streams.state is State.NOT_RUNNING
+
+
+# ---- the beginning and the end
+
+
+class Broken(Processor):
+    """Cannot be closed."""
+
+    def process(self, record: Record) -> None:
+        """Keep nothing."""
+
+    def close(self) -> None:
+        raise ZeroDivisionError("on purpose")
+
+
+def with_global_store(stage: Stage) -> Topology:
+    store = key_value_store("everything", STRING, STRING).without_logging()
+    topology = passing(Forward, stage=stage)
+    return topology.add_global_store(store, "all", f"{stage.words}-all", "fill", Broken, key=STRING, value=STRING)
+
+
+def test_an_error_of_a_global_store_does_not_keep_the_client_from_its_end(stage: Stage) -> None:
+    counting.make_topics(stage.bootstrap, {f"{stage.words}-all": 1})
+    with stage.running(with_global_store(stage)) as streams:
+        state = streams.global_state
+        assert state is not None
+        store = state.stores["everything"]
+        assert streams.close(PATIENCE_S)
+    assert streams.state is State.NOT_RUNNING
+    assert not store.is_open
+    KafkaStreams(with_global_store(stage), stage.config()).close()  # the directory is free
+
+
+def test_who_is_closed_while_it_starts_starts_no_threads(stage: Stage) -> None:
+    topic = f"{stage.words}-all"
+    counting.make_topics(stage.bootstrap, {topic: 1})
+    counting.write_words(stage.bootstrap, ["a", "b"], topic)
+
+    class Closing(RestoreListener):
+        def on_restore_start(self, changelog: tuple[str, int], store: str, start: int, end: int) -> None:
+            closer.start()
+            until(lambda: streams.state is not State.REBALANCING)
+
+    streams = KafkaStreams(with_global_store(stage), stage.config(), restore_listener=Closing())
+    closer = threading.Thread(target=streams.close)
+    streams.start()
+    closer.join(PATIENCE_S)
+    assert not closer.is_alive()
+    assert streams.state is State.NOT_RUNNING
+    assert streams.stream_threads == ()
+    assert not [each for each in threading.enumerate() if each.name.startswith(f"{streams.client_id}-StreamThread")]
+
+
+@pytest.mark.parametrize("patience_ms", [300_000, 0], ids=["patient", "impatient"])
+def test_committed_offsets_that_nobody_tells_are_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, patience_ms: int
+) -> None:
+    """As long as task.timeout.ms says; the thread goes on meanwhile."""
+    untold = [None] * 3
+    asked = GroupMember.fetch_committed
+
+    def fetch(member: GroupMember, *about: Any) -> Any:
+        if untold:
+            untold.pop()
+            raise MembershipError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody tells")
+        return asked(member, *about)
+
+    monkeypatch.setattr(GroupMember, "fetch_committed", fetch)
+    stage.write(["x"])
+    with KafkaStreams(passing(Forward, stage=stage), stage.config(task_timeout_ms=patience_ms)) as streams:
+        if patience_ms:
+            streams.wait_until(State.RUNNING, PATIENCE_S)
+            until(lambda: read_all(stage.bootstrap, stage.counts))
+            assert not untold
+        else:
+            with pytest.raises(StreamsError, match="ERROR"):
+                streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+            assert "nobody tells" in str(streams.failure)
+
+
+def test_a_processor_that_would_end_the_process_ends_the_client(stage: Stage) -> None:
+    class Leaving(Processor):
+        def process(self, record: Record) -> None:
+            sys.exit(3)
+
+    stage.write(["x"])
+    with (
+        KafkaStreams(passing(Leaving, stage=stage), stage.config()) as streams,
+        pytest.raises(StreamsError, match="ERROR"),
+    ):
+        streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+    assert "SystemExit(3)" in str(streams.failure)
+
+
+def test_the_cache_is_shared_with_threads_that_come(stage: Stage) -> None:
+    with stage.running(statestore_cache_max_bytes=1_200) as streams:
+        assert [thread.cache.limit for thread in streams.stream_threads] == [1_200]
+        streams.add_stream_thread()
+        assert [thread.cache.limit for thread in streams.stream_threads] == [600, 600]
+        streams.remove_stream_thread(PATIENCE_S)
+        until(lambda: [thread.cache.limit for thread in streams.stream_threads] == [1_200])
+
+
+def test_a_paused_client_commits_as_one_that_runs(stage: Stage) -> None:
+    """What leaves the caches in a pause does so while queries wait, as ever."""
+    held = []
+
+    class Pausing(Forward):
+        def process(self, record: Record) -> None:
+            streams.pause()
+            super().process(record)
+
+    class Watching(Forward):
+        def process(self, record: Record) -> None:
+            held.append(streams.stream_threads[0].lock._lock.locked())
+            super().process(record)
+
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
+    topology.add_processor("pause", Pausing, "words")
+    topology.add_processor("keep", Keeping, "pause")
+    topology.add_processor("watch", Watching, "keep")
+    topology.add_state_store(key_value_store("kept", STRING, STRING).with_caching(), "keep")
+    topology.add_sink("out", stage.counts, "watch", key=STRING, value=STRING)
+    more = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 300}
+    with stage.running(topology, **more) as streams:
+        stage.write(["1"])
+        until(lambda: values(stage) == [1])
+        assert streams.is_paused
+    assert held == [True]
+
+
+class Keeping(Processor):
+    """Forwards what leaves the cache of its store."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store = context.state_store("kept")
+        self._store.set_flush_listener(
+            lambda key, new, old, timestamp, headers: context.forward(Record(key, new, timestamp, headers)), False
+        )
+
+    def process(self, record: Record) -> None:
+        self._store.put("k", record.value)
+
+
+# ---- a generation of the group that passes without this member
+
+
+def test_who_has_missed_a_generation_believes_nothing_of_its_tasks(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not hear of its assignment; who has its task meanwhile goes away, and it gets the task back."""
+    topics = [f"{stage.words}-two", f"{stage.counts}-two"]
+    counting.make_topics(stage.bootstrap, dict.fromkeys(topics, 2))
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            producer.produce(topics[0], b"w", b"x", 0)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def counted() -> list[int]:
+        return counting.counted(stage.bootstrap, topics[1]).get("x", [])
+
+    def instance(name: str, number: int) -> KafkaStreams:
+        builder = StreamsBuilder()
+        words = builder.stream(topics[0], Consumed(STRING, STRING))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count("n")
+        counts.to_stream().to(topics[1], Produced(STRING, LONG))
+        folder = stage.folder / name / stage.application_id
+        folder.mkdir(parents=True)
+        (folder / PROCESS_FILE).write_text(json.dumps({"processId": str(UUID(int=number))}))
+        more = {"processing.guarantee": "exactly_once_v2", "session.timeout.ms": 30_000}
+        return KafkaStreams(builder.build(), stage.config(name, **more))
+
+    heard = GroupMember._settle
+
+    def miss(member: GroupMember, who: Identity, assignment: bytes) -> None:
+        if member is deaf and not missed:
+            missed.append(who.generation)
+            write(3)
+            until(lambda: counted() == [1, 2, 3, 4, 5])
+            assert other.close(PATIENCE_S)
+            raise ConnectionError("the answer is lost")
+        heard(member, who, assignment)
+
+    missed: list[int] = []
+    with instance("a", 1) as one:
+        one.wait_until(State.RUNNING, PATIENCE_S)
+        write(2)
+        until(lambda: counted() == [1, 2])
+        deaf = one.stream_threads[0]._member
+        monkeypatch.setattr(GroupMember, "_settle", miss)
+        with instance("b", 2) as other:
+            until(lambda: missed and one.stream_threads[0].generation > missed[0] and one.state is State.RUNNING)
+            write(2)
+            until(lambda: len(counted()) >= 7)
+    assert counted() == list(range(1, 8))
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_what_waits_in_caches_is_committed_before_the_end(stage: Stage, guarantee: str) -> None:
+    words: list[str] = []
+    changelog = f"{stage.application_id}-{counting.STORE}-changelog"
+    more = {
+        "statestore.cache.max.bytes": 1_000_000,
+        "commit.interval.ms": 700,
+        "processing.guarantee": guarantee,
+    }
+    for _ in range(2):
+        fresh = [f"word{number % 5}" for number in range(200)]
+        words += fresh
+        stage.write(fresh)
+        with stage.running(**more) as streams:
+            until(lambda: sum(thread.processed for thread in streams.stream_threads) >= 400)
+        expected = Counter(words)
+        assert {
+            word: max(counts) for word, counts in counting.counted(stage.bootstrap, stage.counts).items()
+        } == expected
+        found = {
+            key.decode(): int.from_bytes(value, "big")
+            for key, value in read_all(stage.bootstrap, changelog)
+            if key and value
+        }
+        assert found == expected
