@@ -1,0 +1,44 @@
+"""What a job tells its user when it cannot go on, and the status with which its process ends."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+DONE: Final = 0
+FAILED: Final = 1
+WRONG_USAGE: Final = 2  # click's
+NOT_THERE: Final = 3
+DIFFERENCES: Final = 4
+_RAISED: Final = re.compile(r"^(?:Caused by: |: )?([\w.$]*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_LOST: Final = ("Some data may have been lost", "KAFKA_DATA_LOSS", "OffsetOutOfRange")
+_NO_TOPIC: Final = ("UnknownTopicOrPartition", "UnknownTopicId")
+
+
+class JobError(Exception):
+    """The job failed. The message is one line for the user; `status` is the exit code."""
+
+    status = FAILED
+
+
+class NotThereError(JobError):
+    """What was asked for is not there: a topic, offsets that retention took, a checkpoint of another topic."""
+
+    status = NOT_THERE
+
+
+def explained(error: Exception) -> JobError:
+    """What an error of Spark's comes down to, in a line: the innermost cause, not the layers that it came through."""
+    text = str(error)
+    causes = [(kind, told) for kind, told in _RAISED.findall(text) if not kind.startswith("py4j.")]
+    kind, told = causes[-1] if causes else ("", _first_line(error))
+    if any(sign in text for sign in _LOST):
+        return NotThereError(f"offsets are gone that were not read yet: {told}")
+    if kind.endswith("NotThereError") or any(sign in text for sign in _NO_TOPIC):
+        return NotThereError(told)
+    return JobError(told)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

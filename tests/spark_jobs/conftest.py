@@ -1,0 +1,60 @@
+"""Fixtures of the Spark tests: one session for all of them, and the brokers that jobs have to treat alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+from odradek.spark_jobs.session import JARS_VARIABLE, open_session
+from tests.jvm.jars import classpath
+from tests.jvm.java import find_java, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = {
+    "spark.sql.adaptive.enabled": "false",  # plans of a few rows are as good as they get
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+}
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> dict[str, str]:
+    """What a job needs in its environment here: the pinned jars, and the Java of the tests."""
+    return {
+        JARS_VARIABLE: os.pathsep.join(str(jar) for jar in classpath("spark-4.2.0")),
+        "JAVA_HOME": str(java_home(find_java())),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
+    """The session of the run, two cores. A job's `main` in this process uses it, too, and leaves it running."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in spark_environment.items():
+            patch.setenv(name, value)
+        session = open_session("tests", "local[2]", settings=SMALL)
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One Odradek for all tests that neither stop it nor need other properties; topics and groups are a test's own."""
+    with BrokerProcess(tmp_path_factory.mktemp("spark"), {"offsets.topic.num.partitions": "4"}) as running:
+        yield running
+
+
+@pytest.fixture(params=["odradek", "kafka"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The address of Odradek, and again of Apache Kafka 3.9.2: a test that asks for it runs against both."""
+    found = request.getfixturevalue("spark_broker" if request.param == "odradek" else "kafka")
+    return str(found.bootstrap)

