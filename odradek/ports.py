@@ -3,37 +3,83 @@
 The system gives outgoing connections ports of its own range, from which bind(0) takes, too. A port of a broker that is
 down may be given away there: to a stranger, or to a client that tries to reach the broker and finds itself (a TCP
 connection from a port to the same port succeeds). The broker cannot come back then. So a port is taken from below.
+
+Nobody else may be given it either, though no one listens there while the broker is down. The ports below are shared out
+in blocks: a block belongs to the process that has bound the UDP port of its first number, until that process ends.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 FIRST: Final = 10_240
 FIRST_OF_SYSTEM: Final = 32_768
 """Where the range begins by default on Linux; elsewhere it begins above that."""
+BLOCK: Final = 64
+HOST: Final = "127.0.0.1"
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_TRIES: Final = 50
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody uses now and that no outgoing connection is given. Raises OSError where there is none."""
-    last = _first_of_system() - 1
-    candidates = [random.randint(FIRST, last) for _ in range(_TRIES)] if last > FIRST else []
-    for port in [*candidates, 0]:  # 0 lets the system choose
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                if port == 0:
-                    raise
-                continue
-            return int(probe.getsockname()[1])
-    raise AssertionError("the loop ends with a port or an error")
+def free_port(host: str = HOST) -> int:
+    """A port that nobody uses now, that no outgoing connection is given, and that was given to no one on this machine
+    by this function, as long as those processes live. Raises OSError where there is none.
+    """
+    with _lock:
+        for port in _by_process.setdefault(os.getpid(), _Blocks()).ports():
+            if _is_free(host, port):
+                return port
+    with socket.socket() as probe:  # all is taken: let the system choose
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+class _Blocks:
+    """The blocks of one process."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+        self._rest: Iterator[int] = iter(())
+
+    def ports(self) -> Iterator[int]:
+        """What is left of the block that was begun, then that of further ones. Whatever it yields is used up."""
+        yield from self._rest
+        firsts = range(FIRST, _first_of_system() - BLOCK + 1, BLOCK)
+        # Tests seed the common generator, several processes with the same number.
+        for first in random.SystemRandom().sample(firsts, len(firsts)):
+            if self._take(first):
+                self._rest = iter(range(first, first + BLOCK))
+                yield from self._rest
+
+    def _take(self, first: int) -> bool:
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            claim.bind((HOST, first))
+        except OSError:
+            claim.close()
+            return False
+        self._held.append(claim)
+        return True
+
+
+_lock = threading.Lock()
+_by_process: dict[int, _Blocks] = {}
+"""By process id: one that was forked has none of its parent's."""
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def _first_of_system() -> int:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from odradek import ports
-from odradek.ports import FIRST, free_port
+from odradek.ports import BLOCK, FIRST, free_port
+
+
+@pytest.fixture(autouse=True)
+def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins a block of its own."""
+    monkeypatch.setattr(ports, "_by_process", {})
 
 
 def test_no_outgoing_connection_is_given_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,11 +26,33 @@ def test_no_outgoing_connection_is_given_it(tmp_path: Path, monkeypatch: pytest.
     assert all(FIRST <= free_port() < 20_000 for _ in range(100))
 
 
-def test_one_in_use_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
-        monkeypatch.setattr(ports.random, "randint", lambda _first, _last: taken)
-        assert free_port() != taken
+def test_one_in_use_is_passed_over() -> None:
+    before = free_port()
+    with socket.create_server(("127.0.0.1", before + 1)):
+        assert free_port() == before + 2
+
+
+def test_none_is_given_twice_to_whichever_process() -> None:
+    """A broker that is down listens nowhere, and its port is its own all the same."""
+    ours = {free_port() for _ in range(3 * BLOCK)}
+    assert len(ours) == 3 * BLOCK
+    program = (
+        "import random; random.seed(1)\n"
+        "from odradek.ports import free_port\n"
+        "print(*(free_port() for _ in range(300)), flush=True); input()"
+    )
+    others = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    told: list[int] = []
+    for each in others:  # all of them live until both have told
+        assert each.stdout is not None
+        told += map(int, each.stdout.readline().split())
+    for each in others:
+        each.communicate("\n", timeout=60)
+    assert len(told) == 600
+    assert len({*told, *ours}) == len(told) + len(ours)
 
 
 @pytest.mark.parametrize("content", ["1024 60999", "nothing", ""])

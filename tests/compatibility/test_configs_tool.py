@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
 from tests.compatibility.brokers import create_topic
-from tests.compatibility.side_by_side import Sides, Tools, assert_the_same, both
+from tests.compatibility.side_by_side import Side, Sides, Tools, assert_the_same, both
+from tests.compatibility.turns import PATIENCE_S, until
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import VERSIONS
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+DYNAMIC: Final = frozenset({ConfigSource.DYNAMIC_BROKER_CONFIG.value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value})
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +27,17 @@ def sides(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Iterator[Si
 
 def configs(tools: Tools, *arguments: str, about: str = "") -> list[str]:
     return tools("kafka-configs", *arguments, about=about, unordered=True)
+
+
+def await_dynamic(broker: Side, expected: dict[str, str]) -> None:
+    """Broker 0 obeys exactly these: Kafka changes itself when ZooKeeper has told it, some time after its answer."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def obeyed() -> dict[str, str | None]:
+        (answer,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "0")]).values()
+        return {name: entry.value for name, entry in answer.result(PATIENCE_S).items() if entry.source in DYNAMIC}
+
+    until(obeyed, lambda found: found == expected, "the broker has heard what was changed")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -56,6 +72,8 @@ def test_brokers_are_configured(sides: Sides, version: str) -> None:
         )
         configs(tools, "--alter", *one, "--add-config", "log.cleaner.backoff.ms=20000")
         configs(tools, "--alter", *everyone, "--add-config", "log.retention.ms=7200000,log.segment.bytes=1048576")
+        everywhere = {"log.retention.ms": "7200000", "log.segment.bytes": "1048576"}
+        await_dynamic(tools.broker, {"log.cleaner.backoff.ms": "20000", **everywhere})
         configs(tools, "--describe", *one)
         configs(tools, "--describe", *everyone)
         configs(tools, "--describe", "--entity-type", "brokers")
@@ -63,7 +81,9 @@ def test_brokers_are_configured(sides: Sides, version: str) -> None:
         configs(tools, "--alter", *one, "--add-config", "broker.id=7")  # cannot be changed while it runs
         configs(tools, "--alter", *one, "--add-config", "log.segment.bytes=soon")
         configs(tools, "--alter", *one, "--delete-config", "log.cleaner.backoff.ms")
+        await_dynamic(tools.broker, everywhere)
         configs(tools, "--alter", *everyone, "--delete-config", "log.retention.ms,log.segment.bytes")
+        await_dynamic(tools.broker, {})
         configs(tools, "--describe", "--entity-type", "brokers")
 
     transcript = "\n".join(assert_the_same(sides, version, scenario))

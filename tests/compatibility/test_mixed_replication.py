@@ -55,14 +55,23 @@ class Addresses:
 
     def __init__(self, broker_ids: Sequence[int]) -> None:
         self.port = {broker_id: free_port() for broker_id in broker_ids}
+        self._for_peers = {broker_id: free_port() for broker_id in broker_ids}
 
     @property
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self.port.values())
 
     def properties(self, broker_id: int) -> dict[str, str]:
-        address = f"PLAINTEXT://127.0.0.1:{self.port[broker_id]}"
-        return {**SETTINGS, "broker.id": str(broker_id), "listeners": address, "advertised.listeners": address}
+        """Those of a broker of ours there."""
+        address = f"PLAINTEXT://127.0.0.1:{self.port[broker_id]},PEERS://127.0.0.1:{self._for_peers[broker_id]}"
+        return {
+            **SETTINGS,
+            "broker.id": str(broker_id),
+            "listeners": address,
+            "advertised.listeners": address,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
+            "inter.broker.listener.name": "PEERS",  # as a gated Kafka has it
+        }
 
 
 class Operator:
@@ -170,7 +179,7 @@ def ended(*kafkas: Kafka) -> Iterator[None]:
 
 
 def make_kafka(folder: Path, addresses: Addresses, broker_id: int, connect: str) -> Kafka:
-    kafka = Kafka(folder, addresses.properties(broker_id), zookeeper=connect)
+    kafka = Kafka(folder, {**SETTINGS, "broker.id": str(broker_id)}, zookeeper=connect, gated=True)
     kafka.port = addresses.port[broker_id]
     return kafka
 

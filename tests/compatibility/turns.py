@@ -60,7 +60,7 @@ class Turns:
 
     def __init__(self, folder: Path, zookeeper: str, properties: Mapping[str, str] | None = None) -> None:
         values = {**PROPERTIES, **(properties or {})}
-        self.kafka: Kafka = Kafka(folder / "kafka", values, zookeeper=zookeeper)
+        self.kafka: Kafka = Kafka(folder / "kafka", values, zookeeper=zookeeper, gated=True)
         address = f"PLAINTEXT://{self.kafka.bootstrap}"
         own = {"zookeeper.connect": zookeeper, "log.dirs": str(self.data_dir), "listeners": address}
         self.ours: BrokerProcess = BrokerProcess(folder / "ours", {**values, **own}, timeout_s=60)

@@ -17,7 +17,9 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from odradek.ports import free_port
+from odradek.protocol import messages as m
 from odradek.wire import Wire
+from tests.jvm.gate import Gate
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, archive_options, java_command
 
 VERSION = "3.9.2"
@@ -62,6 +64,7 @@ class Kafka:
 
     `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
     `zookeeper_jvm` are ZooKeeper's. With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
+    One that is `gated` has a listener PEERS for brokers, and clients reach it when it knows every topic (`gate`).
     """
 
     def __init__(
@@ -71,6 +74,8 @@ class Kafka:
         jvm: tuple[str, ...] = SMALL_JVM,
         zookeeper: str | None = None,
         zookeeper_jvm: tuple[str, ...] = ZOOKEEPER_JVM,
+        *,
+        gated: bool = False,
     ) -> None:
         self._folder = folder
         self._properties = dict(properties or {})
@@ -81,6 +86,8 @@ class Kafka:
         self._zookeeper_port = free_port()
         self._outside = zookeeper
         self.port = free_port()
+        self._behind = (free_port(), free_port()) if gated else None
+        self._gate: Gate | None = None
         self.data_dir = folder / "logs"
 
     @property
@@ -123,16 +130,20 @@ class Kafka:
         # KafkaServer says so once its listeners answer.
         self._broker.stderr.wait_for("] started", START_TIMEOUT_S)
         self._await_controller()
+        if self._behind is not None:
+            self._await_topics(self._behind[0])
+            self._gate = Gate(self.port, self._behind[0])
+            self._gate.open()
 
     def stop(self) -> None:
         """Stops the broker as an operator does (SIGTERM) and waits for the end of its controlled shutdown."""
         self._running().stop()
-        self._broker = None
+        self._ended()
 
     def kill(self) -> None:
         """Ends the broker without warning (SIGKILL)."""
         self._running().kill()
-        self._broker = None
+        self._ended()
 
     def restart(self) -> None:
         """Stops and starts the broker on the same port and data."""
@@ -150,7 +161,14 @@ class Kafka:
         for process in (self._broker, self._zookeeper):
             if process is not None:
                 process.kill()
-        self._broker = self._zookeeper = None
+        self._zookeeper = None
+        self._ended()
+
+    def _ended(self) -> None:
+        self._broker = None
+        if self._gate is not None:
+            self._gate.shut()
+            self._gate = None
 
     def _running(self) -> BackgroundProcess:
         if self._broker is None:
@@ -189,6 +207,14 @@ class Kafka:
             "log.dirs": str(self.data_dir),
             "zookeeper.connect": self.zookeeper_connect,
         }
+        if self._behind is not None:
+            clients, peers = self._behind
+            own |= {
+                "listeners": f"PLAINTEXT://127.0.0.1:{clients},PEERS://127.0.0.1:{peers}",
+                "advertised.listeners": f"{address},PEERS://127.0.0.1:{peers}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PEERS:PLAINTEXT",
+                "inter.broker.listener.name": "PEERS",
+            }
         return {**_SMALL_BROKER, **own, **self._properties}
 
     def _await_controller(self) -> None:
@@ -196,10 +222,26 @@ class Kafka:
         wait for minutes before they ask again (librdkafka).
         """
         deadline = time.monotonic() + START_TIMEOUT_S
-        with Wire("127.0.0.1", self.port, START_TIMEOUT_S) as wire:
+        with Wire("127.0.0.1", self._behind[0] if self._behind else self.port, START_TIMEOUT_S) as wire:
             while wire.metadata([]).controller_id < 0:
                 if time.monotonic() > deadline:
                     raise TimeoutError("the broker has not heard of a controller")
+                time.sleep(_POLL_S)
+
+    def _await_topics(self, port: int) -> None:
+        """Wait until the broker at `port` names a leader of every partition, of all topics that ZooKeeper has now."""
+        client = KazooClient(self.zookeeper_connect)
+        client.start(timeout=START_TIMEOUT_S)
+        try:
+            wanted = set(client.get_children("/brokers/topics"))
+        finally:
+            client.stop()
+            client.close()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with Wire("127.0.0.1", port, START_TIMEOUT_S) as wire:
+            while missing := wanted - {each.name for each in wire.metadata(None).topics if _is_led(each)}:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the broker has not heard of {sorted(missing)}")
                 time.sleep(_POLL_S)
 
     def _await_old_session(self) -> None:
@@ -215,6 +257,10 @@ class Kafka:
         finally:
             client.stop()
             client.close()
+
+
+def _is_led(topic: m.MetadataResponse.MetadataResponseTopic) -> bool:
+    return topic.error_code == 0 and all(partition.leader_id >= 0 for partition in topic.partitions)
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""A gate before a broker of Apache Kafka: clients reach it once it knows every topic, and nobody answers until then.
+
+A Kafka that has just started serves before its controller has told it what there is, and says until then of every topic
+that it does not exist. Java's clients ask again. librdkafka takes a topic that it knew for deleted: it refuses what is
+written to it, and forgets how far an idempotent producer was (its issue 3513). So clients that outlive a start of Kafka
+connect to a gate, which is at the address that the broker tells of itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+PATIENCE_S: Final = 30.0
+_MOST_BYTES: Final = 1 << 18
+
+
+class Gate:
+    """Passes connections to `port` on to `target`, both of this machine, while it is open; shut at first."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self._port, self._target = port, target
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._passing: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Listen. Raises OSError where somebody else does."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"gate at {self._port}", daemon=True)
+        self._thread.start()
+        listening = asyncio.start_server(self._let_in, HOST, self._port)
+        try:
+            self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(PATIENCE_S)
+        except OSError:
+            self._end_thread()
+            raise
+
+    def shut(self) -> None:
+        """End every connection and listen no more; without effect on a gate that is shut."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE_S)
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+        self._loop = None
+
+    # ---- in the thread of the loop
+
+    async def _end(self) -> None:
+        self._server.close()
+        for each in self._passing:
+            each.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+
+    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._passing.add(task)
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await self._join(reader, writer)
+        finally:
+            self._passing.discard(task)
+            writer.transport.abort()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until either side ends."""
+        behind, to_behind = await asyncio.open_connection(HOST, self._target)
+        ways = [asyncio.ensure_future(_pour(reader, to_behind)), asyncio.ensure_future(_pour(behind, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            to_behind.transport.abort()
+
+
+async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while data := await source.read(_MOST_BYTES):
+        sink.write(data)
+        await sink.drain()
