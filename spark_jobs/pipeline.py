@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -93,6 +94,8 @@ def command(output: str, bootstrap: str | None, **chosen: Any) -> int:
     folder = Path(output)
     if (folder / "windows").exists():
         raise JobError(f"{folder / 'windows'} is there already: choose another folder")
+    if chosen["console_producer"] and shutil.which(chosen["console_producer"]) is None:
+        raise JobError(f"{chosen['console_producer']} is no program that can be run")
     folder.mkdir(parents=True, exist_ok=True)
     lines = [line.rstrip("\n") for line in chosen["text"] or made_up_lines(chosen["lines"])]
     with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,9 @@ import pytest
 
 from odradek.broker_process import BrokerProcess
 from odradek.spark_jobs import pipeline
+from tests.jvm.kafka import VERSION
+from tests.jvm.process import QUICK_START, QUIET, java_command
 from tests.spark_jobs.test_guide import COMMANDS, PIPELINE
-from tests.spark_jobs.topics import make_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +47,26 @@ def test_the_report_counts_what_was_in_the_text(
     assert "is there already" in capfd.readouterr().err
 
 
-def test_a_broker_with_words_of_its_own_is_left_alone(
+def console_producer(folder: Path) -> Path:
+    """A kafka-console-producer.sh: the stock one of the release that the tests pin."""
+    program = folder / "kafka-console-producer.sh"
+    command = java_command(VERSION, "kafka.tools.ConsoleProducer", [], (*QUICK_START, *QUIET))
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_lines_are_typed_into_the_console_producer_and_a_broker_with_words_is_left_alone(
     spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    make_topics(spark_broker.bootstrap, {pipeline.INPUT: 1})
-    assert pipeline.main(["--output", str(tmp_path / "words"), "--bootstrap", spark_broker.bootstrap]) == 1
+    text = tmp_path / "text"
+    text.write_text("to be or not to be\n" * 5)
+    at = ["--bootstrap", spark_broker.bootstrap, "--text", str(text), "--rate", "100"]
+    assert pipeline.main([*at, "--output", str(tmp_path / "none"), "--console-producer", str(tmp_path / "no")]) == 1
+    assert f"{tmp_path / 'no'} is no program that can be run" in capfd.readouterr().err
+    typed = ["--console-producer", str(console_producer(tmp_path))]
+    assert pipeline.main([*at, "--output", str(tmp_path / "words"), *typed]) == 0
+    report = (tmp_path / "words" / "report.txt").read_text()
+    assert report.split() == ["be", "10", "to", "10", "not", "5", "or", "5"]
+    assert pipeline.main([*at, "--output", str(tmp_path / "more")]) == 1
     assert "would be counted, too" in capfd.readouterr().err
