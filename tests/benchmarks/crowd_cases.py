@@ -124,7 +124,7 @@ CROWD_CASES: tuple[CrowdCase, ...] = (
             Measure("ready_s", "s to a leader for everything", 2, largest=1.0),
             Measure("start_cpu_s", "CPU s of that", 2),
             RESIDENT,
-            Measure("metadata_ms", "ms to the end of a metadata answer", 2, largest=1.0),
+            Measure("metadata_ms", "ms to a metadata answer", 2, largest=1.0),
             Measure("metadata_cpu_ms", "CPU ms of that", 2),
         ),
     ),
