@@ -58,7 +58,17 @@ class TopicView(NamedTuple):
 class ClusterView:
     """The brokers and topics as this broker knows them."""
 
-    __slots__ = ("_by_id", "_watchers", "brokers", "cluster_id", "controller_id", "is_told", "own", "topics")
+    __slots__ = (
+        "_by_id",
+        "_topic_watchers",
+        "_watchers",
+        "brokers",
+        "cluster_id",
+        "controller_id",
+        "is_told",
+        "own",
+        "topics",
+    )
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
@@ -72,10 +82,15 @@ class ClusterView:
         all may drop those that it knows, and then has nobody left to ask (librdkafka)."""
         self._by_id: dict[bytes, str] = {}
         self._watchers: dict[Callable[[], None], None] = {}
+        self._topic_watchers: list[Callable[[str], None]] = []
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` whenever topics or this broker's part in them have changed, until `unwatch`."""
         self._watchers[watcher] = None
+
+    def watch_topics(self, watcher: Callable[[str], None]) -> None:
+        """Call `watcher` with the name of every topic whose view is replaced or gone, from now on."""
+        self._topic_watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         """Call it no more."""
@@ -93,6 +108,8 @@ class ClusterView:
                 self._by_id.pop(known.topic_id, None)
             self.topics[topic.name] = topic
             self._by_id[topic.topic_id] = topic.name
+            if known is not None:
+                self._replaced(topic.name)
         self._changed()
 
     def roles_changed(self) -> None:
@@ -103,11 +120,16 @@ class ClusterView:
         for watcher in list(self._watchers):
             watcher()
 
+    def _replaced(self, name: str) -> None:
+        for watcher in self._topic_watchers:
+            watcher(name)
+
     def remove_topic(self, name: str) -> None:
         """The topic has been deleted."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
+            self._replaced(name)
             self._changed()
 
     def leader(self, topic: str, partition: int) -> tuple[int, int] | None:

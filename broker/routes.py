@@ -86,6 +86,7 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replica import Replicas
 from odradek.broker.replica_moves import ReplicaMoves
 from odradek.broker.roles import Roles
+from odradek.broker.topic_answers import TopicAnswers
 from odradek.broker.topic_configs import TopicConfigs
 from odradek.broker.topic_creation import TopicCreator, TopicsKnown
 from odradek.broker.waiting import Clock, Timers
@@ -176,7 +177,13 @@ def _topic_handlers(services: Services) -> list[Handler]:
     coordination = services.coordination
     topics = InternalTopics(coordination.group_settings, coordination.transaction_settings, replicas)
     return [
-        Metadata(view, services.creator, lambda: bool(config["auto.create.topics.enable"]), topics.wanted),
+        Metadata(
+            view,
+            services.creator,
+            lambda: bool(config["auto.create.topics.enable"]),
+            topics.wanted,
+            TopicAnswers(view),
+        ),
         FindCoordinator(Coordinators(topics, view, services.creator, services.known)),
         CreateTopics(controller, services.known, services.background),
         DeleteTopics(view, controller, lambda: bool(config["delete.topic.enable"]), services.background),

@@ -43,18 +43,20 @@ class Wire:
 
     def ask(self, request: Any, version: int | None = None) -> Any:
         """The answer to a request, in that version or the one of `VERSIONS`. Raises OSError, ProtocolError."""
-        key = request.API_KEY
         if version is None:
-            version = VERSIONS[key]
+            version = VERSIONS[request.API_KEY]
+        response = m.response_class(request.API_KEY)
+        return response.decode(self.exchange(request, version), version, 5 if version >= response.FIRST_FLEXIBLE else 4)
+
+    def exchange(self, request: Any, version: int) -> bytes:
+        """The answer to a request as it comes, with its header. Raises OSError, ProtocolError."""
         self._correlation_id += 1
-        head = request_header(key, version, self._correlation_id, self._client_id)
+        head = request_header(request.API_KEY, version, self._correlation_id, self._client_id)
         self._socket.sendall(frame(head, request.encode(version)))
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= LARGEST_ANSWER_BYTES:
             raise ProtocolError("size", 0, f"{size} bytes are no answer of a broker")
-        data = self._read(size)
-        response = m.response_class(key)
-        return response.decode(data, version, 5 if version >= response.FIRST_FLEXIBLE else 4)
+        return self._read(size)
 
     def metadata(self, topics: list[str] | None = None) -> m.MetadataResponse:
         """What the broker knows of the cluster and of `topics` (None for all); it makes no topic for being asked."""

@@ -9,11 +9,13 @@ where Kafka has a structure full of defaults. Both are written alike, as nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
+from functools import cache
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from odradek.protocol.compile import compile_function, literal
 from odradek.protocol.decoding import Decoder, decoder
+from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.encoding import Encoder, encoder
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.grammar import NEVER, Field
@@ -41,6 +43,24 @@ class Struct:
     """The names of the fields, in the order of the definition."""
 
     unknown_tagged_fields: list[tuple[int, bytes]] | None
+
+    errors_reporter: ClassVar[Callable[[], ErrorsReporter]]
+    """Responses and their structures only: compiles what finds the error codes of such an object."""
+
+    ENCODERS: ClassVar[Codecs[Encoder]]
+
+    def encode(self, version: int) -> bytes:
+        """The bytes of the message, or of the structure as it stands in its message. `version` is the message's.
+
+        Raises ValueError that names the field which the version cannot carry.
+        """
+        return b"".join(self.ENCODERS[version](self, bytearray()))  # type: ignore[arg-type]
+
+    def encoded(self, version: int) -> EncodedElement:
+        """A structure of a response for an `EncodedArray` of that version. Raises ValueError as `encode` does."""
+        codes: list[int] = []
+        type(self).errors_reporter()(self, codes.append)
+        return EncodedElement(self.encode(version), tuple(codes))
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -84,11 +104,7 @@ class BaseMessage(Struct):
     FIRST_FLEXIBLE: ClassVar[int]
     """The first version in the flexible encoding (KIP-482), NEVER where there is none."""
 
-    errors_reporter: ClassVar[Callable[[], ErrorsReporter]]
-    """Responses only: compiles what finds the error codes of such a message."""
-
     DECODERS: ClassVar[Codecs[Decoder]]
-    ENCODERS: ClassVar[Codecs[Encoder]]
 
     @classmethod
     def decode(cls, buffer: Bytes, version: int, offset: int = 0) -> Self:
@@ -103,10 +119,6 @@ class BaseMessage(Struct):
     def decode_prefix(cls, buffer: Bytes, version: int, offset: int = 0) -> tuple[Self, int]:
         """As `decode`; also returns the position after the message."""
         return cls.DECODERS[version](buffer, offset)
-
-    def encode(self, version: int) -> bytes:
-        """The bytes of the message. Raises ValueError that names the field which the version cannot carry."""
-        return b"".join(self.ENCODERS[version](self, bytearray()))  # type: ignore[arg-type]
 
     def encode_parts(self, version: int, prefix: Bytes = b"") -> list[Sized]:
         """`prefix` and the bytes of the message, as a list of parts in which records stand as they were given.
@@ -124,21 +136,29 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
         "MAX_VERSION": definition.versions.last,
         "FIRST_FLEXIBLE": definition.flexible.first if definition.flexible else NEVER,
         "DECODERS": Codecs(definition, lambda version: decoder(definition, version, classes), _unreadable),
-        "ENCODERS": Codecs(definition, lambda version: encoder(definition, version, classes), _unwritable),
+        **_written(definition, definition.root, classes),
+        "__module__": module,
     }
-    if definition.kind == "response":
-        attributes["errors_reporter"] = staticmethod(lambda: _errors_reporter(definition))
     if definition.key is not None:
         attributes["API_KEY"] = definition.key
-    attributes["__module__"] = module
     for struct in definition.structs.values():
         place = {"__module__": module, "__qualname__": f"{definition.name}.{struct.name}"}
+        place |= _written(definition, struct, classes)
         attributes[struct.name] = classes[struct.name] = _class(struct, Struct, place, classes)
     message = classes[definition.name] = _class(definition.root, BaseMessage, attributes, classes)
     return message
 
 
-def _errors_reporter(definition: Definition) -> ErrorsReporter:
+def _written(definition: Definition, struct: StructDefinition, classes: Mapping[str, type]) -> dict[str, Any]:
+    """What a message and each structure inside it have alike."""
+    encoders = Codecs(definition, lambda version: encoder(definition, struct, version, classes), _unwritable)
+    attributes: dict[str, Any] = {"ENCODERS": encoders}
+    if definition.kind == "response":
+        attributes["errors_reporter"] = staticmethod(cache(lambda: _errors_reporter(definition, struct)))
+    return attributes
+
+
+def _errors_reporter(definition: Definition, root: StructDefinition) -> ErrorsReporter:
     """Compiled, since it runs for every answer: it looks only where an error code can stand."""
 
     def lines(struct: StructDefinition, value: str, indent: str) -> list[str]:
@@ -148,16 +168,25 @@ def _errors_reporter(definition: Definition) -> ErrorsReporter:
             if field.attribute == "error_code" and not field.is_array:
                 found += [f"{indent}if {member}:", f"{indent}    report({member})"]
             elif field.is_struct:
-                inner = lines(definition.structs[field.type], "x" + value, indent + "    ")
+                inner = lines(definition.structs[field.type], "x" + value, "    ")
                 each = (
                     f"for x{value} in {member} or ():" if field.is_array else f"if (x{value} := {member}) is not None:"
                 )
-                found += [indent + each, *inner] if inner else []
+                below = [each, *inner] if inner else []
+                if field.preencoded and inner:
+                    below = [
+                        f"if {member}.__class__ is EncodedArray:",
+                        f"    for code in {member}.error_codes:",
+                        "        report(code)",
+                        "else:",
+                        *("    " + line for line in below),
+                    ]
+                found += [indent + line for line in below]
         return found
 
-    body = lines(definition.root, "message", "    ") or ["    return"]
+    body = lines(root, "message", "    ") or ["    return"]
     source = "\n".join(["def report_errors(message, report):", *body]) + "\n"
-    return compile_function(source, "report_errors", f"<odradek errors of {definition.name}>", {})
+    return compile_function(source, "report_errors", f"<odradek errors of {root.name}>", {"EncodedArray": EncodedArray})
 
 
 def _unreadable(name: str, reason: str) -> ProtocolError:

@@ -6,6 +6,9 @@ default. Unknown tagged fields go out again as they came in.
 
 Records are not copied: the encoder closes the buffer that it fills, puts the object itself into the list of parts, and
 goes on with a new buffer.
+
+An array that the definition marks as `preencoded` may come as the bytes of its elements (`encoded`), which then are
+only joined. A structure alone is encoded as it stands in the message.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from odradek.protocol.compile import Namespace, Shape, Source, Spot, literal, struct_of
+from odradek.protocol.encoded import EncodedArray
 from odradek.protocol.grammar import NUMBERS, Field, Message, Struct
 from odradek.protocol.primitives import BYTE, MAX_STRING, uvarint, write_tags
 
@@ -22,9 +26,12 @@ Encoder = Callable[[Any, bytearray], list[Sized]]
 """Appends an object to a buffer and returns the parts of the whole, that buffer first. Raises ValueError."""
 
 
-def encoder(message: Message, version: int, classes: Mapping[str, type]) -> Encoder:
-    """Compile the encoder of `message` in `version`; `classes` are those of the message and its structures."""
-    return _Writer(Shape(message, version), classes).compile()
+def encoder(message: Message, struct_: Struct, version: int, classes: Mapping[str, type]) -> Encoder:
+    """Compile the encoder of `struct_`, the root of `message` or a structure inside it, in `version`.
+
+    `classes` are those of the message and its structures.
+    """
+    return _Writer(Shape(message, version), classes).compile(struct_)
 
 
 def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ValueError:
@@ -61,24 +68,26 @@ class _Writer:
             "uvarint": uvarint,
             "write_tags": write_tags,
             "miswritten": miswritten,
+            "EncodedArray": EncodedArray,
             "ERRORS": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
         }
 
-    def compile(self) -> Encoder:
+    def compile(self, struct_: Struct) -> Encoder:
         message, source = self._shape.message, self._source
+        name = message.name if struct_ is message.root else f"{message.name}.{struct_.name}"
         source.line("def encode(o0, out):")
         source.indent()
         source.line("parts = []")
         source.line("try:")
         source.indent()
-        self._struct(message.root, 0, message.name)
+        self._struct(struct_, 0, name)
         self._flush()
         source.dedent()
         source.line("except ERRORS as error:")
         source.line("    raise miswritten(error, SPOTS) from error")
         source.line("parts.append(out)")
         source.line("return parts")
-        filename = f"<odradek encoder of {message.name} v{self._shape.version}>"
+        filename = f"<odradek encoder of {name} v{self._shape.version}>"
         return source.compile("encode", filename, self._namespace)
 
     # -- structures
@@ -238,6 +247,14 @@ class _Writer:
         if field.type in NUMBERS and field.type != "uuid":
             source.line(f'out += pack(f">{{len(a{d})}}{NUMBERS[field.type]}", *a{d})', spot)
             return
+        if field.preencoded:
+            source.line(f"if a{d}.__class__ is EncodedArray:")
+            source.indent()
+            source.line(f"if a{d}.version != {self._shape.version}:")
+            source.line(f'    raise ValueError(f"{path}: encoded for version {{a{d}.version}}")')
+            source.line(f'out += b"".join(a{d})', spot)
+            source.line(f"a{d} = ()")
+            source.dedent()
         source.line(f"for o{d} in a{d}:", spot)
         source.indent()
         if field.is_struct:

@@ -19,8 +19,9 @@ the two equal. The language:
   message) or `header`; then the name, the API key where there is one, the versions, and the first version of the
   flexible encoding (KIP-482).
 - A field is a name and a type, then the versions that carry it (all, unless said), then in any order `= DEFAULT`,
-  `tag N`, `ignorable` (a value may be dropped silently where the version has no place for it) and `inflexible` (the
-  old encoding even in flexible versions).
+  `tag N`, `ignorable` (a value may be dropped silently where the version has no place for it), `inflexible` (the old
+  encoding even in flexible versions) and `preencoded` (an array of structures that a writer may also give as bytes:
+  see `encoded`; of the wire it says nothing).
 - `?` after a type says that null is a value, `?1+` that it is one from version 1 on. `[type]` is an array.
 - The fields of a structure stand below the first field that has its type, or below `struct NAME` when several have it.
 - Four spaces to a level. Names are Kafka's; the attribute in Python is the same name in snake case.
@@ -119,6 +120,7 @@ class Field:
     tag: int | None
     ignorable: bool
     inflexible: bool
+    preencoded: bool
 
     @property
     def is_struct(self) -> bool:
@@ -168,9 +170,9 @@ HEADING: Final = re.compile(
 )
 FIELD: Final = re.compile(
     r"^(?P<name>\w+) +(?P<open>\[)?(?P<type>\w+)(?(open)\])(?P<nullable>\?(?:\d+(?:\+|-\d+)?)?)?"
-    r"(?: +(?P<versions>\d+(?:\+|-\d+)?))?(?P<marks>(?: +(?:ignorable|inflexible|tag +\d+|= *\S+))*)$"
+    r"(?: +(?P<versions>\d+(?:\+|-\d+)?))?(?P<marks>(?: +(?:ignorable|inflexible|preencoded|tag +\d+|= *\S+))*)$"
 )
-MARK: Final = re.compile(r"ignorable|inflexible|tag +(?P<tag>\d+)|= *(?P<default>\S+)")
+MARK: Final = re.compile(r"ignorable|inflexible|preencoded|tag +(?P<tag>\d+)|= *(?P<default>\S+)")
 
 
 def parse(text: str, source: str = "<definition>") -> dict[str, Message]:
@@ -278,6 +280,8 @@ def _field(text: str) -> Field:
     if match["nullable"]:
         nullable = Versions.parse(match["nullable"][1:]) & versions if match["nullable"] != "?" else versions
     is_array = match["open"] is not None
+    if "preencoded" in marks and (not is_array or match["type"] in VARIABLE | NUMBERS.keys()):
+        raise ValueError("only an array of structures can be preencoded")
     return Field(
         name=match["name"],
         attribute=snake_case(match["name"]),
@@ -290,6 +294,7 @@ def _field(text: str) -> Field:
         tag=tag,
         ignorable="ignorable" in marks,
         inflexible="inflexible" in marks,
+        preencoded="preencoded" in marks,
     )
 
 

@@ -52,6 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "odradek.broker.conversions",
         "odradek.broker.producer_ids",
         "odradek.broker.topic_configs",
+        "odradek.broker.topic_answers",
         "odradek.broker.topic_creation",
         "odradek.broker.config_writer",
         "odradek.broker.client_configs",

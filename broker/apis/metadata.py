@@ -4,17 +4,21 @@ Topics are named, or from version 10 on given by id; null (an empty list in vers
 not there is created when the request and `auto.create.topics.enable` allow it: the answer then waits the moment that
 takes, where Kafka answers with an error that makes clients ask again. Where it cannot be created, the answer says why;
 where nobody knows yet, clients are told to ask again, and so they are while no controller has spoken to this broker.
+
+The answer is joined from the bytes of its topics, which are kept until they say something else (`topic_answers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
 from odradek.broker.machines.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, can_be_made, is_internal, why_missing
+from odradek.broker.topic_answers import TopicAnswers
 from odradek.broker.topic_creation import TopicCreator, WantedTopic
 from odradek.protocol import messages as m
+from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -39,17 +43,19 @@ class Metadata:
         creator: TopicCreator,
         auto_create: Callable[[], bool],
         new_topic: Callable[[str], WantedTopic],
+        answers: TopicAnswers,
     ) -> None:
-        """`new_topic` says how a topic is to be made of which only the name is known."""
+        """`new_topic` says how a topic is to be made of which only the name is known; `answers` keeps what goes out."""
         self._view = view
         self._creator = creator
         self._auto_create = auto_create
         self._new_topic = new_topic
+        self._answers = answers
 
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
-            return self._response(call, request, [self._describe(topic, call) for topic in self._view])
+            return self._response(call, request, list(self._view))
         if call.version >= 10 and any(each.name is None and each.topic_id == NO_TOPIC_ID for each in topics):
             return _neither(topics, ErrorCode.INVALID_REQUEST if call.version < 12 else ErrorCode.UNKNOWN_SERVER_ERROR)
         if 10 <= call.version < 12 and any(each.name is None or each.topic_id != NO_TOPIC_ID for each in topics):
@@ -78,7 +84,8 @@ class Metadata:
         ]
 
     def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
-        answers, named = [], set()
+        answers: list[TopicView | m.MetadataResponse.MetadataResponseTopic] = []
+        named = set()
         for wanted in request.topics or ():
             name = wanted.name
             if name is None or (call.version >= 10 and wanted.topic_id != NO_TOPIC_ID):
@@ -93,7 +100,7 @@ class Metadata:
             named.add(name)
             topic = self._view.topics.get(name)
             if topic is not None:
-                answers.append(self._describe(topic, call))
+                answers.append(topic)
                 continue
             code = why_missing(name, is_told=self._view.is_told)
             if (outcome := outcomes.get(name)) is not None:
@@ -101,46 +108,83 @@ class Metadata:
             answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
         return self._response(call, request, answers)
 
-    def _describe(self, topic: TopicView, call: Call) -> m.MetadataResponse.MetadataResponseTopic:
-        reachable = {broker.broker_id for broker, _ in self._view.live_brokers(call.listener)}
-        partitions = []
-        for partition in topic.partitions:
-            answer = m.MetadataResponse.MetadataResponsePartition(
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=list(partition.offline),
-            )
-            if partition.leader not in reachable:
-                answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-                answer.leader_id = NO_LEADER
-            partitions.append(answer)
-        return TopicAnswer(name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=partitions)
-
     def _response(
-        self, call: Call, request: m.MetadataRequest, topics: list[m.MetadataResponse.MetadataResponseTopic]
+        self,
+        call: Call,
+        request: m.MetadataRequest,
+        topics: list[TopicView | m.MetadataResponse.MetadataResponseTopic],
     ) -> m.MetadataResponse:
-        view = self._view
+        """The answer about topics that are known, and what is to be said of the others."""
+        view, version = self._view, call.version
+        operations = AUTHORIZED_OPERATIONS_UNKNOWN
         if request.include_topic_authorized_operations:
-            for topic in topics:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+            operations = TOPIC_OPERATIONS
+        live = view.live_brokers(call.listener)
+        reachable = frozenset(broker.broker_id for broker, _ in live)
+
+        def encoded(topic: TopicView) -> EncodedElement:
+            return _describe(topic, reachable, operations).encoded(version)
+
+        known = [topic for topic in topics if isinstance(topic, TopicView)]
+        elements = self._answers.of(known, (version, operations, call.listener), reachable, encoded)
+        if len(known) < len(topics):
+            elements = list(_in_order(topics, elements, operations, version))
         brokers = [
             m.MetadataResponse.MetadataResponseBroker(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
-            for broker, endpoint in view.live_brokers(call.listener)
+            for broker, endpoint in live
         ]
         return m.MetadataResponse(
             brokers=brokers,
             cluster_id=view.cluster_id,
             controller_id=view.controller_id,
-            topics=topics,
+            topics=EncodedArray(elements, version),
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else AUTHORIZED_OPERATIONS_UNKNOWN
             ),
         )
+
+
+def _describe(topic: TopicView, reachable: frozenset[int], operations: int) -> m.MetadataResponse.MetadataResponseTopic:
+    """A topic as those see it who can reach these brokers."""
+    partitions = []
+    for partition in topic.partitions:
+        answer = m.MetadataResponse.MetadataResponsePartition(
+            partition_index=partition.index,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=list(partition.offline),
+        )
+        if partition.leader not in reachable:
+            answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+            answer.leader_id = NO_LEADER
+        partitions.append(answer)
+    return TopicAnswer(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
+
+
+def _in_order(
+    topics: Iterable[TopicView | m.MetadataResponse.MetadataResponseTopic],
+    known: Iterable[EncodedElement],
+    operations: int,
+    version: int,
+) -> Iterator[EncodedElement]:
+    """The elements of all topics: of each that is known the next of `known`, the others as they are."""
+    rest = iter(known)
+    for topic in topics:
+        if isinstance(topic, TopicView):
+            yield next(rest)
+        else:
+            topic.topic_authorized_operations = operations
+            yield topic.encoded(version)
 
 
 def _neither(topics: list[m.MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> m.MetadataResponse:

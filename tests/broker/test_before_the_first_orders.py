@@ -22,6 +22,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
 from odradek.broker.server import Broker, Environment
+from odradek.broker.topic_answers import TopicAnswers
 from odradek.broker.topic_creation import Outcomes, TopicCreator, WantedTopic
 from odradek.broker.waiting import SystemClock
 from odradek.ports import free_port
@@ -212,8 +213,9 @@ class Question:
 def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, told: ErrorCode) -> None:
     view = ClusterView("cluster")
     view.put_topics([])
-    metadata_api = Metadata(view, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic)
+    metadata_api = Metadata(view, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(view))
     call = Question()
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]
     metadata_api.handle(cast(Call, call), m.MetadataRequest(topics=wanted))
-    assert [each.error_code for each in call.answers[0].topics] == [told]
+    answer = m.MetadataResponse.decode(call.answers[0].encode(call.version), call.version)
+    assert [each.error_code for each in answer.topics] == [told]

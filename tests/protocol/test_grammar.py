@@ -14,7 +14,7 @@ request ExampleRequest key 99 versions 0-7 flexible 5+
     Topics       [Topic]?1+              ignorable  # in the middle of a line
         Name     string
         Ids      [int32]     3-6
-        Parts    [Shared]
+        Parts    [Shared]            preencoded
     Rack         string?     5+          tag 0
     Old          bool        0           = true
     struct Shared
@@ -42,8 +42,10 @@ def test_a_text_says_what_its_fields_are() -> None:
     assert (topics.is_array, topics.is_struct, topics.ignorable, str(topics.nullable)) == (True, True, True, "1+")
     assert (rack.tag, rack.default, str(rack.nullable)) == (0, "", "5+")
     assert (old.default, str(old.versions), bool(old.nullable)) == (True, "0", False)
+    assert not topics.preencoded
     name, ids, parts = request.structs["Topic"].fields
     assert (name.type, str(ids.versions), ids.is_array, parts.type) == ("string", "3-6", True, "Shared")
+    assert parts.preencoded
     id_, client = request.structs["Shared"].fields
     assert (id_.default, client.inflexible) == (bytes(16), True)
     value = messages["ExampleValue"]
@@ -65,6 +67,7 @@ def test_a_text_says_what_its_fields_are() -> None:
         ("record X versions 0\n    A int8\n    A int8", "line 3: X has two fields A"),
         ("record X versions 0\n    A int8 = x", "line 2: invalid literal"),
         ("record X versions 0\n    A [int8] = 1", "line 2: the default of an array"),
+        ("record X versions 0\n    A [int8] preencoded", "line 2: only an array of structures can be preencoded"),
         ("record X versions 0\n    A Missing", "X: structure Missing has no fields"),
         (
             "record X versions 0\n    A S\n        B int8\n    struct S\n        B int8",
