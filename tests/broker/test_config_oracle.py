@@ -392,6 +392,10 @@ async def listeners(script: Patient) -> None:
         changes = [(key, operation, value) for key, operation, value in step]
         await script.ask(alter((BROKER, "0", changes)), 1)
         script.note("told", await told_through(here.port, lambda brokers: True))
+        # Kafka obeys some time after its answer, and takes what may not change for one that is there already.
+        async with asyncio.timeout(PATIENCE_S):
+            while not await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
+                await asyncio.sleep(0.02)
     async with asyncio.timeout(PATIENCE_S):
         script.note("told", await told_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
     gone = [(name, DELETE, None) for name in APART]

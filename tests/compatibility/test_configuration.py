@@ -14,7 +14,7 @@ from tests.jvm.tools import VERSIONS, run_tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-PATIENCE_S: Final = 10
+PATIENCE_S: Final = 60
 ONE: Final = ("--entity-type", "brokers", "--entity-name", "0")
 EVERY: Final = ("--entity-type", "brokers", "--entity-default")
 Configs = Callable[..., str]

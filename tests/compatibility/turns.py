@@ -20,7 +20,7 @@ from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 
 VERSION: Final = "3.9.2"
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 90.0
 PROPERTIES: Final[Mapping[str, str]] = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",

@@ -37,7 +37,7 @@ PARTITIONS: Final = 3
 SESSION_S: Final = 2.0
 AWAY_S: Final = 1.5 * SESSION_S
 """How long who is away has to be so that the others notice."""
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
 BURST: Final = 20
 PAUSE_S: Final = 0.05
 APPLICATION: Final = "storm"
