@@ -83,9 +83,7 @@ def _print_of(ignore: Collection[str], *, of_copy: bool = False) -> Column:
         if name in ignore:
             continue
         if name == "headers":
-            kept = origin.without(column)
-            # Spark's hashes skip what is null, so each value says first whether it is there.
-            parts += [f.size(kept), f.transform(kept, lambda h: f.struct(h.key, h.value.isNull(), h.value))]
+            parts.append(origin.once(origin.without(column), _headers))
         elif name == "timestamp":
             told = f.unix_millis(column)
             if of_copy:
@@ -94,7 +92,15 @@ def _print_of(ignore: Collection[str], *, of_copy: bool = False) -> Column:
             parts += [told.isNull(), told]
         else:
             parts += [column.isNull(), f.length(column), column]
-    return f.struct(f.xxhash64(f.lit(0), *parts).alias("a"), f.xxhash64(f.lit(1), *parts).alias("b"))
+    return origin.once(
+        f.struct(*parts),
+        lambda content: f.struct(f.xxhash64(f.lit(0), content).alias("a"), f.xxhash64(f.lit(1), content).alias("b")),
+    )
+
+
+def _headers(kept: Column) -> Column:
+    """Spark's hashes skip what is null, so each value says first whether it is there."""
+    return f.struct(f.size(kept), f.transform(kept, lambda h: f.struct(h.key, h.value.isNull(), h.value)))
 
 
 # ---- by offset, by origin

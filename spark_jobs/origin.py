@@ -11,6 +11,7 @@ Names of headers that begin with `odradek.` are the jobs' own: they are not part
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column
@@ -41,19 +42,29 @@ def headers_of(topic: Column, partition: Column, offset: Column, timestamp: Colu
 
 def place_of(headers: Column) -> Column:
     """The origin as a struct of topic, partition, offset; null where no header names one."""
-    text = _last(headers, ORIGIN)
-    place = f.struct(
-        f.regexp_extract(text, _PLACE, 1).alias("topic"),
-        f.regexp_extract(text, _PLACE, 2).cast("int").alias("partition"),
-        f.regexp_extract(text, _PLACE, 3).cast("bigint").alias("offset"),
-    )
-    return f.when(text.rlike(_PLACE), place)
+
+    def parsed(text: Column) -> Column:
+        place = f.struct(
+            f.regexp_extract(text, _PLACE, 1).alias("topic"),
+            f.regexp_extract(text, _PLACE, 2).cast("int").alias("partition"),
+            f.regexp_extract(text, _PLACE, 3).cast("bigint").alias("offset"),
+        )
+        return f.when(text.rlike(_PLACE), place)
+
+    return once(_last(headers, ORIGIN), parsed)
 
 
 def timestamp_ms_of(headers: Column) -> Column:
     """The time of the origin in ms since the epoch; null where no header tells it."""
-    text = _last(headers, TIMESTAMP)
-    return f.when(text.rlike(r"^-?\d+$"), text.cast("bigint"))
+    return once(_last(headers, TIMESTAMP), lambda text: f.when(text.rlike(r"^-?\d+$"), text.cast("bigint")))
+
+
+def once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """`use(value)`, for a `value` that costs: Spark computes it once for a row, however often it is used.
+
+    Two places that have a function of an array in them are two to Spark, and each would go through the headers.
+    """
+    return f.transform(f.array(value), use)[0]
 
 
 def _last(headers: Column, name: str) -> Column:

@@ -26,7 +26,7 @@ from odradek.spark_jobs.command import Offsets, Options, Position, job_command, 
 from odradek.spark_jobs.errors import DIFFERENCES, DONE
 
 if TYPE_CHECKING:  # `--help` and wrong usage need no Spark
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from odradek.spark_jobs.differences import Match
 
@@ -211,13 +211,16 @@ def _within(records: DataFrame, match: str, start: Offsets, end: Offsets) -> Dat
     if match == "content":
         return records
     place = f.struct("topic", "partition", "offset") if match == "offset" else origin.place_of(f.col("headers"))
-    outside = f.lit(False)
-    for topic, places in start.items():
-        for partition, first in places.items():
-            here = (place.topic == topic) & (place.partition == partition)
-            beyond = (place.offset < first) | (place.offset >= end[topic][partition])
-            outside = outside | (here & beyond)
-    return records.where(~f.coalesce(outside, f.lit(False)))
+
+    def outside(here: Column) -> Column:
+        found = f.lit(False)
+        for topic, places in start.items():
+            for partition, first in places.items():
+                beyond = (here.offset < first) | (here.offset >= end[topic][partition])
+                found = found | ((here.topic == topic) & (here.partition == partition) & beyond)
+        return f.coalesce(found, f.lit(False))
+
+    return records.where(~origin.once(place, outside))
 
 
 def _compared(left: DataFrame, right: DataFrame, match: Match, own: Mapping[str, Any]) -> dict[str, Any]:

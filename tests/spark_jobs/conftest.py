@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.broker_process import BrokerProcess
+from odradek.cluster_process import ClusterProcess
 from odradek.spark_jobs.session import JARS_VARIABLE, open_session
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java, java_home
@@ -50,6 +51,13 @@ def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
 def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One Odradek for all tests that neither stop it nor need other properties; topics and groups are a test's own."""
     with BrokerProcess(tmp_path_factory.mktemp("spark"), {"offsets.topic.num.partitions": "4"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    """Three brokers of Odradek for all tests of which each leaves it as it was: all brokers run and are in sync."""
+    with ClusterProcess(tmp_path_factory.mktemp("spark-cluster"), 3, {"min.insync.replicas": "2"}) as running:
         yield running
 
 

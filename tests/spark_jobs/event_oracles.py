@@ -150,11 +150,10 @@ def closed_sessions(batches: Iterable[Batch], gap_ms: int) -> list[Session]:
     written: list[Session] = []
     for rows, late, closed in batches:
         held += [each for each in rows if each.at + gap_ms > late]
-        for session in all_sessions(held, gap_ms):
-            key, start, end, _ = session
-            if end <= closed:
-                written.append(session)
-                held = [each for each in held if each.key != key or not start <= each.at < end]
+        done = [session for session in all_sessions(held, gap_ms) if session[2] <= closed]
+        written += done
+        ends = {key: end for key, _, end, _ in done}  # of each key the last: they come in the order of time
+        held = [each for each in held if each.key not in ends or each.at >= ends[each.key]]
     return written
 
 

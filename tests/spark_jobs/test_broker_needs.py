@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from odradek.broker_process import BrokerProcess
+from odradek.cluster_process import ClusterProcess
 from odradek.protocol import messages as m
-from odradek.pytest_plugin import ClusterFactory
 from odradek.spark_jobs.command import Options
 from odradek.spark_jobs.kafka_admin import KafkaAdmin
 from odradek.spark_jobs.source import read_batch, read_stream
@@ -104,10 +104,9 @@ class Ends:
                 self.seen[partition] = end
 
 
-def test_a_change_of_leader_in_mid_job(spark: SparkSession, odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+def test_a_leader_dies_in_mid_job(spark: SparkSession, spark_cluster: ClusterProcess, tmp_path: Path) -> None:
     """AvailableNow fixes where it ends when it begins, and fails where a partition later ends before that."""
-    cluster = odradek_cluster(brokers=3, min_insync_replicas=2)
-    topic = unique("moving")
+    cluster, topic = spark_cluster, unique("moving")
     make_topics(cluster.bootstrap_servers, {topic: PARTITIONS}, replicas=3)
     cluster.await_topic(topic)
     written = records_of(topic, 0, 1_000)
@@ -175,10 +174,8 @@ def list_offsets(topic: str, timestamp: int) -> m.ListOffsetsRequest:
     return m.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[wanted])
 
 
-def test_a_topic_grows_and_goes_under_a_running_query(
-    spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
-) -> None:
-    topic, bootstrap = unique("growing"), spark_broker.bootstrap
+def test_a_topic_grows_and_goes_under_a_running_query(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    topic = unique("growing")
     make_topics(bootstrap, {topic: 1})
     write(bootstrap, records_of(topic, 0, 100, 1))
     batches = Batches()

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-RECORDS: Final = {"odradek-to-kafka": 10_000, "kafka-to-odradek": 1_000}
+RECORDS: Final = 1_000
+WAYS: Final = ("odradek-to-kafka", "kafka-to-odradek")
 PARTITIONS: Final = 2
 TRANSACTIONS: Final = 6
-"""Of each codec; every third is aborted."""
+"""Every third is aborted."""
 KEYS: Final = 97
 NAME, CITY = "odradek.table.name", "odradek.table.city"
 ROWS: Final = {b"1": {NAME: b"Anna", CITY: b"Prag"}, b"2": {NAME: b"Max"}}
@@ -77,9 +77,9 @@ def compare(source: str, target: str, topic: str, report: Path, *more: str) -> t
     return status, {kind: count for kind, count in counts.items() if count}
 
 
-def fill(bootstrap: str, topic: str, codec: str, count: int) -> None:
+def fill(bootstrap: str, topic: str, count: int) -> None:
     """`count` records in transactions, and half as many more in transactions that were aborted."""
-    to = producer(bootstrap, compression_type=codec, transactional_id=f"{topic}-{codec}")
+    to = producer(bootstrap, transactional_id=topic)
     to.init_transactions(60)
     length = count * 3 // 2 // TRANSACTIONS
     for begun in range(TRANSACTIONS):
@@ -96,19 +96,18 @@ def fill(bootstrap: str, topic: str, codec: str, count: int) -> None:
             to.commit_transaction(60)
 
 
-@pytest.mark.parametrize("where", RECORDS)
+@pytest.mark.parametrize("where", WAYS)
 def test_everything_arrives_with_rows_of_a_table_and_what_comes_twice_is_counted(
     spark: SparkSession, way: tuple[str, str], where: str, tmp_path: Path
 ) -> None:
-    """All codecs, and nothing that was aborted. Spark commits a batch after it is written: without the last commit it
-    is as after a kill between the two, and the batch is written again.
+    """Spark commits a batch after it is written: without the last commit it is as after a kill between the two, and the
+    batch is written again.
     """
-    source, target = way if where == "odradek-to-kafka" else way[::-1]
-    name, records = unique("input"), RECORDS[where]
+    source, target = way if where == WAYS[0] else way[::-1]
+    name, records = unique("input"), RECORDS
     for bootstrap in way:
         make_topics(bootstrap, {name: PARTITIONS})
-    for codec in CODECS:
-        fill(source, name, codec, records // len(CODECS))
+    fill(source, name, records)
     table, group, checkpoint = tmp_path / "customers.csv", f"{name}-group", tmp_path / "checkpoint"
     table.write_text("id,name,city\n1,Anna,Prag\n2,Max,\n")
     more = ("--batch-records", str(records), "--group", group, "--to-kafka", "compression.type=lz4")

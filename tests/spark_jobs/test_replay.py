@@ -62,10 +62,10 @@ def copies_of(seen: list[topics.Seen]) -> list[tuple[Any, ...]]:
     ]
 
 
-def as_read(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
+def as_read(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[tuple[Any, ...]]:
     return [
         (each.partition, each.key, each.value, each.headers, each.timestamp_ms)
-        for each in topics.read(bootstrap, {topic: PARTITIONS})
+        for each in topics.read(bootstrap, {topic: partitions})
     ]
 
 
@@ -73,8 +73,9 @@ def as_read(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
 @slow
 @pytest.mark.usefixtures("spark")
 def test_copies_are_their_records_in_order_from_an_archive_and_from_a_topic(
-    bootstrap: str, spark_broker: BrokerProcess, tmp_path: Path
+    spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
+    bootstrap = spark_broker.bootstrap
     topic, again, noon = (topics.unique(name) for name in ("played", "again", "noon"))
     fill(bootstrap, topic, 900)
     topics.make_topics(bootstrap, dict.fromkeys((again, noon), PARTITIONS))
@@ -93,8 +94,7 @@ def test_copies_are_their_records_in_order_from_an_archive_and_from_a_topic(
     stored = ["--archive", str(tmp_path / "archive")]
     assert run_replay(bootstrap, topic, again, tmp_path / "2", *stored, "--batch-records", "1800") == DONE
     assert as_read(bootstrap, again) == copies_of(seen)
-    if bootstrap == spark_broker.bootstrap:
-        check_places(bootstrap, topic, stored, tmp_path)
+    check_places(bootstrap, topic, stored, tmp_path)
 
 
 def check_places(bootstrap: str, topic: str, stored: list[str], folder: Path) -> None:

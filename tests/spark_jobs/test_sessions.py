@@ -18,7 +18,6 @@ from odradek.spark_jobs import sessions
 from odradek.spark_jobs.session_state import Sessions, merged
 from odradek.streams import BYTES, Consumed, Produced, SessionWindows, StreamsBuilder
 from odradek.streams.driver import TopologyTestDriver
-from tests.jvm.kafka import Kafka
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import SCHEMA
 from tests.spark_jobs.event_oracles import EPOCH_MS, Event, numbered
@@ -71,34 +70,26 @@ def written(folder: Path) -> Counter[tuple[Any, ...]]:
     return Counter(oracle.parquet_rows(folder / "out", "key", "session_start", "session_end", "count"))
 
 
-def test_both_engines_write_each_session_once_and_as_the_oracle_on_both_brokers(
-    spark: SparkSession, spark_broker: BrokerProcess, kafka: Kafka, tmp_path: Path
+def test_both_engines_write_each_session_once_and_as_the_oracle(
+    spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """The job ends in the midst and goes on: sessions that are open then have clicks of both runs."""
     events = drawn(135, 1)
-    topic, begun = unique("sessions"), []
-    for name, bootstrap, engines in (
-        ("kafka", kafka.bootstrap, ENGINES[1:]),
-        ("odradek", spark_broker.bootstrap, ENGINES),
-    ):
-        make_topics(bootstrap, {topic: 2})
-        write(bootstrap, oracle.records(topic, events[:90]))
-        for engine in engines:
-            assert sessions.main(arguments(bootstrap, topic, tmp_path / name / engine, engine)) == 0
-            begun.append(written(tmp_path / name / engine))
-    assert all(each == begun[0] for each in begun)
-    write(spark_broker.bootstrap, oracle.records(topic, events[90:]))
-    results = []
-    for engine in ENGINES:
-        folder = tmp_path / "odradek" / engine
-        assert sessions.main(arguments(spark_broker.bootstrap, topic, folder, engine)) == 0
-        batches = oracle.batches_of(folder / "checkpoint", events, LATENESS_MS)
-        assert sum(len(batch.events) for batch in batches) == len(events)
-        expected = Counter(oracle.closed_sessions(batches, GAP_MS))
-        assert written(folder) == expected, engine
-        results.append(expected)
-    assert results[0] == results[1]
-    assert results[0].total() > begun[0].total() > 0
+    topic, bootstrap = unique("sessions"), spark_broker.bootstrap
+    make_topics(bootstrap, {topic: 2})
+    for part in (events[:90], events[90:]):
+        write(bootstrap, oracle.records(topic, part))
+        counts = []
+        for engine in ENGINES:
+            folder = tmp_path / engine
+            assert sessions.main(arguments(bootstrap, topic, folder, engine)) == 0
+            batches = oracle.batches_of(folder / "checkpoint", events, LATENESS_MS)
+            expected = Counter(oracle.closed_sessions(batches, GAP_MS))
+            assert written(folder) == expected, engine
+            counts.append(expected)
+        assert counts[0] == counts[1]
+        assert counts[0].total() > 0
+    assert sum(len(batch.events) for batch in batches) == len(events)
     assert expected != Counter(oracle.all_sessions(events, GAP_MS)), "no click was late"
 
 

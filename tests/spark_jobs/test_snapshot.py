@@ -18,7 +18,6 @@ from odradek.broker_process import BrokerProcess
 from odradek.spark_jobs import snapshot, snapshot_table
 from odradek.spark_jobs.errors import DONE, FAILED, NOT_THERE
 from odradek.spark_jobs.snapshot_table import SnapshotTable
-from tests.jvm.kafka import Kafka
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.copies import SCHEMA, Record
 from tests.spark_jobs.topics import TIMEOUT_S, make_topics, read, unique, write
@@ -84,41 +83,34 @@ def run(spark: SparkSession, spark_broker: BrokerProcess, topic: str, tmp_path: 
     return job
 
 
-def test_versions_are_the_fold_of_what_was_written_on_both_brokers(
-    spark: SparkSession, spark_broker: BrokerProcess, kafka: Kafka, tmp_path: Path
+def test_versions_are_the_fold_of_what_was_written(
+    run: Run, spark_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     """Three versions: made anew, built on, and with a partition that is new. Nothing new makes none; old ones go."""
-    topic, first = unique("snapshot"), []
-    for name, bootstrap, versions in (("kafka", kafka.bootstrap, (1,)), ("odradek", spark_broker.bootstrap, (1, 2, 3))):
-        folder = tmp_path / name
-        table = SnapshotTable(str(folder))
-        make_topics(bootstrap, {topic: PARTITIONS}, **COMPACTED)
-        ends, rows, sizes = dict.fromkeys(range(PARTITIONS), 0), [], []
-        arguments = ["--bootstrap", bootstrap, "--topic", topic, "--output", str(folder), "--keep", "2"]
-        for version in versions:
-            if version == 3:
-                _add_partition(bootstrap, topic)
-                ends[PARTITIONS] = 0
-            more = drawn(150, version, ends)
-            write_rows(bootstrap, topic, more)
-            rows += more
-            assert snapshot.main(arguments) == DONE
-            manifest = table.manifest()
-            assert (manifest.version, manifest.offsets) == (version, {topic: ends})
-            expected = oracle.latest(rows)
-            assert table_of(folder) == expected
-            assert manifest.rows == len(expected)
-            sizes.append(len(expected))
-            if version == 1:
-                first.append(expected)
-        assert snapshot.main(arguments) == DONE
-        assert table.versions() == list(versions[-2:])
-        assert [len(table_of(folder, version)) for version in versions[-2:]] == sizes[-2:]
-        folders = {path.name for path in (folder / "data").iterdir()}
-        assert folders == {Path(table.manifest(version).data).name for version in versions[-2:]}
-        seen = [(each.partition, each.offset, each.key, each.value) for each in read(bootstrap, {topic: len(ends)})]
-        assert oracle.latest(seen) == expected
-    assert first[0] == first[1]
+    folder, bootstrap = tmp_path / "table", spark_broker.bootstrap
+    table = SnapshotTable(str(folder))
+    ends, rows, sizes = dict.fromkeys(range(PARTITIONS), 0), [], []
+    for version in (1, 2, 3):
+        if version == 3:
+            _add_partition(bootstrap, topic)
+            ends[PARTITIONS] = 0
+        more = drawn(150, version, ends)
+        write_rows(bootstrap, topic, more)
+        rows += more
+        assert run("--keep", "2") == DONE
+        manifest = table.manifest()
+        assert (manifest.version, manifest.offsets) == (version, {topic: ends})
+        expected = oracle.latest(rows)
+        assert table_of(folder) == expected
+        assert manifest.rows == len(expected)
+        sizes.append(len(expected))
+    assert run("--keep", "2") == DONE
+    assert table.versions() == [2, 3]
+    assert [len(table_of(folder, version)) for version in (2, 3)] == sizes[1:]
+    folders = {path.name for path in (folder / "data").iterdir()}
+    assert folders == {Path(table.manifest(version).data).name for version in (2, 3)}
+    seen = [(each.partition, each.offset, each.key, each.value) for each in read(bootstrap, {topic: len(ends)})]
+    assert oracle.latest(seen) == expected
 
 
 def _add_partition(bootstrap: str, topic: str) -> None:

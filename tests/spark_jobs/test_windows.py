@@ -16,7 +16,6 @@ from odradek.spark_jobs import windows
 from odradek.streams import BYTES, Consumed, Produced, StreamsBuilder, TimeWindows
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.dsl.suppress import BufferConfig, Suppressed
-from tests.jvm.kafka import Kafka
 from tests.spark_jobs import event_oracles as oracle
 from tests.spark_jobs.checkpoints import forget_last_commit
 from tests.spark_jobs.copies import SCHEMA
@@ -65,7 +64,7 @@ def calm_then_wild() -> list[Event]:
 
 
 def test_windows_are_written_once_and_equal_the_oracle_a_recomputation_and_streams(
-    spark: SparkSession, spark_broker: BrokerProcess, kafka: Kafka, tmp_path: Path
+    spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """The job ends, goes on with late records, and does the last batch again, whose end it was not told."""
     events = calm_then_wild()
@@ -75,16 +74,14 @@ def test_windows_are_written_once_and_equal_the_oracle_a_recomputation_and_strea
     expected = as_rows({window: count for window, count in recomputed.items() if window[2] <= reached})
     assert len(expected) > 10
     assert Counter(by_streams(calm)) == expected
-    topic = unique("windows")
-    for name, bootstrap in {"kafka": kafka.bootstrap, "odradek": spark_broker.bootstrap}.items():
-        folder = tmp_path / name
-        make_topics(bootstrap, {topic: 2})
-        write(bootstrap, oracle.records(topic, calm))
-        assert windows.main(arguments(bootstrap, topic, folder)) == 0
-        assert written(folder) == expected, name
+    topic, bootstrap, folder = unique("windows"), spark_broker.bootstrap, tmp_path
+    make_topics(bootstrap, {topic: 2})
+    write(bootstrap, oracle.records(topic, calm))
+    assert windows.main(arguments(bootstrap, topic, folder)) == 0
+    assert written(folder) == expected
 
-    write(spark_broker.bootstrap, oracle.records(topic, events[CALM:]))
-    assert windows.main(arguments(spark_broker.bootstrap, topic, folder)) == 0
+    write(bootstrap, oracle.records(topic, events[CALM:]))
+    assert windows.main(arguments(bootstrap, topic, folder)) == 0
     batches = oracle.batches_of(folder / "checkpoint", events, LATENESS_MS)
     assert sum(len(batch.events) for batch in batches) == len(events)
     assert len([batch for batch in batches if batch.events]) == 3
@@ -93,7 +90,7 @@ def test_windows_are_written_once_and_equal_the_oracle_a_recomputation_and_strea
     late = oracle.all_windows(events, SIZE_MS, ADVANCE_MS)
     assert any(late[row[:3]] != row[3] for row in expected), "no record was late"
     forget_last_commit(folder / "checkpoint")
-    assert windows.main(arguments(spark_broker.bootstrap, topic, folder)) == 0
+    assert windows.main(arguments(bootstrap, topic, folder)) == 0
     assert written(folder) == expected
 
 
