@@ -121,6 +121,16 @@ class RecordCollector:
         if left:
             raise StreamsError(f"{left} records were not acknowledged within {self._timeout_s:g} s (task.timeout.ms)")
 
+    def settle(self) -> bool:
+        """Wait a little for what was written, and raise nothing. Returns whether all of it was acknowledged.
+
+        What still waits then is given up, with this producer, by `renew` or `close`.
+        """
+        if self._failure is None and not self._producer.flush(min(CLOSE_S, self._timeout_s)):
+            return self._failure is None
+        self._fatal = True
+        return False
+
     # ---- transactions
 
     @property
@@ -162,7 +172,7 @@ class RecordCollector:
     def close(self) -> None:
         """Take back what was not committed, or send what is left of it, and let go of the producer."""
         self.abort()
-        if not self._transactional and self._failure is None:
+        if not self._transactional and not self._fatal and self._failure is None:
             self._producer.flush(min(CLOSE_S, self._timeout_s))
         self._close_producer()
 

@@ -65,3 +65,32 @@ def test_a_transaction_that_has_failed_unseen_is_begun_anew_by_another_producer(
         collector._close_producer()
     assert producers[1].topics == ["out"]
     assert not asked
+
+
+class SlowProducer(TransactionalProducer):
+    """Has so many records left after each flush."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(failed=False)
+        self._left = left
+
+    def flush(self, timeout_s: float) -> int:
+        return self._left
+
+
+def test_what_is_not_acknowledged_in_time_is_given_up_with_its_producer() -> None:
+    config = StreamsConfig({"application.id": "collector", "bootstrap.servers": "localhost:9092"})
+    slow, quick = SlowProducer(left=1), SlowProducer(left=0)
+    coming = iter([slow, quick])
+    make: Any = lambda delivered: next(coming)  # noqa: E731
+    collector = RecordCollector(make, config.handlers, 5.0)
+    try:
+        assert not collector.settle()
+        assert not slow.closed
+        collector.renew()
+        assert slow.closed
+        assert collector.settle()
+        collector.renew()
+        assert not quick.closed
+    finally:
+        collector.close()
