@@ -517,11 +517,7 @@ class StreamThread:
     # ---- failures and the end
 
     def _recover(self, error: TaskCorruptedError) -> None:
-        """Build the state of tasks anew. Exactly once, all tasks go back to the last commit, for they share it."""
-        if self._collector.in_transaction:
-            self._lose_all()
-            self._member.rejoin()
-            return
+        """Build the state of tasks anew. None of them runs yet, so an open transaction has nothing of theirs."""
         with self.lock:
             self._tasks.revive(error.tasks & self._tasks.tasks.keys())
             for task_id in error.tasks & self._standbys.tasks.keys():
