@@ -277,6 +277,7 @@ class StreamThread:
             config.handlers,
             self._timeout_s,
             transactional=config.exactly_once,
+            metadata_s=config["metadata.max.age.ms"] / 1000,
             writers=application.writers(),
         )
 

@@ -343,6 +343,39 @@ def test_a_topic_that_grows_gets_another_task(stage: Stage) -> None:
         until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
 
 
+def test_a_sink_topic_that_grows_is_written_all_over(stage: Stage) -> None:
+    """By Java's partitioner, which is the client's, and by one of the application's own."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
+
+    chosen = f"{stage.counts}-chosen"
+    counting.make_topics(stage.bootstrap, {chosen: 1})
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
+    topology.add_sink("out", stage.counts, "words", key=STRING, value=STRING)
+    modulo = lambda topic, key, value, count: int(key) % count  # noqa: E731
+    topology.add_sink("chosen", chosen, "words", key=STRING, value=STRING, partitioner=modulo)
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+
+    def written(topic: str) -> set[int]:
+        """The partitions that have records; after a round of records more."""
+        for number in range(50):
+            producer.produce(stage.words, b"v", str(number).encode())
+        assert producer.flush(PATIENCE_S) == 0
+        with counting.reading(stage.bootstrap, topic) as (consumer, partitions):
+            marks = {each: consumer.get_watermark_offsets(Position(topic, each)) for each in partitions}
+        return {each for each, mark in marks.items() if mark is not None and mark[1] > 0}
+
+    with stage.running(topology, metadata_max_age_ms=100) as streams:
+        until(lambda: written(stage.counts) == {0, 1} and written(chosen) == {0})
+        admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+        grown = admin.create_partitions([NewPartitions(stage.counts, 4), NewPartitions(chosen, 3)])
+        for future in grown.values():
+            future.result(PATIENCE_S)
+        until(lambda: written(stage.counts) == {0, 1, 2, 3})
+        until(lambda: written(chosen) == {0, 1, 2})
+        assert streams.state is State.RUNNING
+
+
 @pytest.mark.parametrize(("policy", "sees_all"), [("earliest", True), ("latest", False)])
 def test_where_a_source_begins(stage: Stage, policy: Any, sees_all: bool) -> None:
     stage.write(["before"] * 2)
