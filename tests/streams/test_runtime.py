@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import threading
 import time
@@ -19,7 +20,7 @@ from confluent_kafka import TopicPartition as Position
 from odradek.broker_process import BrokerProcess
 from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError
 from odradek.streams.processor import Processor, PunctuationType
-from odradek.streams.records import Record
+from odradek.streams.records import Record, TaskId
 from odradek.streams.running.thread import ThreadState
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
@@ -260,6 +261,33 @@ def test_clean_up_removes_the_state(stage: Stage, tmp_path: Path) -> None:
     assert not streams.close() or streams.state is State.NOT_RUNNING
     with pytest.raises(StreamsError, match="already"):
         streams.start()
+
+
+def test_state_of_a_task_that_is_gone_is_removed_after_a_while(stage: Stage, tmp_path: Path) -> None:
+    """One goes to another instance; its directory here goes too, and those that are in use or were lately stay."""
+    stage.write(["x", "y", "z"] * 10)
+    here = tmp_path / "a" / stage.application_id
+    tasks = {TaskId(1, 0), TaskId(1, 1)}
+
+    def held(streams: KafkaStreams) -> set[TaskId]:
+        active = [each.active_tasks for each in streams.metadata_for_local_threads()]
+        return tasks & {task.task_id for found in active for task in found}
+
+    with stage.running(state_cleanup_delay_ms=500) as first:
+        stage.await_counts({"x": 10, "y": 10, "z": 10})
+        assert held(first) == tasks
+        with stage.running(instance="b"):
+            until(lambda: len(held(first)) == 1 and first.state is State.RUNNING)
+            (kept,) = held(first)
+            (gone,) = tasks - {kept}
+            lately = here / "9_9"
+            lately.mkdir()
+            future = time.time() + 10**6
+            os.utime(lately, (future, future))
+            os.utime(here / str(kept), (0, 0))
+            until(lambda: not (here / str(gone)).exists())
+            assert held(first) == {kept}
+            assert {path.name for path in here.iterdir() if path.is_dir()} == {str(kept), "9_9"}
 
 
 # ---- time
