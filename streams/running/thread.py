@@ -290,6 +290,7 @@ class StreamThread:
     # ---- the loop
 
     def _run_once(self) -> None:
+        self._restorer.paused = self.paused.is_set()
         event = self._member.poll(self._poll_s if self._joining and not self._restorer.active else 0)
         if event is not None:
             self._hear(event)
@@ -304,6 +305,7 @@ class StreamThread:
             self._stopping.wait(self._poll_s)
             with self.lock, self._application.global_lock or contextlib.nullcontext():
                 self._commit_if_due(time.monotonic(), self._aside)
+            self._look_around()
             return
         full = self._more and tasks.buffered >= self._reader.batch  # slow tasks are not to hoard
         records = {} if full else self._poll(0.0 if busy or self._more else self._patience_s())

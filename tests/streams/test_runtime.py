@@ -359,13 +359,16 @@ def test_a_missing_source_topic_ends_the_client(odradek: BrokerProcess, tmp_path
     assert isinstance(streams.failure, MissingSourceTopicError)
 
 
-def test_a_topic_that_grows_gets_another_task(stage: Stage) -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_topic_that_grows_gets_another_task(stage: Stage, paused: bool) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewPartitions
 
     topology = passing(Forward, stage=stage)
     with stage.running(topology, metadata_max_age_ms=100) as streams:
         assert len(streams.metadata_for_local_threads()[0].active_tasks) == 2
+        if paused:
+            streams.pause()
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(PATIENCE_S)
         until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
