@@ -8,7 +8,8 @@ nothing is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -69,6 +70,15 @@ class NodeContext:
         """Call this when the task ends."""
         self._program.on_close.append(callback)
 
+    def on_life(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        """Call `begin` as `on_init` does, and `end` when the task ends, if there was a beginning."""
+
+        def callback() -> None:
+            begin()
+            self.on_close(end)
+
+        self.on_init(callback)
+
     def schedule(self, interval_ms: int, kind: PunctuationType, callback: Punctuator) -> Cancellable:
         """Call back every `interval_ms`."""
         return self._program.schedule(self.name, interval_ms, kind, callback)
@@ -102,17 +112,31 @@ class Program:
     def bind(self) -> dict[str, Process]:
         """The function of each source node, by its name."""
         nodes = self._topology.nodes
-        return {name: self._bind(name) for name in self._names if isinstance(nodes[name], SourceNode)}
+        with self._closed_where_it_fails():
+            return {name: self._bind(name) for name in self._names if isinstance(nodes[name], SourceNode)}
 
     def init(self) -> None:
-        """The stores are there: let processors begin."""
-        for callback in self.on_init:
-            callback()
+        """The stores are there: let processors begin. Where one fails, those that have begun end again."""
+        with self._closed_where_it_fails():
+            for callback in self.on_init:
+                callback()
+
+    @contextlib.contextmanager
+    def _closed_where_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            try:
+                self.close()
+            except Exception as another:
+                error.add_note(f"and closing what had begun: {another!r}")
+            raise
 
     def close(self) -> None:
         """Let processors end. All are closed; the first error is raised then."""
         failed: Exception | None = None
-        for callback in self.on_close:
+        callbacks, self.on_close = self.on_close, []
+        for callback in callbacks:
             try:
                 callback()
             except Exception as error:
@@ -394,8 +418,7 @@ def looking_context(node: NodeContext) -> ProcessorContext:
 def _by_hand(supplier: Callable[[], Any], node: NodeContext) -> Process:
     processor = supplier()
     context = _HandContext(node, isinstance(processor, FixedKeyProcessor))
-    node.on_init(lambda: processor.init(context))
-    node.on_close(processor.close)
+    node.on_life(lambda: processor.init(context), processor.close)
     work, task = processor.process, node.task
 
     def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

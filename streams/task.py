@@ -267,6 +267,7 @@ class Task:
             for _ in range(count):
                 self._process_head(queue)
             return count
+        self.commit_needed = True  # also where a record fails: stores have what those before it did
         stream_time = context.stream_time
         kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a look-up
         batch = [take() for _ in range(count)]
@@ -297,7 +298,7 @@ class Task:
             raise
         queue.next_offset = context.offset + 1
         queue.partition_time = max(queue.partition_time, stream_time)
-        queue.consumed = self.commit_needed = True
+        queue.consumed = True
         context.topic = None
         return count
 
@@ -337,9 +338,10 @@ class Task:
         if timestamp > context.stream_time:
             context.stream_time = timestamp
         queue.next_offset = context.offset  # what fails is not committed
+        self.commit_needed = True
         queue.process(key, value, timestamp, context.headers)
         queue.next_offset = context.offset + 1
-        queue.consumed = self.commit_needed = True
+        queue.consumed = True
         context.topic = None
 
     def _look(self, queue: _Queue) -> tuple[Any, Any, int, Message] | None:

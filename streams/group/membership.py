@@ -545,7 +545,10 @@ class GroupMember:
             ],
         )
         try:
-            answer: m.LeaveGroupResponse = link.ask(request)
+            try:
+                answer: m.LeaveGroupResponse = link.ask(request)
+            except ConnectionError:  # of a broker that was started anew since this link was last used
+                answer = link.ask(request)
             codes = {code_of(answer.error_code), *(code_of(member.error_code) for member in answer.members)}
             outcome = ", ".join(sorted(code.name for code in codes - {ErrorCode.NONE}))
         except (OSError, ProtocolError, KafkaError) as error:

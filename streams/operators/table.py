@@ -406,8 +406,7 @@ class TransformValues(_Derived):
     def compute(self, node: NodeContext) -> Callable[[Any, Any], Any]:
         """A transformer of this node's own; lookups from downstream have theirs."""
         transformer = self._supplier()
-        node.on_init(lambda: transformer.init(looking_context(node)))
-        node.on_close(transformer.close)
+        node.on_life(lambda: transformer.init(looking_context(node)), transformer.close)
         return transformer.transform
 
 

@@ -369,8 +369,15 @@ class ActiveTasks:
         log.info("task %s is closed", task_id)
 
     def close_dirty(self, task_ids: Iterable[TaskId] | None = None) -> None:
-        """Close tasks, all by default, as they are. Errors go to the log."""
-        for task_id in list(self.tasks if task_ids is None else task_ids):
+        """Close tasks, all by default, as they are, nothing committed. Errors go to the log.
+
+        At least once, what caches hold and what was written is sent first, as Kafka Streams does: stores on disk stay
+        ahead of what is committed, and a processor that finds its mark there when a record comes again may write
+        nothing for it. Where not all of it can be sent, the stores are wiped, for the same reason.
+        """
+        wanted = list(self.tasks if task_ids is None else task_ids)
+        ahead = set() if self._exactly_once else self._send_off(wanted)
+        for task_id in wanted:
             each = self.tasks[task_id]
             try:
                 self.release(task_id)
@@ -378,9 +385,28 @@ class ActiveTasks:
                 log.warning("closing task %s after a failure: %r", task_id, error)
             if each.opened:
                 try:
-                    each.state.close(False)
+                    if task_id in ahead:
+                        each.state.wipe()
+                    else:
+                        each.state.close(False)
                 except Exception as error:
                     log.warning("closing the stores of task %s after a failure: %r", task_id, error)
+
+    def _send_off(self, task_ids: Iterable[TaskId]) -> set[TaskId]:
+        """Send what these tasks hold back, and wait for it a little. Returns those of which something is not sent."""
+        running = {task_id: task for task_id in task_ids if (task := self.running.get(task_id)) is not None}
+        ahead = set()
+        for task_id, task in running.items():
+            try:
+                if task.commit_needed:
+                    task.flush_caches()
+            except Exception as error:
+                log.warning("sending what the caches of task %s hold, after a failure: %r", task_id, error)
+                ahead.add(task_id)
+        if running and not self._collector.settle():
+            ahead = {task_id for task_id, task in running.items() if task.commit_needed}
+            log.warning("not all that tasks %s have written was sent: their stores are wiped", sorted(ahead))
+        return ahead
 
     def revive(self, task_ids: Iterable[TaskId]) -> None:
         """Wipe the state of these tasks, and begin with them anew."""

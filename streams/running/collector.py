@@ -44,6 +44,8 @@ _ROOM_S: Final = 0.05
 CLOSE_S: Final = 10.0
 """How long a producer that closes waits for what it has sent."""
 _FIRST_TRY_S: Final = 5.0
+_AGAIN_S: Final = 1.0
+"""How long to ask anew for the partitions of a topic that is known; without an answer it counts as it was."""
 _OVERDUE_S: Final = 3.0
 """How long after its own timeout a call is waited for."""
 _MIGRATED: Final = frozenset(
@@ -76,23 +78,27 @@ class RecordCollector:
         timeout_s: float,
         *,
         transactional: bool = False,
+        metadata_s: float = 300.0,
         writers: Mapping[str, tuple[int, str]] | None = None,
     ) -> None:
         """Makes the producer; a transactional one is ready for transactions after this. Raises StreamsError.
 
-        `timeout_s` is how long to try what may pass (task.timeout.ms). `writers` tells the sub-topology and the node
-        that write a topic, for the context of a failure.
+        `timeout_s` is how long to try what may pass (task.timeout.ms), `metadata_s` how long to believe how many
+        partitions a topic has (metadata.max.age.ms). `writers` tells the sub-topology and the node that write a topic,
+        for the context of a failure.
         """
         self._make_producer = make_producer
         self._handlers = handlers
         self._timeout_s = timeout_s
+        self._metadata_s = metadata_s
         self._transactional = transactional
         self._writers = writers or {}
         self._failure: StreamsError | None = None
         self._fatal = False
         self._stuck = False
         """A call has not come back from the producer."""
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, tuple[int, float]] = {}
+        """How many partitions topics have, and until when that is believed."""
         self._in_transaction = False
         self.dropped = 0
         """Records that were given up because a handler said so."""
@@ -101,10 +107,18 @@ class RecordCollector:
     # ---- records
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has. Raises StreamsError."""
-        count = self._counts.get(topic)
-        if count is None:
-            count = self._counts[topic] = partitions_of(self._producer, topic, self._timeout_s)
+        """How many partitions a topic has, or had not longer than metadata.max.age.ms ago. Raises StreamsError."""
+        known, now = self._counts.get(topic), time.monotonic()
+        if known is not None and now < known[1]:
+            return known[0]
+        try:
+            count = partitions_of(self._producer, topic, self._timeout_s if known is None else _AGAIN_S)
+        except StreamsError as error:
+            if known is None:
+                raise
+            log.info("looking for new partitions: %s", error)
+            count = known[0]
+        self._counts[topic] = count, now + self._metadata_s
         return count
 
     def poll(self) -> None:
@@ -120,6 +134,16 @@ class RecordCollector:
             raise self._failure
         if left:
             raise StreamsError(f"{left} records were not acknowledged within {self._timeout_s:g} s (task.timeout.ms)")
+
+    def settle(self) -> bool:
+        """Wait a little for what was written, and raise nothing. Returns whether all of it was acknowledged.
+
+        What still waits then is given up, with this producer, by `renew` or `close`.
+        """
+        if self._failure is None and not self._producer.flush(min(CLOSE_S, self._timeout_s)):
+            return self._failure is None
+        self._fatal = True
+        return False
 
     # ---- transactions
 
@@ -162,7 +186,7 @@ class RecordCollector:
     def close(self) -> None:
         """Take back what was not committed, or send what is left of it, and let go of the producer."""
         self.abort()
-        if not self._transactional and self._failure is None:
+        if not self._transactional and not self._fatal and self._failure is None:
             self._producer.flush(min(CLOSE_S, self._timeout_s))
         self._close_producer()
 

@@ -122,6 +122,8 @@ class Restorer:
         """
         self.guard: AbstractContextManager[Any] = contextlib.nullcontext()
         """Held while stores change here; who queries those of standbys takes it."""
+        self.paused = False
+        """Whether nothing is read, neither for active tasks nor for standbys (KIP-834)."""
         self._consumer = consumer
         self._timeout_s = timeout_s
         self._give_up_s = give_up_s
@@ -186,7 +188,7 @@ class Restorer:
         deadline = now + timeout_s
         self._begin(now)
         self._turn_to_what_waits()
-        while self._changelogs and not self._done:
+        while self._changelogs and not self._done and not self.paused:
             self._take(take_batch(self._consumer, BATCH, deadline - now))
             now = time.monotonic()
             if now >= deadline:
@@ -301,7 +303,7 @@ class Restorer:
                 each.limit = max(each.limit or 0, read.get(changelog, 0))
 
     def _turn_to_what_waits(self) -> None:
-        """Standbys stand back while active tasks wait for their stores.
+        """Standbys stand back while active tasks wait for their stores, and all do in a pause.
 
         They are given up and taken again: a partition that was paused is still so when it comes back to librdkafka.
         """
@@ -311,7 +313,8 @@ class Restorer:
         for changelog, each in self._changelogs.items():
             if not each.begun:
                 continue
-            wanted = not (each.standby and (waiting or (each.limit is not None and each.next >= each.limit)))
+            stands_back = each.standby and (waiting or (each.limit is not None and each.next >= each.limit))
+            wanted = not (self.paused or stands_back)
             if wanted is not each.reading:
                 each.reading = wanted
                 # A number even for the beginning: of a partition that it knew before, librdkafka takes an old one.

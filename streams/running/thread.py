@@ -277,6 +277,7 @@ class StreamThread:
             config.handlers,
             self._timeout_s,
             transactional=config.exactly_once,
+            metadata_s=config["metadata.max.age.ms"] / 1000,
             writers=application.writers(),
         )
 
@@ -289,6 +290,7 @@ class StreamThread:
     # ---- the loop
 
     def _run_once(self) -> None:
+        self._restorer.paused = self.paused.is_set()
         event = self._member.poll(self._poll_s if self._joining and not self._restorer.active else 0)
         if event is not None:
             self._hear(event)
@@ -303,6 +305,7 @@ class StreamThread:
             self._stopping.wait(self._poll_s)
             with self.lock, self._application.global_lock or contextlib.nullcontext():
                 self._commit_if_due(time.monotonic(), self._aside)
+            self._look_around()
             return
         full = self._more and tasks.buffered >= self._reader.batch  # slow tasks are not to hoard
         records = {} if full else self._poll(0.0 if busy or self._more else self._patience_s())
@@ -517,11 +520,7 @@ class StreamThread:
     # ---- failures and the end
 
     def _recover(self, error: TaskCorruptedError) -> None:
-        """Build the state of tasks anew. Exactly once, all tasks go back to the last commit, for they share it."""
-        if self._collector.in_transaction:
-            self._lose_all()
-            self._member.rejoin()
-            return
+        """Build the state of tasks anew. None of them runs yet, so an open transaction has nothing of theirs."""
         with self.lock:
             self._tasks.revive(error.tasks & self._tasks.tasks.keys())
             for task_id in error.tasks & self._standbys.tasks.keys():

@@ -11,6 +11,7 @@ costs as much as many operations of a dict.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 import rocksdict
 from sortedcontainers import SortedList
 
-from odradek.streams.errors import StreamsError
+from odradek.streams.errors import InvalidStateStoreError, StreamsError
 
 Cells = Iterator[tuple[bytes, Any]]
 ConfigSetter = Callable[[str, Any], None]
@@ -91,10 +92,29 @@ def _between(key: bytes, low: bytes | None, high: bytes | None, inclusive: bool)
     return high is None or key < high or (inclusive and key == high)
 
 
+class _Reading:
+    """Rows on their way from RocksDB, one at a time.
+
+    RocksDB's own iterator keeps the database open, and its directory locked, for as long as anybody has it. So whoever
+    reads has this one, which loses it when the map is closed.
+    """
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self, rows: Cells) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Cells:
+        return self
+
+    def __next__(self) -> tuple[bytes, Any]:
+        return next(self.rows)
+
+
 class RocksMap:
     """A RocksDB database and the writes that wait for it."""
 
-    __slots__ = ("_buffer", "_db", "_db_get")
+    __slots__ = ("_buffer", "_db", "_db_get", "_readings", "_store")
 
     def __init__(self, path: Path, store: str, setter: ConfigSetter | None = None) -> None:
         """Open or make the database. Raises StreamsError."""
@@ -110,6 +130,8 @@ class RocksMap:
         unlogged.disable_wal = True  # an attribute, whatever its stub says
         self._db.set_write_options(unlogged)
         self._db_get = self._db.get
+        self._store = store
+        self._readings: weakref.WeakSet[_Reading] = weakref.WeakSet()
         self._buffer: dict[bytes, bytes | None] = {}
 
     def get(self, key: bytes) -> Any:
@@ -145,13 +167,21 @@ class RocksMap:
     def range(
         self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
     ) -> Cells:
-        """The rows between; None stands for an open end, `inclusive` says whether `high` itself is one of them."""
+        """The rows between; None stands for an open end, `inclusive` says whether `high` itself is one of them.
+
+        They are read as they are taken, and raise InvalidStateStoreError once the map is closed.
+        """
         self._drain()
         if reverse:
-            rows = self._db.items(backwards=True, from_key=high)
+            rows = self._reading(self._db.items(backwards=True, from_key=high))
             return _down(rows, low, None if inclusive else high)
-        rows = self._db.items(from_key=low)
+        rows = self._reading(self._db.items(from_key=low))
         return rows if high is None else _up(rows, high, inclusive)
+
+    def _reading(self, rows: Cells) -> Cells:
+        reading = _Reading(rows)
+        self._readings.add(reading)
+        return reading
 
     def delete_range(self, low: bytes, high: bytes) -> None:
         """Remove the rows from `low` up to, not including `high`."""
@@ -169,7 +199,13 @@ class RocksMap:
         self._db.flush()
 
     def close(self) -> None:
-        """Write what waits, and close."""
+        """Write what waits, end all reads, and close."""
+
+        def refuse() -> Any:
+            raise InvalidStateStoreError(f"RocksDB iterator for store {self._store} has closed")
+
+        for reading in list(self._readings):
+            reading.rows = iter(refuse, None)
         with contextlib.suppress(rocksdict.DbClosedError):
             self._drain()
             self._db.close()

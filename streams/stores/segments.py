@@ -68,17 +68,22 @@ class MemorySegments:
         self._at = at
         self._order = order
         self._width = retention_ms // 4 + 1  # what has expired is not shown, so it can go now and then
-        self._buckets: dict[int, list[bytes]] = {}
+        self._buckets: dict[int, set[bytes]] = {}
+        """The keys of the rows that are there; no others, or a session would leave one behind with each record."""
         self._oldest = 0
 
     def get(self, at: int, key: bytes) -> Any:
         return self._rows.get(key)
 
     def put(self, at: int, key: bytes, cell: Any) -> None:
-        rows = self._rows
-        if cell is not None and rows.get(key) is None:
-            self._buckets.setdefault(at // self._width, []).append(key)
-        rows.put(key, cell)
+        bucket = at // self._width
+        if cell is not None:
+            self._buckets.setdefault(bucket, set()).add(key)
+        elif (keys := self._buckets.get(bucket)) is not None:
+            keys.discard(key)
+            if not keys:
+                del self._buckets[bucket]
+        self._rows.put(key, cell)
 
     def one_key(self, span: Span, reverse: bool) -> Iterator[Row]:
         return (row for row in self._rows.range(span.low, span.high, reverse=reverse) if span.wanted(row[0]))

@@ -9,6 +9,7 @@ drops as late when the cache hands it down is logged and forwarded all the same,
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -186,7 +187,7 @@ class TimedStore(StateStore):
         frm = span.frm if self.shows_all else rows.oldest_shown(span.frm)
         below = rows.many_keys(self._clipped(span, frm), reverse) if frm <= span.to else iter(())
         if self._spec.in_time_order:
-            below = iter(sorted(below, key=lambda row: self.at(row[0]), reverse=reverse))
+            below = self._in_time_order(below, reverse)
         if self._cache is None:
             return ((row, decode(cell)) for row, cell in below)
         at, wanted = self.at, span.wanted
@@ -202,6 +203,12 @@ class TimedStore(StateStore):
             placed = iter(sorted(placed, key=_first, reverse=reverse))
         both = self._both(merged(iter(cached), placed, reverse))
         return self._ordered(((row[8:], value) for row, value in both), reverse)
+
+    def _in_time_order(self, rows: Iterator[tuple[bytes, Any]], reverse: bool) -> Iterator[tuple[bytes, Any]]:
+        """Rows that come by segments, by their times; one segment at a time is held."""
+        at, interval = self.at, self._spec.segment_interval_ms
+        for _, segment in itertools.groupby(rows, lambda row: at(row[0]) // interval):
+            yield from sorted(segment, key=lambda row: at(row[0]), reverse=reverse)
 
     def _ordered(self, rows: Iterator[tuple[bytes, Any]], reverse: bool) -> Iterator[tuple[bytes, Any]]:
         """Rows that cache and store have together, as a store without a cache gives them."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from odradek.streams.config import StreamsConfig
-from odradek.streams.errors import TaskMigratedError
+from odradek.streams.errors import StreamsError, TaskMigratedError
 from odradek.streams.running.collector import RecordCollector
 
 
@@ -65,3 +66,63 @@ def test_a_transaction_that_has_failed_unseen_is_begun_anew_by_another_producer(
         collector._close_producer()
     assert producers[1].topics == ["out"]
     assert not asked
+
+
+class SlowProducer(TransactionalProducer):
+    """Has so many records left after each flush."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(failed=False)
+        self._left = left
+
+    def flush(self, timeout_s: float) -> int:
+        return self._left
+
+
+def test_what_is_not_acknowledged_in_time_is_given_up_with_its_producer() -> None:
+    config = StreamsConfig({"application.id": "collector", "bootstrap.servers": "localhost:9092"})
+    slow, quick = SlowProducer(left=1), SlowProducer(left=0)
+    coming = iter([slow, quick])
+    make: Any = lambda delivered: next(coming)  # noqa: E731
+    collector = RecordCollector(make, config.handlers, 5.0)
+    try:
+        assert not collector.settle()
+        assert not slow.closed
+        collector.renew()
+        assert slow.closed
+        assert collector.settle()
+        collector.renew()
+        assert not quick.closed
+    finally:
+        collector.close()
+
+
+class FarProducer(SlowProducer):
+    """Is told of topics so often, of one partition more each time."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__(left=0)
+        self._counts = list(range(1, answers + 1))
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        if not self._counts:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        partitions = dict.fromkeys(range(self._counts.pop(0)))
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
+
+
+def test_a_topic_counts_as_it_was_while_nobody_tells() -> None:
+    config = StreamsConfig({"application.id": "collector", "bootstrap.servers": "localhost:9092"})
+    make: Any = lambda delivered: FarProducer(answers=2)  # noqa: E731
+    collector = RecordCollector(make, config.handlers, 5.0, metadata_s=0.0)
+    try:
+        assert [collector.partitions_of("out") for _ in range(3)] == [1, 2, 2]
+        with pytest.raises(StreamsError, match="cannot be asked"):
+            collector.partitions_of("other")
+    finally:
+        collector.close()
+    lasting = RecordCollector(make, config.handlers, 5.0, metadata_s=1e9)
+    try:
+        assert [lasting.partitions_of("out") for _ in range(2)] == [1, 1]
+    finally:
+        lasting.close()

@@ -11,7 +11,8 @@ import pytest
 
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.errors import Response, SerializationError, StreamsError
-from odradek.streams.processor import Processor, PunctuationType
+from odradek.streams.nodes import NodeContext
+from odradek.streams.processor import Processor, ProcessorContext, PunctuationType
 from odradek.streams.records import Record
 from odradek.streams.serdes import JSON, LONG, STRING
 from odradek.streams.stores.builders import key_value_store, timestamped_key_value_store
@@ -233,3 +234,53 @@ def test_processors_are_closed_even_if_one_fails() -> None:
     with pytest.raises(RuntimeError, match="does not want"):
         driver.close()
     assert len(closed) == 2
+
+
+def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Telling(Idle):
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def init(self, context: ProcessorContext) -> None:
+            if self._name == "bad":
+                raise RuntimeError("it cannot begin")
+            told.append(("begins", self._name))
+
+        def close(self) -> None:
+            told.append(("ends", self._name))
+            if self._name == "first":
+                raise RuntimeError("it does not want to end")
+
+    topology = Topology().add_source("source", "in", key=STRING, value=STRING)
+    before = "source"
+    for name in ("never", "bad", "second", "first"):  # whoever comes last in the topology begins first
+        topology.add_processor(name, lambda name=name: Telling(name), before)
+        before = name
+    with pytest.raises(RuntimeError, match="it cannot begin") as caught:
+        TopologyTestDriver(topology)
+    assert told == [("begins", "first"), ("begins", "second"), ("ends", "first"), ("ends", "second")]
+    assert "does not want to end" in caught.value.__notes__[0]
+
+
+def test_operators_that_are_made_are_closed_where_another_cannot_be(tmp_path: Path) -> None:
+    opened: list[Any] = []
+
+    class Opening:
+        """As print() with a file."""
+
+        def bind(self, node: NodeContext) -> Any:
+            file = (tmp_path / "printed").open("a")
+            opened.append(file)
+            node.on_close(file.close)
+            return node.forward
+
+    def unwilling() -> Processor:
+        raise RuntimeError("it cannot be made")
+
+    topology = Topology().add_source("source", "in", key=STRING, value=STRING)
+    topology.add_processor("bad", unwilling, "source").add_processor("opening", Opening(), "bad")
+    with pytest.raises(RuntimeError, match="it cannot be made"):
+        TopologyTestDriver(topology)
+    assert [file.closed for file in opened] == [True]

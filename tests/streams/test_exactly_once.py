@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.broker_process import BrokerProcess
+from odradek.streams.dsl.builder import StreamsBuilder
+from odradek.streams.dsl.options import Consumed, Grouped, Produced
+from odradek.streams.running import checkpoints
+from odradek.streams.running.client import high_watermarks
+from odradek.streams.running.thread import StreamThread
+from odradek.streams.runtime import KafkaStreams, State
+from odradek.streams.serdes import LONG, STRING
+from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS
+from tests.streams.test_runtime import PATIENCE_S, Stage, until
 
 
 @pytest.fixture
@@ -51,3 +61,59 @@ def test_a_killed_process_counts_nothing_twice(broker: BrokerProcess, tmp_path: 
         counting.assert_exactly_once(broker.bootstrap, words, "once")
     finally:
         process.stop()
+
+
+@pytest.mark.slow
+def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
+    streams_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One task runs, in a transaction, when the checkpoint of another proves wrong: that one is restored, once."""
+    stage = Stage(streams_broker, tmp_path)
+    stage.make_topics(2)
+    changelog = f"{stage.application_id}-n-changelog"
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+
+    def write(word: str, partition: int) -> None:
+        producer.produce(stage.words, b"w", word.encode(), partition)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def counts() -> Topology:
+        builder = StreamsBuilder()
+        words = builder.stream(stage.words, Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+        words.count("n").to_stream().to(stage.counts, Produced(STRING, LONG))
+        return builder.build()
+
+    more = {
+        "processing.guarantee": "exactly_once_v2",
+        "producer.transaction.timeout.ms": 120_000,
+        "commit.interval.ms": 60_000,
+    }
+    write("x", 0)
+    write("y", 1)
+    with stage.running(counts(), **more) as streams:
+        until(lambda: streams.stream_threads[0].processed == 2)
+    checkpoints.write(tmp_path / "a" / stage.application_id / "0_1", {(changelog, 1): 300})
+
+    threads: list[StreamThread] = []
+
+    def told(admin: Any, places: Any, timeout_s: float) -> dict[tuple[str, int], int]:
+        """Nobody tells where the second changelog ends, as long as there is no transaction."""
+        found = high_watermarks(admin, places, timeout_s)
+        if not any(thread._collector.in_transaction for thread in threads):
+            found.pop((changelog, 1), None)
+        return found
+
+    monkeypatch.setattr("odradek.streams.running.thread.high_watermarks", told)
+    with KafkaStreams(counts(), stage.config(**more)) as streams:
+        thread = streams.stream_threads[0]
+        threads.append(thread)
+        until(lambda: thread._last_commit > 0)  # the next one is a minute away
+        generation = thread.generation
+        write("x", 0)
+        until(lambda: "up to offset 300" in caplog.text)
+        streams.wait_until(State.RUNNING, PATIENCE_S)
+        write("y", 1)
+        until(lambda: thread.processed == 2)
+        assert thread.generation == generation
+    assert caplog.text.count("up to offset 300") == 1
+    assert counting.counted(stage.bootstrap, stage.counts) == {"x": [1, 2], "y": [1, 2]}

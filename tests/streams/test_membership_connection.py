@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -204,3 +205,20 @@ def test_a_coordinator_that_dies_is_succeeded(odradek_cluster: ClusterFactory) -
         assert (first.generation, second.generation) == (generation, generation)
     finally:
         group.close()
+
+
+@pytest.mark.slow
+def test_who_leaves_after_a_restart_of_the_broker_is_heard(tmp_path: Path) -> None:
+    """By a connection that was last used before; else others would wait for the end of its session."""
+    with BrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
+        group = Group(broker.bootstrap)
+        try:
+            lasting = {"session_timeout_ms": 120_000, "max_poll_interval_ms": 120_000}
+            first = group.member(**lasting)
+            group.settle(first)
+            assert first.fetch_committed([("membership", 0)]) == {}
+            broker.restart()
+            first.leave()
+            group.settle(group.member(**lasting))
+        finally:
+            group.close()

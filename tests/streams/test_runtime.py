@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import threading
 import time
@@ -19,7 +20,7 @@ from confluent_kafka import TopicPartition as Position
 from odradek.broker_process import BrokerProcess
 from odradek.streams.errors import LockError, MissingSourceTopicError, StreamsError
 from odradek.streams.processor import Processor, PunctuationType
-from odradek.streams.records import Record
+from odradek.streams.records import Record, TaskId
 from odradek.streams.running.thread import ThreadState
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
@@ -262,6 +263,33 @@ def test_clean_up_removes_the_state(stage: Stage, tmp_path: Path) -> None:
         streams.start()
 
 
+def test_state_of_a_task_that_is_gone_is_removed_after_a_while(stage: Stage, tmp_path: Path) -> None:
+    """One goes to another instance; its directory here goes too, and those that are in use or were lately stay."""
+    stage.write(["x", "y", "z"] * 10)
+    here = tmp_path / "a" / stage.application_id
+    tasks = {TaskId(1, 0), TaskId(1, 1)}
+
+    def held(streams: KafkaStreams) -> set[TaskId]:
+        active = [each.active_tasks for each in streams.metadata_for_local_threads()]
+        return tasks & {task.task_id for found in active for task in found}
+
+    with stage.running(state_cleanup_delay_ms=500) as first:
+        stage.await_counts({"x": 10, "y": 10, "z": 10})
+        assert held(first) == tasks
+        with stage.running(instance="b"):
+            until(lambda: len(held(first)) == 1 and first.state is State.RUNNING)
+            (kept,) = held(first)
+            (gone,) = tasks - {kept}
+            lately = here / "9_9"
+            lately.mkdir()
+            future = time.time() + 10**6
+            os.utime(lately, (future, future))
+            os.utime(here / str(kept), (0, 0))
+            until(lambda: not (here / str(gone)).exists())
+            assert held(first) == {kept}
+            assert {path.name for path in here.iterdir() if path.is_dir()} == {str(kept), "9_9"}
+
+
 # ---- time
 
 
@@ -331,16 +359,52 @@ def test_a_missing_source_topic_ends_the_client(odradek: BrokerProcess, tmp_path
     assert isinstance(streams.failure, MissingSourceTopicError)
 
 
-def test_a_topic_that_grows_gets_another_task(stage: Stage) -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_topic_that_grows_gets_another_task(stage: Stage, paused: bool) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewPartitions
 
     topology = passing(Forward, stage=stage)
     with stage.running(topology, metadata_max_age_ms=100) as streams:
         assert len(streams.metadata_for_local_threads()[0].active_tasks) == 2
+        if paused:
+            streams.pause()
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(PATIENCE_S)
         until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
+
+
+def test_a_sink_topic_that_grows_is_written_all_over(stage: Stage) -> None:
+    """By Java's partitioner, which is the client's, and by one of the application's own."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
+
+    chosen = f"{stage.counts}-chosen"
+    counting.make_topics(stage.bootstrap, {chosen: 1})
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
+    topology.add_sink("out", stage.counts, "words", key=STRING, value=STRING)
+    modulo = lambda topic, key, value, count: int(key) % count  # noqa: E731
+    topology.add_sink("chosen", chosen, "words", key=STRING, value=STRING, partitioner=modulo)
+    producer = Producer({"bootstrap.servers": stage.bootstrap})
+
+    def written(topic: str) -> set[int]:
+        """The partitions that have records; after a round of records more."""
+        for number in range(50):
+            producer.produce(stage.words, b"v", str(number).encode())
+        assert producer.flush(PATIENCE_S) == 0
+        with counting.reading(stage.bootstrap, topic) as (consumer, partitions):
+            marks = {each: consumer.get_watermark_offsets(Position(topic, each)) for each in partitions}
+        return {each for each, mark in marks.items() if mark is not None and mark[1] > 0}
+
+    with stage.running(topology, metadata_max_age_ms=100) as streams:
+        until(lambda: written(stage.counts) == {0, 1} and written(chosen) == {0})
+        admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+        grown = admin.create_partitions([NewPartitions(stage.counts, 4), NewPartitions(chosen, 3)])
+        for future in grown.values():
+            future.result(PATIENCE_S)
+        until(lambda: written(stage.counts) == {0, 1, 2, 3})
+        until(lambda: written(chosen) == {0, 1, 2})
+        assert streams.state is State.RUNNING
 
 
 @pytest.mark.parametrize(("policy", "sees_all"), [("earliest", True), ("latest", False)])

@@ -20,7 +20,7 @@ from odradek.streams.errors import (
     Undelivered,
     log_and_continue,
 )
-from odradek.streams.processor import Processor
+from odradek.streams.processor import Processor, ProcessorContext
 from odradek.streams.records import Record
 from odradek.streams.running.thread import ShutdownRequestedError
 from odradek.streams.runtime import KafkaStreams, State
@@ -104,6 +104,22 @@ def test_a_node_that_fails_ends_the_client_and_says_where(stage: Stage) -> None:
     assert isinstance(failure, ProcessingError)
     assert f"node=p1, topic={stage.words}, partition=0, offset=1, task=0_0" in str(failure)
     assert "on purpose" in str(failure)
+
+
+def test_a_processor_that_cannot_begin_ends_the_client_and_closes_the_others(stage: Stage) -> None:
+    closed: list[str] = []
+
+    class Closing(Forward):
+        def close(self) -> None:
+            closed.append("closed")
+
+    class Unwilling(Closing):
+        def init(self, context: ProcessorContext) -> None:
+            raise ZeroDivisionError("on purpose")
+
+    failure = ended(KafkaStreams(passing(Unwilling, Closing, stage=stage), stage.config()))
+    assert "on purpose" in repr(failure)
+    assert closed == ["closed"]
 
 
 def test_a_node_that_fails_is_forgiven(stage: Stage) -> None:

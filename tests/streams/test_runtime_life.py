@@ -310,6 +310,59 @@ def test_a_paused_client_commits_as_one_that_runs(stage: Stage) -> None:
     assert held == [True]
 
 
+def test_a_pause_holds_a_restoration_and_keeps_the_place_in_the_group(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Java's (KIP-834). It goes on where it was, and nothing is restored twice."""
+    stage.write(["x"])
+    with stage.running():
+        until(lambda: read_all(stage.bootstrap, stage.counts))
+    changelog = f"{stage.application_id}-{counting.STORE}-changelog"
+    rows = {f"word{number}": number for number in range(20_000)}
+    producer = Producer({"bootstrap.servers": stage.bootstrap, "queue.buffering.max.messages": 100_000})
+    for word, count in rows.items():
+        producer.produce(changelog, LONG.serialize(count), word.encode(), 0)
+    assert producer.flush(PATIENCE_S) == 0
+    looks: list[int] = []
+    poll = GroupMember.poll
+
+    def look(member: GroupMember, timeout_s: float) -> Any:
+        looks.append(member.generation)
+        return poll(member, timeout_s)
+
+    class Pausing(RestoreListener):
+        restored, ends = 0, 0
+
+        def on_batch_restored(self, changelog: Any, store: str, batch_end: int, count: int) -> None:
+            if not self.restored:
+                streams.pause()
+            self.restored += count
+
+        def on_restore_end(self, changelog: Any, store: str, total: int) -> None:
+            self.ends += 1
+
+    monkeypatch.setattr(GroupMember, "poll", look)
+    monkeypatch.setattr("odradek.streams.running.restoration.BATCH", 100)
+    monkeypatch.setattr("odradek.streams.running.thread.RESTORE_STEP_S", 0.0)
+    listener = Pausing()
+    topology = word_counts(stage.words, stage.counts)
+    with KafkaStreams(topology, stage.config("b", commit_interval_ms=100), restore_listener=listener) as streams:
+        until(lambda: streams.is_paused)
+        begun = len(looks) + 2  # the step in which it was paused is over
+        until(lambda: len(looks) > begun)
+        restored = listener.restored
+        until(lambda: len(looks) > begun + 10)
+        assert listener.restored == restored < len(rows)
+        assert streams.state is State.REBALANCING
+        assert not listener.ends
+        streams.resume()
+        streams.wait_until(State.RUNNING, PATIENCE_S)
+        assert len(set(looks[begun:])) == 1, "no rebalance"
+        assert listener.restored == len(rows) + 1
+        with streams.store(counting.STORE, "key-value").all() as found:
+            assert dict(found) == {**rows, "x": 1}
+
+
 class Keeping(Processor):
     """Forwards what leaves the cache of its store."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from odradek.streams.records import Window, Windowed
-from odradek.streams.serdes import LONG, STRING
+from odradek.streams.serdes import BYTES, LONG, STRING
 from odradek.streams.stores import builders
 from odradek.streams.stores.builders import StoreBuilder
 from tests.streams.stores.twins import IN_MEMORY, Batch, Context, batches, check, ours, stamped
@@ -266,3 +268,59 @@ def test_cached_sessions_read_as_uncached_ones_do(work: list[Batch], persistent:
             assert list(rows.backward_fetch("a")) == list(rows.fetch("a"))[::-1]
             store.close()
     assert results[0] == results[1]
+
+
+def in_use(work: Callable[[], None]) -> int:
+    """How many bytes of Python's are in use after some work that were not before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_expired_rows_leave_the_memory(kind: str) -> None:
+    """What is kept is what the retention holds, and a part of it more, however long the store lives."""
+    retention = 1_000
+
+    def live(rows: int) -> None:
+        context = Context()
+        make = builders.window_store("s", retention, 10, STRING, BYTES, persistent=False)
+        if kind == "session":
+            make = builders.session_store("s", retention, STRING, BYTES, persistent=False)
+        store: Any = make.build()
+        kept.append(store)
+        store.init(context)
+        for at in range(rows):
+            window = (Windowed("k", Window(at, at)),) if kind == "session" else ("k",)
+            store.put(*window, bytes(200), *([at] if kind == "window" else []))
+            context.logged.clear()
+        if kind == "window":
+            assert [start for start, _ in store.fetch("k", 0, rows)] == list(range(rows - retention, rows))
+
+    kept: list[Any] = []
+    few, many = in_use(lambda: live(2_000)), in_use(lambda: live(16_000))
+    assert few > retention * 200
+    assert many < 1.5 * few
+
+
+def test_a_session_that_grows_leaves_nothing_behind() -> None:
+    """Each record has its session replaced by a longer one, long before anything expires."""
+
+    def live(rows: int) -> None:
+        context = Context()
+        store: Any = builders.session_store("s", 10**9, STRING, LONG, persistent=False).build()
+        kept.append(store)
+        store.init(context)
+        for at in range(rows):
+            store.put(Windowed("k", Window(0, at)), at)
+            if at:
+                store.remove(Windowed("k", Window(0, at - 1)))
+            context.logged.clear()
+        assert list(store.fetch("k")) == [(Windowed("k", Window(0, rows - 1)), rows - 1)]
+
+    kept: list[Any] = []
+    few, many = in_use(lambda: live(100)), in_use(lambda: live(10_000))
+    assert many < few + 20_000

@@ -1,0 +1,155 @@
+"""At least once, tasks that are lost, or closed after a failure: what they had done and not yet sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+
+from odradek.broker_process import BrokerProcess
+from odradek.streams.group.membership import GroupMember, RebalanceNeeded
+from odradek.streams.processor import Processor, ProcessorContext
+from odradek.streams.records import Record
+from odradek.streams.runtime import KafkaStreams
+from odradek.streams.serdes import STRING
+from odradek.streams.stores.builders import key_value_store
+from odradek.streams.topology import Topology
+from tests.streams import counting
+from tests.streams.counting import read_all
+from tests.streams.test_runtime import PATIENCE_S, Stage, until
+from tests.streams.test_runtime_life import Keeping
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("lost"), counting.BROKER) as running:
+        yield running
+
+
+def values(stage: Stage) -> list[bytes | None]:
+    return [value for _, value in read_all(stage.bootstrap, stage.counts)]
+
+
+def lose_all(streams: KafkaStreams, patch: pytest.MonkeyPatch) -> None:
+    """The group has gone on without the only thread, as it hears now. Returns when the thread has its tasks back."""
+    member, heard = streams.stream_threads[0]._member, []
+    poll = GroupMember.poll
+
+    def hear(self: GroupMember, timeout_s: float) -> Any:
+        if self is member and not heard:
+            heard.append(self.generation)
+            return RebalanceNeeded("its session has expired", lost=True)
+        return poll(self, timeout_s)
+
+    patch.setattr(GroupMember, "poll", hear)
+    until(lambda: heard and streams.stream_threads[0].generation > heard[0] and is_running(streams))
+
+
+def is_running(streams: KafkaStreams) -> bool:
+    return all(thread.tasks is not None and thread.tasks.running for thread in streams.stream_threads)
+
+
+def has_begun(streams: KafkaStreams) -> bool:
+    """The commit that comes with the first look is behind it; the next is a minute away."""
+    return streams.stream_threads[0]._last_commit > 0
+
+
+def test_what_lost_tasks_hold_back_is_sent_and_not_committed(
+    shared: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kafka Streams does (TaskManager.closeTaskDirty): what was read stays to be read, and comes out again."""
+    stage = Stage(shared, tmp_path)
+    stage.make_topics(1)
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
+    topology.add_processor("keep", Keeping, "words")
+    topology.add_state_store(key_value_store("kept", STRING, STRING).with_caching(), "keep")
+    topology.add_sink("out", stage.counts, "keep", key=STRING, value=STRING)
+    lasting = {"statestore.cache.max.bytes": 100_000, "commit.interval.ms": 60_000, "producer.linger.ms": 30_000}
+    with stage.running(topology, **lasting) as streams:
+        until(lambda: has_begun(streams))
+        stage.write(["1"])
+        until(lambda: streams.stream_threads[0].processed == 1)
+        assert values(stage) == []
+        lose_all(streams, monkeypatch)
+        assert values(stage) == [b"1"]
+        consumer = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": stage.application_id})
+        try:
+            assert consumer.committed([Position(stage.words, 0)], PATIENCE_S)[0].offset < 0
+        finally:
+            consumer.close()
+        until(lambda: streams.stream_threads[0].processed == 2)
+    assert values(stage) == [b"1", b"1"]
+
+
+@pytest.mark.parametrize("all_sent", [True, False])
+def test_stores_go_with_what_could_not_be_sent(
+    shared: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_sent: bool
+) -> None:
+    stage = Stage(shared, tmp_path)
+    stage.make_topics(1)
+    with stage.running(remembering(stage, lambda: None), commit_interval_ms=60_000) as streams:
+        until(lambda: has_begun(streams))
+        stage.write(["1"])
+        until(lambda: streams.stream_threads[0].processed == 1)
+        marker = tmp_path / "a" / stage.application_id / "0_0" / "marker"
+        marker.touch()
+        if not all_sent:
+            monkeypatch.setattr(type(streams.stream_threads[0]._collector), "settle", lambda collector: False)
+        lose_all(streams, monkeypatch)
+        assert marker.exists() is all_sent
+
+
+class Remembering(Processor):
+    """Forwards what it has not seen yet."""
+
+    def __init__(self, broken: Any) -> None:
+        self._broken = broken
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._seen = context.state_store("seen")
+
+    def process(self, record: Record) -> None:
+        if self._seen.get(record.value) is None:
+            self._seen.put(record.value, "yes")
+            self.context.forward(record)
+            if record.value == "2":
+                self._broken()
+
+
+def remembering(stage: Stage, broken: Any) -> Topology:
+    topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
+    topology.add_processor("remember", lambda: Remembering(broken), "words")
+    topology.add_state_store(key_value_store("seen", STRING, STRING, persistent=True), "remember")
+    return topology.add_sink("out", stage.counts, "remember", key=STRING, value=STRING)
+
+
+def test_a_store_on_disk_does_not_remember_what_was_never_written(tmp_path: Path) -> None:
+    """The broker dies before it has the second record; the store, which has a checkpoint, must not keep it as done."""
+    with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
+        stage = Stage(broker, tmp_path)
+        stage.make_topics(1)
+        killed: list[bool] = []
+
+        def kill() -> None:
+            if not killed:
+                killed.append(True)
+                broker.kill()
+
+        more = {"producer.linger.ms": 500, "producer.message.timeout.ms": 2_000}
+        stage.write(["1"])
+        with stage.running(remembering(stage, kill), **more):
+            until(lambda: b"1" in values(stage))
+        with stage.running(remembering(stage, kill), **more) as streams:
+            stage.write(["2"])
+            thread = streams.stream_threads[0]
+            until(lambda: killed and thread.tasks is not None and not thread.tasks.running)
+            broker.start()
+            until(lambda: b"2" in values(stage))
+        assert streams.failure is None
