@@ -151,6 +151,7 @@ def read(bootstrap: str, names: Iterable[Name], isolation: str = "read_uncommitt
     )
     found: dict[Name, list[Stored]] = {name: [] for name in names}
     open_ends = set(found)
+    consumer.list_topics(timeout=PATIENCE_S)  # without a leader to ask, librdkafka looks again after half a second
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in found])
     try:
         while open_ends:

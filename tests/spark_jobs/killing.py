@@ -3,8 +3,8 @@
     python -m tests.spark_jobs.killing '{"archive": ["--bootstrap", "…"], "mirror": […]}'
 
 Names are those of jobs, and may go on after a dot: sessions.state. The process prints `ended NAME STATUS` for each, and
-what jobs say of their batches on stderr. `run_killed` starts it, kills it and its JVM with SIGKILL when so many batches
-were told, again and again, and lets the last run end.
+what jobs say of their batches on stderr. `run_killed` starts it, and kills it and its JVM with SIGKILL when so many
+batches were told, again and again; `run_to_the_end` is what comes after.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Jobs = Mapping[str, Sequence[str]]
 
 
 def run_killed(jobs: Jobs, kills: Sequence[int]) -> list[int]:
-    """Runs `jobs` (name -> arguments) to their end, after one run for each of `kills` that is killed.
+    """Runs `jobs` (name -> arguments) in a process of their own, once for each of `kills`, that is killed.
 
     A number says after how many batches, of all jobs together; each run begins with other jobs. Returns how many
     batches each run told; jobs that end with another status than 0 fail. JARS_VARIABLE and JAVA_HOME have to be in the
@@ -43,10 +43,19 @@ def run_killed(jobs: Jobs, kills: Sequence[int]) -> list[int]:
             _kill(host)
             _check_ended(host)
             told.append(_told(host.stderr.wait_for_end(TIMEOUT_S)))
-    with _host(jobs) as host:
-        told.append(_told(host.stderr.wait_for_end(TIMEOUT_S)))
-        assert set(_check_ended(host)) == set(jobs), "\n".join(host.stderr.lines()[-60:])
     return told
+
+
+def run_to_the_end(jobs: Jobs) -> dict[str, int]:
+    """Runs `jobs` in the session of this process; returns the status of each."""
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        return dict(zip(jobs, threads.map(_run, jobs, jobs.values()), strict=True))
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    job = importlib.import_module(f"odradek.spark_jobs.{name.partition('.')[0]}")
+    status: int = job.main(arguments)
+    return status
 
 
 def _host(jobs: Jobs) -> BackgroundProcess:
@@ -54,11 +63,10 @@ def _host(jobs: Jobs) -> BackgroundProcess:
     return BackgroundProcess([sys.executable, "-m", "tests.spark_jobs.killing", given])
 
 
-def _check_ended(host: BackgroundProcess) -> list[str]:
-    """The names of jobs that have come to their end, all with status 0."""
+def _check_ended(host: BackgroundProcess) -> None:
+    """Jobs that have come to their end have done so with status 0."""
     ended = [line.split() for line in host.stdout.wait_for_end(TIMEOUT_S)]
     assert all(status == "0" for _, _, status in ended), "\n".join(map(str, [*ended, *host.stderr.lines()[-60:]]))
-    return [name for _, name, _ in ended]
 
 
 def _kill(host: BackgroundProcess) -> None:
@@ -82,8 +90,7 @@ def main(given: str) -> int:
     session = open_session("killing", "local[2]", settings=SMALL)
 
     def run(name: str, arguments: Sequence[str]) -> None:
-        job = importlib.import_module(f"odradek.spark_jobs.{name.partition('.')[0]}")
-        print("ended", name, job.main(arguments), flush=True)
+        print("ended", name, _run(name, arguments), flush=True)
 
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         for _ in threads.map(lambda each: run(*each), json.loads(given).items()):

@@ -1,8 +1,9 @@
 """SIGKILL and a rerun, of all streaming jobs at once: what each promises holds after any of it.
 
 The jobs run in one Spark session of a process that is killed when a drawn number of batches is done: one of them has
-just told of a batch, the others are anywhere. ODRADEK_SEED draws other numbers, and ODRADEK_KILLS says how often it is
-killed: with three each job is among the first in one of the runs.
+just told of a batch, the others are anywhere. Then they run to their end in the session of the tests. ODRADEK_SEED
+draws other numbers, and ODRADEK_KILLS says how often it is killed: with three each job is among the first in one of the
+runs.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tests.spark_jobs import (
     test_windows,
     topics,
 )
-from tests.spark_jobs.killing import run_killed
+from tests.spark_jobs.killing import run_killed, run_to_the_end
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.usefixtures("spark")]
 EVENTS = 210
 KILLS = int(os.environ.get("ODRADEK_KILLS", "1"))
 SEED = int(os.environ.get("ODRADEK_SEED", "1"))
@@ -83,6 +84,7 @@ def test_every_job_keeps_its_promise_when_it_is_killed_and_run_again(
     jobs = {name: jobs[name] for name in draw.sample(list(jobs), len(jobs))}
     told = run_killed(jobs, kills)
     assert all(told), "a run was killed before any batch"
+    assert run_to_the_end(jobs) == dict.fromkeys(jobs, 0)
 
     seen = topics.read(at, {records: 3})
     assert test_archive.read_files(folders["archive"]) == test_archive.as_archived(seen)

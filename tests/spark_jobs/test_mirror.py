@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 RECORDS: Final = 1_000
-WAYS: Final = ("odradek-to-kafka", "kafka-to-odradek")
 PARTITIONS: Final = 2
 TRANSACTIONS: Final = 6
 """Every third is aborted."""
@@ -35,8 +34,8 @@ ROWS: Final = {b"1": {NAME: b"Anna", CITY: b"Prag"}, b"2": {NAME: b"Max"}}
 
 @pytest.fixture
 def way(spark_broker: BrokerProcess, kafka: Kafka) -> tuple[str, str]:
-    """Where from and where to."""
-    return spark_broker.bootstrap, kafka.bootstrap
+    """Where from and where to; the guide's mirror goes the other way."""
+    return kafka.bootstrap, spark_broker.bootstrap
 
 
 def own_of(seen: Seen) -> tuple[object, ...]:
@@ -96,14 +95,13 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
             to.commit_transaction(60)
 
 
-@pytest.mark.parametrize("where", WAYS)
 def test_everything_arrives_with_rows_of_a_table_and_what_comes_twice_is_counted(
-    spark: SparkSession, way: tuple[str, str], where: str, tmp_path: Path
+    spark: SparkSession, way: tuple[str, str], tmp_path: Path
 ) -> None:
     """Spark commits a batch after it is written: without the last commit it is as after a kill between the two, and the
     batch is written again.
     """
-    source, target = way if where == WAYS[0] else way[::-1]
+    source, target = way
     name, records = unique("input"), RECORDS
     for bootstrap in way:
         make_topics(bootstrap, {name: PARTITIONS})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -83,6 +83,8 @@ def read(bootstrap: str, partitions: Mapping[str, int], isolation: str = "read_c
             "bootstrap.servers": bootstrap,
             "group.id": unique("reader"),
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the end is told by a fetch that has found nothing
+            "auto.offset.reset": "earliest",  # asked for at once, the first offset is told after half a second
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "log_level": 2,
@@ -91,11 +93,11 @@ def read(bootstrap: str, partitions: Mapping[str, int], isolation: str = "read_c
     open_ends = {(name, number) for name, count in partitions.items() for number in range(count)}
     seen: list[Seen] = []
     try:
-        consumer.assign([TopicPartition(name, number, OFFSET_BEGINNING) for name, number in open_ends])
+        consumer.assign([TopicPartition(name, number, 0) for name, number in open_ends])
         deadline = time.monotonic() + TIMEOUT_S
         while open_ends:
             assert time.monotonic() < deadline, f"no end of {open_ends} within {TIMEOUT_S:g} s"
-            for message in consumer.consume(10_000, 0.1):
+            for message in consumer.consume(10_000, 0.03):
                 error = message.error()
                 if error is None:
                     headers = tuple((key, value) for key, value in message.headers() or [])
