@@ -3,6 +3,9 @@
 Each class is one of Kafka's (Consumed, Produced, Grouped, Materialized, ...); a field is one of its `with…` methods.
 Nothing here is needed: serdes that are left out are inherited from upstream where the type cannot have changed, or else
 are the application's defaults (`default.key.serde`, `default.value.serde`); names are generated.
+
+They can be made as `Materialized[str, int](...)`, for a type checker. So they have no slots: Python 3.11 fails to note
+the types on an object that is frozen and has slots.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ V = TypeVar("V")
 VO = TypeVar("VO")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Consumed(Generic[K, V]):
     """How topics are read."""
 
@@ -36,7 +39,7 @@ class Consumed(Generic[K, V]):
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Produced(Generic[K, V]):
     """How a topic is written."""
 
@@ -46,7 +49,7 @@ class Produced(Generic[K, V]):
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Repartitioned(Generic[K, V]):
     """A repartition topic; `name` and the number of partitions are chosen for it where they are left out."""
 
@@ -57,7 +60,7 @@ class Repartitioned(Generic[K, V]):
     partitioner: Partitioner | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grouped(Generic[K, V]):
     """A grouping; `name` is that of the operator and, with "-repartition", of the topic that it may need."""
 
@@ -66,7 +69,7 @@ class Grouped(Generic[K, V]):
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Materialized(Generic[K, V]):
     """The store of a table. With a name it can be queried; without one it is only there where it is needed.
 
@@ -85,7 +88,7 @@ class Materialized(Generic[K, V]):
     store: StoreBuilder | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Joined(Generic[K, V, VO]):
     """A join of a stream with a table. With `grace` (ms or a timedelta) the stream waits so long (KIP-923)."""
 
@@ -96,7 +99,7 @@ class Joined(Generic[K, V, VO]):
     grace: int | timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StreamJoined(Generic[K, V, VO]):
     """A join of two streams: serdes, the operator's `name`, the stores' `store_name`, or stores of one's own."""
 
@@ -121,7 +124,7 @@ class TableJoined:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Branched(Generic[K, V]):
     """A branch of a split: its name, and what to do with its stream.
 

@@ -13,7 +13,7 @@ from mypy import api
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.graph import LONGEST_NAME, Graph
-from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
+from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced, Repartitioned
 from odradek.streams.errors import StreamsError, TopologyError
 from odradek.streams.murmur2 import partition_of
 from odradek.streams.operators.repartition import WindowedKeyPartitioner
@@ -165,3 +165,12 @@ def test_a_store_by_its_name_alone() -> None:
         assert "stores: [rows]" in builder.build().describe()
     grouped = StreamsBuilder().stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
     assert grouped.count().queryable_store_name is None
+
+
+def test_options_can_be_made_with_their_types() -> None:
+    """At run time, too, where Python notes the types on the object."""
+    assert Consumed[str, int](key=STRING) == Consumed(key=STRING)
+    assert Produced[str, int](key=STRING) == Produced(key=STRING)
+    assert Grouped[str, int](key=STRING) == Grouped(key=STRING)
+    assert Materialized[str, int](key=STRING) == Materialized(key=STRING)
+    assert Repartitioned[str, int](key=STRING) == Repartitioned(key=STRING)

@@ -80,9 +80,10 @@ def write_changelog(stage: Stage) -> None:
 
 
 class Slow(RestoreListener):
-    """Holds restoration up until `go` is set, and notes where it began and stopped."""
+    """Holds restoration up until `go` is set, by so long a batch, and notes where it began and stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
         self.go = threading.Event()
         self.starts: dict[int, list[int]] = {0: [], 1: []}
         self.suspended: dict[int, list[int]] = {0: [], 1: []}
@@ -98,7 +99,7 @@ class Slow(RestoreListener):
 
     def on_batch_restored(self, changelog: tuple[str, int], store: str, batch_end: int, count: int) -> None:
         self._next[changelog[1]] = batch_end + 1
-        self.go.wait(0.1)
+        self.go.wait(self._pause_s)
 
     def on_restore_suspended(self, changelog: tuple[str, int], store: str, total: int) -> None:
         self.suspended[changelog[1]].append(self._next[changelog[1]])
@@ -111,7 +112,7 @@ class Slow(RestoreListener):
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_tasks_that_move_while_they_are_restored_go_on_where_they_were(stage: Stage, guarantee: str) -> None:
     write_changelog(stage)
-    slow, other = Slow(), Slow()
+    slow, other = Slow(0.5), Slow(0.1)  # the first one is not to be done before the second one is there
     with stage.streams("one", slow, processing_guarantee=guarantee) as one:
         wait_for(lambda: slow.begun, "both tasks are to be restored, side by side")
         with stage.streams("two", other, processing_guarantee=guarantee):
