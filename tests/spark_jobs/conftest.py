@@ -25,7 +25,7 @@ SMALL = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": " ".join(
         (
-            *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"),
+            *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn400m", "-Xshare:auto"),
             *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),  # of Spark's own jars
             "-Djdk.lang.Process.launchMechanism=VFORK",  # Hadoop runs chmod for each file that it makes
         )
