@@ -133,6 +133,21 @@ def _say(error: KafkaError) -> None:
     log.log(logging.ERROR if error.fatal() else logging.DEBUG, "%s", error.str())
 
 
+def error_of(exception: KafkaException | SystemError) -> KafkaError:
+    """What a call of a client has failed of. Raises any other SystemError again.
+
+    A fatal error is raised by whichever call serves the client's callbacks. Python refuses the callbacks that this call
+    makes afterwards: out comes a SystemError, from the exception that was there.
+    """
+    cause: BaseException | None = exception
+    while isinstance(cause, SystemError):
+        cause = cause.__cause__
+    if not isinstance(cause, KafkaException):
+        raise exception
+    error: KafkaError = cause.args[0]
+    return error
+
+
 def partitions_of(client: Producer | Consumer | AdminClient, topic: str, timeout_s: float) -> int:
     """How many partitions a topic has. Raises StreamsError."""
     try:

@@ -32,7 +32,7 @@ from odradek.streams.errors import (
     Undelivered,
 )
 from odradek.streams.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
-from odradek.streams.running.client import partitions_of
+from odradek.streams.running.client import error_of, partitions_of
 from odradek.streams.running.deputy import Deputy, NotReturnedError
 
 log = logging.getLogger(__name__)
@@ -123,13 +123,13 @@ class RecordCollector:
 
     def poll(self) -> None:
         """Hear of failures. Raises the first that was not forgiven, StreamsError or TaskMigratedError."""
-        self._producer.poll(0)
+        self._hear(self._producer.poll, 0)
         if self._failure is not None:
             raise self._failure
 
     def flush(self) -> None:
         """Wait until everything is acknowledged. Raises as `poll` does, or after task.timeout.ms."""
-        left = self._producer.flush(self._timeout_s)
+        left = self._hear(self._producer.flush, self._timeout_s)
         if self._failure is not None:
             raise self._failure
         if left:
@@ -140,7 +140,7 @@ class RecordCollector:
 
         What still waits then is given up, with this producer, by `renew` or `close`.
         """
-        if self._failure is None and not self._producer.flush(min(CLOSE_S, self._timeout_s)):
+        if self._failure is None and not self._hear(self._producer.flush, min(CLOSE_S, self._timeout_s)):
             return self._failure is None
         self._fatal = True
         return False
@@ -187,7 +187,7 @@ class RecordCollector:
         """Take back what was not committed, or send what is left of it, and let go of the producer."""
         self.abort()
         if not self._transactional and not self._fatal and self._failure is None:
-            self._producer.flush(min(CLOSE_S, self._timeout_s))
+            self._hear(self._producer.flush, min(CLOSE_S, self._timeout_s))
         self._close_producer()
 
     # ---- how
@@ -228,7 +228,7 @@ class RecordCollector:
                     f"the producer has had no room for a record of {record.topic} for {self._timeout_s:g} s "
                     "(task.timeout.ms): the brokers do not take them"
                 )
-            self._producer.poll(_ROOM_S)
+            self._hear(self._producer.poll, _ROOM_S)
             if self._failure is not None:
                 raise self._failure
             partition = -1 if record.partition is None else record.partition
@@ -242,6 +242,24 @@ class RecordCollector:
         self._judge(record, error.args[0])
         if self._failure is not None:
             raise self._failure
+
+    def _hear(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """Have the producer tell what it has (poll, flush). Returns what the call does, or 1 where it failed.
+
+        A fatal error comes out of this call as an exception, and what of its records was to be told is not told then.
+        """
+        try:
+            return call(timeout_s)
+        except (KafkaException, SystemError) as exception:
+            error = error_of(exception)
+            self._fatal = self._fatal or error.fatal()
+            if self._failure is None:
+                self._failure = self._lost("while it wrote", error)
+            return 1
+
+    def _lost(self, when: str, error: KafkaError) -> StreamsError:
+        told = f"the producer was fenced, or lost its place, {when}: {error.str()}"
+        return TaskMigratedError(told) if self._transactional else StreamsError(told)
 
     def _delivered(self, error: KafkaError, message: Message) -> None:
         """Called within poll and flush, for what failed."""
@@ -258,8 +276,7 @@ class RecordCollector:
         where = f"topic={record.topic}, partition={record.partition}"
         if error.fatal() or error.code() in _MIGRATED:
             self._fatal = self._fatal or error.fatal()
-            told = f"the producer was fenced, or lost its place, while it wrote to {where}: {error.str()}"
-            self._failure = TaskMigratedError(told) if self._transactional else StreamsError(told)
+            self._failure = self._lost(f"while it wrote to {where}", error)
             return
         if error.code() == KafkaError._MSG_TIMED_OUT:
             # No word from the brokers for as long as librdkafka tries: no record's fault, so no handler is asked. The
@@ -311,8 +328,8 @@ class RecordCollector:
             except NotReturnedError:
                 self._fatal = self._stuck = True
                 raise TaskMigratedError(f"{what}: the client has not come back; another one takes its place") from None
-            except KafkaException as exception:
-                error = exception.args[0]
+            except (KafkaException, SystemError) as exception:
+                error = error_of(exception)
                 self._fatal = self._fatal or error.fatal()
                 if self._failure is not None and not isinstance(self._failure, TaskMigratedError):
                     raise self._failure from exception  # a record failed before; the transaction with it
@@ -327,7 +344,7 @@ class RecordCollector:
         producer = self._producer
 
         def end() -> None:
-            with contextlib.suppress(KafkaException):  # one that was fenced says so at each of these
+            with contextlib.suppress(KafkaException, SystemError):  # one that was fenced says so at each of these
                 producer.purge()
                 producer.flush(0)
             producer.close()
@@ -337,8 +354,8 @@ class RecordCollector:
                 self._deputy.call(_FIRST_TRY_S, end)  # it would abort for ever what it could not abort before
         except NotReturnedError:
             log.warning("a producer has not ended within %g s; it is left alone", _FIRST_TRY_S)
-        except KafkaException as error:
-            log.info("closing a producer: %s", error.args[0].str())
+        except (KafkaException, SystemError) as exception:
+            log.info("closing a producer: %s", error_of(exception).str())
         finally:
             self._deputy.close()
 

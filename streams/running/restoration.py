@@ -51,7 +51,7 @@ GROUP_S: Final = 10.0
 """How often a standby asks how far the group has read a source topic that it follows."""
 GIVE_UP_S: Final = 300.0
 _ASK_S: Final = 1.0
-"""How long to wait for offsets at first; then twice as long each time."""
+"""How long to wait for offsets at first; then twice as long each time, where nothing else waits meanwhile."""
 _AGAIN_S: Final = 0.5
 _GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 _FATAL: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION})
@@ -179,14 +179,17 @@ class Restorer:
                 self._listener.on_restore_suspended(changelog, each.store.name, each.total)
                 log.info("%s is restored no further: its task goes elsewhere", _name(changelog))
 
-    def step(self, timeout_s: float) -> list[TaskState]:
+    def step(self, timeout_s: float, beside: bool = False) -> list[TaskState]:
         """Restore for about so long, at least a batch if one is there. Returns the active tasks that are whole now.
+
+        `beside` is whether other tasks of the thread run already. A transaction of theirs may be open, which ends soon
+        by itself (after 10 s by default): they do not wait long for an answer that does not come.
 
         Raises TaskCorruptedError where a changelog lacks what is to be restored, StreamsError.
         """
         now = time.monotonic()
         deadline = now + timeout_s
-        self._begin(now)
+        self._begin(now, _ASK_S if beside else self._ask_s)
         self._turn_to_what_waits()
         while self._changelogs and not self._done and not self.paused:
             self._take(take_batch(self._consumer, BATCH, deadline - now))
@@ -222,14 +225,14 @@ class Restorer:
 
     # ---- from where to where
 
-    def _begin(self, now: float) -> None:
+    def _begin(self, now: float, ask_s: float) -> None:
         """Find out where changelogs begin and end that are new; those that are not told of wait for the next step."""
         fresh = [changelog for changelog, each in self._changelogs.items() if not each.begun]
         self._ask_the_group(now, fresh)
         if not fresh or now < self._ask_again:
             return
-        lows = self._ask(fresh, OFFSET_BEGINNING, self._ask_s)
-        highs = self._written(list(lows), self._ask_s) if lows else {}
+        lows = self._ask(fresh, OFFSET_BEGINNING, ask_s)
+        highs = self._written(list(lows), ask_s) if lows else {}
         corrupted: dict[TaskId, str] = {}
         for changelog in lows.keys() & highs.keys():
             each = self._changelogs[changelog]
@@ -264,6 +267,7 @@ class Restorer:
         """The first or the end offsets of these, as far as they are told: one request to each broker."""
         if not changelogs:
             return {}
+        found: list[Position] = []
         try:
             # As in the protocol, -1 and -2 stand for the end and the beginning where a time is expected.
             found = self._consumer.offsets_for_times(
@@ -271,12 +275,16 @@ class Restorer:
             )
         except KafkaException as error:
             log.warning("the offsets of changelogs cannot be had: %s", error.args[0].str())
-            return {}
         for place in found:
             if place.error is not None:
                 log.warning("the offsets of %s-%d cannot be had: %s", place.topic, place.partition, place.error.str())
         # While leaders change an answer can be missing with no error: what was asked stands there still.
-        return {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
+        told = {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
+        if len(told) < len(changelogs):
+            # A client that has read nothing lately waits for the leader that it knows, though that one is gone.
+            with contextlib.suppress(KafkaException):
+                self._consumer.list_topics(timeout=timeout_s)
+        return told
 
     def _count_failures(self, now: float, unanswered: Sequence[TopicPartition]) -> None:
         """Raises StreamsError once the cluster has not answered for too long."""

@@ -387,11 +387,11 @@ class StreamThread:
         if tasks.all_running:
             if standbys.tasks or not standbys.all_open:
                 standbys.advance()
-                self._restorer.step(0.0)
+                self._restorer.step(0.0, beside=True)
             return False
         tasks.advance()
         standbys.advance()
-        tasks.start(self._restorer.step(RESTORE_BESIDE_S if tasks.running else RESTORE_STEP_S))
+        tasks.start(self._restorer.step(RESTORE_BESIDE_S if tasks.running else RESTORE_STEP_S, bool(tasks.running)))
         if len(tasks.running) == len(tasks.tasks):
             self._set_state(ThreadState.RUNNING)
             return False

@@ -127,6 +127,10 @@ async def copy_with_aiokafka(bootstrap: str, group: str, source: str, target: st
         say(f"committed {count}")
 
 
+POLL_MS = 10_000
+"""Longer than a rebalance: kafka-python throws away a join that ends between two polls (docs/compatibility.md)."""
+
+
 def copy_with_kafka_python(bootstrap: str, group: str, source: str, target: str) -> None:
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.structs import OffsetAndMetadata
@@ -150,7 +154,7 @@ def copy_with_kafka_python(bootstrap: str, group: str, source: str, target: str)
         max_poll_records=MOST_RECORDS,
     )
     while True:
-        records = consumer.poll(timeout_ms=100)
+        records = consumer.poll(timeout_ms=POLL_MS)
         count = sum(map(len, records.values()))
         if not count:
             continue

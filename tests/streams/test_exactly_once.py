@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.broker_process import BrokerProcess
+from odradek.streams.config import StreamsConfig
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Produced
+from odradek.streams.errors import TaskMigratedError
 from odradek.streams.running import checkpoints
-from odradek.streams.running.client import high_watermarks
+from odradek.streams.running.client import Clients, high_watermarks
+from odradek.streams.running.collector import RecordCollector
 from odradek.streams.running.thread import StreamThread
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
@@ -117,3 +121,46 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
         assert thread.generation == generation
     assert caplog.text.count("up to offset 300") == 1
     assert counting.counted(stage.bootstrap, stage.counts) == {"x": [1, 2], "y": [1, 2]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heard_by", ["poll", "flush", "settle", "close"])
+def test_who_is_fenced_with_records_on_the_way_loses_its_tasks_only(
+    streams_broker: BrokerProcess, tmp_path: Path, heard_by: str
+) -> None:
+    """librdkafka's fatal error is raised by the call that tells of the records, and Python refuses their callbacks."""
+    stage = Stage(streams_broker, tmp_path)
+    stage.make_topics(2)
+    more = {"processing.guarantee": "exactly_once_v2", "producer.linger.ms": 1_000}
+    settings = StreamsConfig(stage.config(**more))
+    clients = Clients(settings, heard_by)
+    make = partial(clients.producer, "t", stage.application_id)
+
+    def write(collector: RecordCollector, value: bytes, partition: int = 0) -> None:
+        collector.send(stage.counts, b"k", value, partition, 1, None)
+
+    old = RecordCollector(make, settings.handlers, PATIENCE_S, transactional=True)
+    for number in range(100):
+        write(old, b"old", number % 2)
+    new = RecordCollector(make, settings.handlers, PATIENCE_S, transactional=True)
+    write(new, b"new")
+    if heard_by == "poll":
+        with pytest.raises(TaskMigratedError, match="fenced"):
+            until(old.poll)
+    elif heard_by == "flush":
+        with pytest.raises(TaskMigratedError, match="fenced"):
+            old.flush()
+    elif heard_by == "settle":
+        assert not old.settle()
+    else:
+        old.close()
+    new.commit({}, b"")
+    new.close()
+    expected = [(b"k", b"new")]
+    if heard_by != "close":
+        old.renew()
+        write(old, b"renewed")
+        old.commit({}, b"")
+        old.close()
+        expected.append((b"k", b"renewed"))
+    assert counting.read_all(stage.bootstrap, stage.counts) == expected

@@ -118,9 +118,9 @@ class Remembering(Processor):
     def process(self, record: Record) -> None:
         if self._seen.get(record.value) is None:
             self._seen.put(record.value, "yes")
-            self.context.forward(record)
             if record.value == "2":
                 self._broken()
+            self.context.forward(record)
 
 
 def remembering(stage: Stage, broken: Any) -> Topology:

@@ -484,3 +484,23 @@ def test_a_leader_that_dies_is_followed_by_another(odradek_cluster: ClusterFacto
         assert contents(state) == outcome(wanted)
         assert one.restored == keyed(wanted), "records were read twice or not at all"
         state.close(True)
+
+
+def test_a_leader_that_has_died_is_not_asked_for_ever(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+    """A consumer that has read nothing lately knows the leader of old, and waits for it; all tasks wait with it."""
+    cluster = odradek_cluster(brokers=3, min_insync_replicas=2, zookeeper_session_timeout_ms=2_000)
+    bootstrap = cluster.bootstrap_servers
+    make_topic(bootstrap, "log", replicas=3)
+    wanted = rows(100)
+    write(bootstrap, "log", wanted)
+    with restoring.directory(tmp_path) as directory, restorer(bootstrap) as one:
+        assert one.ends([("log", 0)]) == {("log", 0): len(wanted)}
+        old = cluster.leader_of("log", 0)
+        cluster.kill(old)
+        cluster.await_leader("log", 0, other_than=old)
+        state = make_state(directory, "log")
+        state.open()
+        one.add(state)
+        step_until(one, lambda: not one.active, timeout_s=15)
+        assert contents(state) == outcome(wanted)
+        state.close(True)

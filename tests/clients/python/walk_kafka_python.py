@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 from common import (
     CODECS,
@@ -32,6 +33,9 @@ CODECS_TOPIC, COPY = topic("codecs"), topic("copy")
 # For snappy it needs a library that has to be compiled.
 TAKEN = [codec for codec in CODECS if codec != "snappy"]
 TOTAL = len(TAKEN) * PER_CODEC
+POLL_MS: Final = 10_000
+"""Longer than a rebalance. kafka-python 3.0.12 throws away a join that comes to its end between two polls and joins
+again; a member that joins because its metadata have changed is then without partitions for good, on any broker."""
 
 
 def attempt(what: str, ask: Callable[[], Any]) -> Any:
@@ -106,13 +110,18 @@ def consumer_of(group: str | None, *topics: str, **more: Any) -> KafkaConsumer:
 
 
 def read(into: Digest, done: Callable[[], bool], *consumers: KafkaConsumer) -> None:
-    limit = Limit("reading")
-    while not done():
-        limit.check()
-        for consumer in consumers:
-            for records in consumer.poll(timeout_ms=50).values():
+    """Each in a thread of its own, until that is so."""
+
+    def follow(consumer: KafkaConsumer) -> None:
+        limit = Limit("reading")
+        while not done():
+            limit.check()
+            for records in consumer.poll(timeout_ms=POLL_MS).values():
                 for one in records:
                     into.add(one.partition, one.offset, one.timestamp, one.key, one.value, list(one.headers))
+
+    with ThreadPoolExecutor(len(consumers)) as threads:
+        list(threads.map(follow, consumers))
 
 
 def places() -> list[TopicPartition]:
