@@ -33,7 +33,7 @@ CODECS_TOPIC, COPY = topic("codecs"), topic("copy")
 # For snappy it needs a library that has to be compiled.
 TAKEN = [codec for codec in CODECS if codec != "snappy"]
 TOTAL = len(TAKEN) * PER_CODEC
-POLL_MS: Final = 10_000
+POLL_MS: Final = 2_000
 """Longer than a rebalance. kafka-python 3.0.12 throws away a join that comes to its end between two polls and joins
 again; a member that joins because its metadata have changed is then without partitions for good, on any broker."""
 
