@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NOTE: Final = "odradek.json"
+FETCH_MAX_WAIT_MS: Final = "20"
+"""A task reads what is there, and its consumer asks for what comes behind. A consumer is kept for the next batch, which
+cannot ask for anything before that question is answered: after Kafka's 500 ms, where nothing came."""
 Whose = dict[str, Any]
 
 
@@ -199,6 +202,7 @@ def _difference(found: Whose, own: Whose) -> str:
 
 def _settings(options: Options) -> dict[str, str]:
     return {
+        "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
         **{f"kafka.{key}": value for key, value in options.client.items()},
         "kafka.isolation.level": options.isolation,
         "subscribe": ",".join(options.topics),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.spark_jobs import archive, replay
+from odradek.spark_jobs import archive, replay, source
 from odradek.spark_jobs.command import (
     EARLIEST,
     LATEST,
@@ -79,6 +79,15 @@ def test_without_more_a_job_reads_all_that_is_committed_for_ever() -> None:
         "mine",
     )
     assert options.trigger == {"processingTime": "1500 milliseconds"}
+
+
+
+@pytest.mark.parametrize(("more", "wait"), [((), "20"), (("--kafka", "fetch.max.wait.ms=500"), "500")])
+def test_a_batch_does_not_wait_for_what_the_batch_before_has_asked_for(more: tuple[str, ...], wait: str) -> None:
+    """Unless it is said: the consumers of tasks are kept, and each has a question open where records end."""
+    _, options = asked(*NEEDED, *more)
+    assert options is not None
+    assert source._settings(options)["kafka.fetch.max.wait.ms"] == wait
 
 
 @pytest.mark.parametrize(
