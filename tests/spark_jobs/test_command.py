@@ -81,7 +81,6 @@ def test_without_more_a_job_reads_all_that_is_committed_for_ever() -> None:
     assert options.trigger == {"processingTime": "1500 milliseconds"}
 
 
-
 @pytest.mark.parametrize(("more", "wait"), [((), "20"), (("--kafka", "fetch.max.wait.ms=500"), "500")])
 def test_a_batch_does_not_wait_for_what_the_batch_before_has_asked_for(more: tuple[str, ...], wait: str) -> None:
     """Unless it is said: the consumers of tasks are kept, and each has a question open where records end."""
