@@ -13,10 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from odradek.streams.config import StreamsConfig
 from odradek.streams.errors import MissingSourceTopicError, StreamsError
@@ -34,6 +31,7 @@ from odradek.streams.group.subscription_info import (
     encode_hosts,
 )
 from odradek.streams.records import TaskId
+from odradek.streams.running.client import high_watermarks
 from odradek.streams.running.internal_topics import InternalTopics, wanted_topics
 from odradek.streams.running.topic_groups import Plan, plan
 from odradek.streams.topology import Topology
@@ -128,16 +126,19 @@ class GroupLeader:
 
 
 def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-    """Where partitions end now. Raises StreamsError."""
-    if not places:
-        return {}
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {Position(*place): latest for place in sorted(places)}
-    try:
-        futures = admin.list_offsets(asked, request_timeout=timeout_s)
-        return {(place.topic, place.partition): future.result(timeout_s).offset for place, future in futures.items()}
-    except (KafkaException, TimeoutError) as error:
-        raise StreamsError(f"the ends of changelogs cannot be had: {error}") from error
+    """Where partitions end now. Raises StreamsError.
+
+    They are asked for twice: leaders of old are waited for in vain, and others are known only then.
+    """
+    found: dict[TopicPartition, int] = {}
+    for share in (0.2, 0.8):
+        if places - found.keys():
+            found |= high_watermarks(admin, places - found.keys(), share * timeout_s)
+    missing = places - found.keys()
+    if missing:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
+        raise StreamsError(f"the ends of {names} were not told within {timeout_s:g} s")
+    return found
 
 
 def position_of(offsets: Mapping[TopicPartition, int]) -> int:

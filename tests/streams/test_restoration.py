@@ -17,6 +17,7 @@ from odradek.pytest_plugin import ClusterFactory
 from odradek.streams.errors import StreamsError, TaskCorruptedError
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
+from odradek.streams.running.leadership import end_offsets
 from odradek.streams.running.restoration import RestoreListener
 from odradek.streams.running.state_directory import StateDirectory
 from tests.jvm.kafka import Kafka
@@ -494,7 +495,8 @@ def test_a_leader_that_has_died_is_not_asked_for_ever(odradek_cluster: ClusterFa
     wanted = rows(100)
     write(bootstrap, "log", wanted)
     with restoring.directory(tmp_path) as directory, restorer(bootstrap) as one:
-        assert one.ends([("log", 0)]) == {("log", 0): len(wanted)}
+        admin, ends = AdminClient({"bootstrap.servers": bootstrap}), {("log", 0): len(wanted)}
+        assert one.ends([*ends]) == end_offsets(admin, {*ends}, 10.0) == ends
         old = cluster.leader_of("log", 0)
         cluster.kill(old)
         cluster.await_leader("log", 0, other_than=old)
@@ -503,4 +505,5 @@ def test_a_leader_that_has_died_is_not_asked_for_ever(odradek_cluster: ClusterFa
         one.add(state)
         step_until(one, lambda: not one.active, timeout_s=15)
         assert contents(state) == outcome(wanted)
+        assert end_offsets(admin, {*ends}, 10.0) == ends
         state.close(True)
