@@ -252,7 +252,7 @@ class RecordCollector:
             return call(timeout_s)
         except (KafkaException, SystemError) as exception:
             error = error_of(exception)
-            self._fatal = self._fatal or error.fatal()
+            self._fatal = self._fatal or _is_fatal(error)
             if self._failure is None:
                 self._failure = self._lost("while it wrote", error)
             return 1
@@ -274,8 +274,8 @@ class RecordCollector:
         if self._failure is not None:
             return
         where = f"topic={record.topic}, partition={record.partition}"
-        if error.fatal() or error.code() in _MIGRATED:
-            self._fatal = self._fatal or error.fatal()
+        if _is_fatal(error) or error.code() in _MIGRATED:
+            self._fatal = self._fatal or _is_fatal(error)
             self._failure = self._lost(f"while it wrote to {where}", error)
             return
         if error.code() == KafkaError._MSG_TIMED_OUT:
@@ -330,10 +330,10 @@ class RecordCollector:
                 raise TaskMigratedError(f"{what}: the client has not come back; another one takes its place") from None
             except (KafkaException, SystemError) as exception:
                 error = error_of(exception)
-                self._fatal = self._fatal or error.fatal()
+                self._fatal = self._fatal or _is_fatal(error)
                 if self._failure is not None and not isinstance(self._failure, TaskMigratedError):
                     raise self._failure from exception  # a record failed before; the transaction with it
-                if error.fatal() or error.code() in _MIGRATED or error.txn_requires_abort():
+                if _is_fatal(error) or error.code() in _MIGRATED or error.txn_requires_abort():
                     raise TaskMigratedError(f"{what}: {error.str()} ({error.name()})") from exception
                 if not error.retriable() or time.monotonic() > deadline:
                     raise StreamsError(f"{what}: {error.str()} ({error.name()})") from exception
@@ -358,6 +358,11 @@ class RecordCollector:
             log.info("closing a producer: %s", error_of(exception).str())
         finally:
             self._deputy.close()
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Whether the producer is of no use any more. It says `_FATAL` of what it is given after the error that was so."""
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
 def _stamp(timestamp: int) -> int:

@@ -124,11 +124,14 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heard_by", ["poll", "flush", "settle", "close"])
+@pytest.mark.parametrize("heard_by", ["send", "poll", "flush", "settle", "close"])
 def test_who_is_fenced_with_records_on_the_way_loses_its_tasks_only(
     streams_broker: BrokerProcess, tmp_path: Path, heard_by: str
 ) -> None:
-    """librdkafka's fatal error is raised by the call that tells of the records, and Python refuses their callbacks."""
+    """librdkafka's fatal error is raised by the call that tells of the records, and Python refuses their callbacks.
+
+    What is sent after it is refused, which is no record's fault.
+    """
     stage = Stage(streams_broker, tmp_path)
     stage.make_topics(2)
     more = {"processing.guarantee": "exactly_once_v2", "producer.linger.ms": 1_000}
@@ -144,7 +147,10 @@ def test_who_is_fenced_with_records_on_the_way_loses_its_tasks_only(
         write(old, b"old", number % 2)
     new = RecordCollector(make, settings.handlers, PATIENCE_S, transactional=True)
     write(new, b"new")
-    if heard_by == "poll":
+    if heard_by == "send":
+        with pytest.raises(TaskMigratedError, match="fenced"):
+            until(lambda: write(old, b"old"))
+    elif heard_by == "poll":
         with pytest.raises(TaskMigratedError, match="fenced"):
             until(old.poll)
     elif heard_by == "flush":
