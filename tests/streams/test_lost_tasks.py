@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,10 @@ def test_a_store_on_disk_does_not_remember_what_was_never_written(tmp_path: Path
         stage = Stage(broker, tmp_path)
         stage.make_topics(1)
         killed: list[bool] = []
+        acknowledged = threading.Event()  # or its writer would try again when the broker is back
 
         def kill() -> None:
+            assert acknowledged.wait(PATIENCE_S)
             if not killed:
                 killed.append(True)
                 broker.kill()
@@ -148,6 +151,7 @@ def test_a_store_on_disk_does_not_remember_what_was_never_written(tmp_path: Path
             until(lambda: b"1" in values(stage))
         with stage.running(remembering(stage, kill), **more) as streams:
             stage.write(["2"])
+            acknowledged.set()
             thread = streams.stream_threads[0]
             until(lambda: killed and thread.tasks is not None and not thread.tasks.running)
             broker.start()
