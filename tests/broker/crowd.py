@@ -97,9 +97,9 @@ class Neighbour:
         for _ in range(rounds):
             value = b"round %d" % self.rounds
             written = await self._client.produce(self._topic, batch(value))
-            assert (written.error_code, written.base_offset) == (0, self.rounds)
+            assert (written.error_code, written.base_offset) == (0, self.rounds), written
             read = await self._client.fetch(self._topic, self.rounds)
-            assert read.error_code == 0
+            assert read.error_code == 0, read
             assert value in bytes(read.records)
             self.rounds += 1
 

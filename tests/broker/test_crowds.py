@@ -46,7 +46,11 @@ class JsonBroker(BrokerProcess):
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all of them; it begins with few descriptors and has to help itself to more."""
-    overrides = {"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "20000000"}
+    overrides = {
+        "socket.request.max.bytes": "1000000",
+        "queued.max.request.bytes": "20000000",
+        "log.retention.ms": "-1",  # the records here are old, and the broker runs for longer than half a minute
+    }
     command = limited_command(256, hard=False)
     with JsonBroker(tmp_path_factory.mktemp("crowds"), overrides, command=command) as running:
         yield running

@@ -248,7 +248,7 @@ async def test_a_write_in_flight_may_have_taken_effect(ensemble: KazooEnsemble, 
     for call in (write, waiting):
         with pytest.raises(ConnectionLossError):
             await call
-    assert registry.state is SessionState.SUSPENDED
+    await states.until(SessionState.SUSPENDED)
     ensemble.link.release_answers()
     ensemble.link.heal()
     await states.until(SessionState.CONNECTED)

@@ -29,7 +29,7 @@ from tests.streams import counting
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 120.0
 LINES: Final = ["all streams lead to kafka", "hello kafka streams", "join kafka summit"]
 
 

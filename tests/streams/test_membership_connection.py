@@ -195,10 +195,12 @@ def test_a_coordinator_that_dies_is_succeeded(odradek_cluster: ClusterFactory) -
         group.settle(first)
         second = group.member(session_timeout_ms=30_000)
         assert not told(first, second).lost
-        cluster.kill(cluster.leader_of("__consumer_offsets", 0))  # in the middle of a rebalance
+        dead = cluster.leader_of("__consumer_offsets", 0)
+        cluster.kill(dead)  # in the middle of a rebalance
         first.rejoin()
         assert sorted(map(numbers, group.settle(first, second))) == [[0, 2], [1, 3]]
         generation = first.generation
+        cluster.await_isr("__consumer_offsets", 0, cluster.brokers.keys() - {dead})  # else nobody could succeed it
         cluster.kill(cluster.leader_of("__consumer_offsets", 0))  # in the middle of nothing
         assert first.fetch_committed([("topic", 0)]) == {}
         assert first.poll(0.3) is None

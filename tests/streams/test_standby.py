@@ -112,7 +112,7 @@ class Slow(RestoreListener):
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_tasks_that_move_while_they_are_restored_go_on_where_they_were(stage: Stage, guarantee: str) -> None:
     write_changelog(stage)
-    slow, other = Slow(0.5), Slow(0.1)  # the first one is not to be done before the second one is there
+    slow, other = Slow(1.5), Slow(0.1)  # the first one is not to be done before the second one is there
     with stage.streams("one", slow, processing_guarantee=guarantee) as one:
         wait_for(lambda: slow.begun, "both tasks are to be restored, side by side")
         with stage.streams("two", other, processing_guarantee=guarantee):
