@@ -190,8 +190,9 @@ def test_a_broker_that_does_not_stop_is_killed_and_told(stand_in: MakeBroker) ->
 def test_a_broker_that_ended_by_itself_is_told(stand_in: MakeBroker) -> None:
     broker = stand_in("ready(); listener.accept(); sys.exit(9)")
     broker.start()
+    process = broker.pid
     with socket.create_connection((broker.host, broker.port), timeout=10):
-        os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
+        os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
     with pytest.raises(BrokerError, match="ended by itself with exit status 9"):
         broker.close()
 
