@@ -131,10 +131,11 @@ def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: floa
     They are asked for twice: leaders of old are waited for in vain, and others are known only then.
     """
     found: dict[TopicPartition, int] = {}
+    missing = places
     for share in (0.2, 0.8):
-        if places - found.keys():
-            found |= high_watermarks(admin, places - found.keys(), share * timeout_s)
-    missing = places - found.keys()
+        if missing:
+            found |= high_watermarks(admin, missing, share * timeout_s)
+            missing = places - found.keys()
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
         raise StreamsError(f"the ends of {names} were not told within {timeout_s:g} s")
