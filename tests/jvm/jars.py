@@ -72,17 +72,17 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
     # What Spark's jobs talk to Kafka with; Spark itself comes with PySpark, and brings the logging.
     "spark-4.2.0": (
         Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.2.0"),
         Artifact(_KAFKA, "kafka-clients", "3.9.2"),
         Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
-        Artifact("com.google.code.findbugs", "jsr305", "3.0.0"),
     ),
+    # Hadoop forks a chmod for each file that it makes; with these classes Java makes files itself.
+    "spark-files": (Artifact("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0"),),
     "jmx-exporter": (Artifact("io.prometheus.jmx", "jmx_prometheus_javaagent", "0.20.0"),),
 }
 # What is pinned here is taken as it stands, without what it depends on: that comes with PySpark, and Spark's projects
-# name a repository of their own for it, which need not be reachable. The token provider is of 4.0.0, whose classes are
-# as those of 4.2.0 as far as the connector calls them: not every mirror has the newer one.
-_COMPLETE = frozenset({"spark-4.2.0"})
+# name a repository of their own for it, which need not be reachable.
+_COMPLETE = frozenset({"spark-4.2.0", "spark-files"})
 # Backends of slf4j that come with the releases: two on one class path make it complain on every start.
 _EXCLUDED = (("org.slf4j", "slf4j-reload4j"), ("org.slf4j", "slf4j-log4j12"), ("ch.qos.logback", "logback-classic"))
 

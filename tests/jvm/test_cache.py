@@ -90,7 +90,7 @@ def test_the_class_path_holds_the_release_and_one_logging_backend(version: str) 
     names = [path.name for path in classpath(version)]
     assert {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]} <= set(names)
     backends = [name for name in names if name.startswith(("slf4j-", "logback-")) and "-api-" not in name]
-    alone = version in ("jmx-exporter", "spark-4.2.0")  # what they run in has its own
+    alone = version in ("jmx-exporter", "spark-4.2.0", "spark-files")  # what they run in has its own
     assert backends == ([] if alone else ["slf4j-simple-1.7.36.jar"])
 
 

@@ -38,22 +38,6 @@ def test_java_is_that_of_java_home_then_of_the_path(tmp_path: Path, monkeypatch:
         session.find_java()
 
 
-def test_jars_are_resolved_unless_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jars = [tmp_path / name for name in ("a.jar", "b.jar")]
-    for jar in jars:
-        jar.touch()
-    monkeypatch.delenv(session.JARS_VARIABLE, raising=False)
-    assert session._settings("local")["spark.jars.packages"] == session.CONNECTOR
-    for named in (str(tmp_path), os.pathsep.join(map(str, jars)), ",".join(map(str, jars))):
-        monkeypatch.setenv(session.JARS_VARIABLE, named)
-        settings = session._settings("local")
-        assert settings["spark.jars"] == ",".join(map(str, jars))
-        assert "spark.jars.packages" not in settings
-    monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path / "c.jar"))
-    with pytest.raises(JobError, match=r"names .*c\.jar, where no jar is"):
-        session._settings("local")
-
-
 def test_only_a_local_session_is_small() -> None:
     small = session._settings("local[3]")
     assert small["spark.sql.shuffle.partitions"] == "3"
