@@ -17,6 +17,7 @@ import contextlib
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -342,6 +343,8 @@ class RecordCollector:
     def _close_producer(self) -> None:
         """End the producer without waiting for what it still has."""
         producer = self._producer
+        # confluent-kafka warns of what the log says already: one that was fenced cannot end its transaction.
+        warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
         def end() -> None:
             with contextlib.suppress(KafkaException, SystemError):  # one that was fenced says so at each of these

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import contextvars
-from collections.abc import Sequence
+import inspect
+from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any
 
@@ -87,6 +90,7 @@ class Process:
         self.owner = Owner(self.name)
         self.owner.alive = False
         self.incarnation = 0
+        self._starts: list[Coroutine[Any, Any, None]] = []
         self.ready = False
         self.refused: str | None = None
         self._network, self._ensemble, self._random = network, ensemble, random
@@ -114,7 +118,8 @@ class Process:
             worker=SimulatedWorker(self._loop, self._random),
         )
         self.broker = Broker(BrokerConfig(self.properties), environment)
-        self._loop.create_task(self._serve(self.broker, self.owner), context=context)
+        self._starts.append(self._serve(self.broker, self.owner))
+        self._loop.create_task(self._starts[-1], context=context)
 
     async def _serve(self, broker: Broker, owner: Owner) -> None:
         try:
@@ -142,6 +147,17 @@ class Process:
             self.disk.lose_power(at_random(Random(self._random.getrandbits(64))))
         else:
             self.disk.kill()
+
+    def forget(self) -> None:
+        """End the starts that a kill has cut off, when the simulation is over.
+
+        Each would undo what it had begun, which a process that is killed does not; so it is kept as it stood until now,
+        and not left to the garbage collector, which would come upon it in the midst of another test.
+        """
+        for start in self._starts:
+            with contextlib.suppress(StopIteration, asyncio.CancelledError, RuntimeError):
+                while inspect.getcoroutinestate(start) != inspect.CORO_CLOSED:
+                    start.throw(asyncio.CancelledError)  # what it awaits in undoing is cut off as well
 
     def pause(self) -> None:
         self.owner.paused = True

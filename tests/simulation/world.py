@@ -165,6 +165,8 @@ class Simulation:
             result.transactions["commits of classic members"] = self.classics.commits
         result.faults["sessions expired"] = self.ensemble.expired
         result.faults["connections lost"] = self.network.lost
+        for process in self.processes:
+            process.forget()
         return result
 
     def _run(self) -> None:
