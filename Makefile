@@ -9,7 +9,7 @@ SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 # say so), each of them compiles the product anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check bench simulate mutants clean
+.PHONY: run test check bench simulate mutants soak clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
@@ -36,6 +36,10 @@ simulate: .venv/.installed-dev
 
 mutants: .venv/.installed-dev
 	$(BIN)/python -m tests simulate --mutant all $(ARGS)
+
+soak: .venv/.installed-dev
+	$(BIN)/python -m tests.jvm fetch
+	$(BIN)/python -m tests soak $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info

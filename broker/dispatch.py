@@ -123,7 +123,7 @@ class Call(Exchange):
 class LocalCall:
     """A request of this broker to itself, as the controller and its own broker exchange them: no bytes, no socket."""
 
-    __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "connection", "version")
+    __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "version")
 
     client_host = "/local"
     principal = "User:ANONYMOUS"
@@ -136,9 +136,13 @@ class LocalCall:
         self.version = version
         self.client_id = client_id
         self.closed = False
-        self.connection = self
         self._on_answer = on_answer
         self._on_lost = on_lost
+
+    @property
+    def connection(self) -> LocalCall:
+        """What can be closed. Kept, it would be a cycle, and whoever asked would live until the collector runs."""
+        return self
 
     def reply(self, response: Any) -> None:
         """The answer."""

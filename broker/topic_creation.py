@@ -76,21 +76,35 @@ class TopicsKnown:
         """Call `done` once, when this is so of what this broker knows, or the time is over; perhaps before this
         returns.
         """
-        timer: Timer | None = None
+        _Wait(self._view, holds, done).start(self._timers, self._clock.monotonic_ms() + timeout_ms)
 
-        def look() -> None:
-            if holds():
-                finish()
 
-        def finish() -> None:
-            self._view.unwatch(look)
-            if timer is not None:
-                timer.cancel()
-            done()
+class _Wait:
+    """One call of `wait_until`. Two functions that know each other would be a cycle, which only the collector ends."""
 
-        self._view.watch(look)
-        timer = self._timers.at(self._clock.monotonic_ms() + timeout_ms, finish)
-        look()
+    __slots__ = ("_done", "_holds", "_timer", "_view")
+
+    def __init__(self, view: ClusterView, holds: Callable[[], bool], done: Callable[[], None]) -> None:
+        self._view = view
+        self._holds = holds
+        self._done = done
+        self._timer: Timer | None = None
+
+    def start(self, timers: Timers, deadline_ms: int) -> None:
+        self._view.watch(self._look)
+        self._timer = timers.at(deadline_ms, self._finish)
+        self._look()
+
+    def _look(self) -> None:
+        if self._holds():
+            self._finish()
+
+    def _finish(self) -> None:
+        self._view.unwatch(self._look)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._done()
 
 
 class TopicCreator:

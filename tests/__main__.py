@@ -1,5 +1,7 @@
 """`python -m tests simulate …`: the simulation, by hand (see tests/simulation/campaign.py).
 
+`python -m tests soak …`: long runs on real processes (see tests/soak/campaign.py).
+
 `python -m tests configuration` writes docs/configuration.md anew.
 """
 
@@ -9,11 +11,14 @@ import sys
 
 from tests import configuration
 from tests.simulation import campaign
+from tests.soak import campaign as soak
 
 if __name__ == "__main__":
     match sys.argv[1:2]:
         case ["simulate"]:
             sys.exit(campaign.main(sys.argv[2:]))
+        case ["soak"]:
+            sys.exit(soak.main(sys.argv[2:]))
         case ["configuration"]:
             sys.exit(configuration.main())
-    sys.exit("usage: python -m tests simulate [--seed N] [--seeds COUNT] [--trace] [--mutant NAME] | configuration")
+    sys.exit("usage: python -m tests simulate [--seed N] [--seeds COUNT] [--mutant NAME] | soak [PART] | configuration")

@@ -1,0 +1,57 @@
+"""What processes hold while time goes by, and whether it grows.
+
+A process that works fills its caches, then stays as it is. What it holds is noted again and again; the first third of
+the notes is warming up, and the medians of the other two thirds are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tests.benchmarks import usage
+
+ENOUGH: Final = 9
+"""Notes, at the least, for a verdict."""
+_MB: Final = 1e6
+
+
+class Footprint(NamedTuple):
+    """What one process, with its children, has at a time; descriptors and threads without them."""
+
+    megabytes: float
+    descriptors: int
+    threads: int
+
+
+MAY_GROW: Final = Footprint(3.0, 10, 2)
+"""By so much a median may lie above the one before, on top of GROWTH: what the allocator and the draw of clients do."""
+GROWTH: Final = 0.03
+
+
+def footprint(pid: int) -> Footprint:
+    """Raises ProcessLookupError if it is gone."""
+    try:
+        return Footprint(
+            usage.memory(pid).resident / _MB,
+            len(os.listdir(f"/proc/{pid}/fd")),
+            len(os.listdir(f"/proc/{pid}/task")),
+        )
+    except FileNotFoundError:
+        raise ProcessLookupError(f"no process {pid}") from None
+
+
+def growth(notes: Sequence[Footprint]) -> Mapping[str, tuple[float, float]]:
+    """What has grown: its name, with the medians of the second and of the last third. Raises ValueError for too few."""
+    if len(notes) < ENOUGH:
+        raise ValueError(f"{len(notes)} notes say nothing; {ENOUGH} are the least")
+    third = len(notes) // 3
+    grown = {}
+    for name in Footprint._fields:
+        values = [getattr(note, name) for note in notes]
+        before, after = statistics.median(values[-2 * third : -third]), statistics.median(values[-third:])
+        if after > before * (1 + GROWTH) + getattr(MAY_GROW, name):
+            grown[name] = (before, after)
+    return grown

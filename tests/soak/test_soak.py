@@ -1,0 +1,74 @@
+"""The campaign itself: what it takes for growth, and that it comes through."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.soak import campaign
+from tests.soak.footprint import ENOUGH, Footprint, footprint, growth
+
+STILL = Footprint(50.0, 60, 4)
+
+
+def test_a_process_that_warms_up_and_stays_does_not_grow() -> None:
+    warming = [Footprint(30.0 + number, 40 + number, 3) for number in range(10)]
+    breathing = [Footprint(50.0 + number % 4, 60 + 5 * (number % 3), 4 + number % 2) for number in range(20)]
+    assert growth([*warming, *breathing]) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [("megabytes", Footprint(0.3, 0, 0)), ("descriptors", Footprint(0, 1, 0)), ("threads", Footprint(0, 0, 1))],
+)
+def test_what_grows_is_named(name: str, each: Footprint) -> None:
+    notes = [
+        Footprint(*(start + step * number for start, step in zip(STILL, each, strict=True))) for number in range(60)
+    ]
+    before, after = (getattr(STILL, name) + getattr(each, name) * at for at in (29.5, 49.5))
+    assert growth(notes) == {name: pytest.approx((before, after))}
+
+
+def test_a_single_peak_is_no_growth_and_few_notes_say_nothing() -> None:
+    assert growth([*[STILL] * 20, Footprint(500.0, 900, 90), STILL]) == {}
+    with pytest.raises(ValueError, match="8 notes say nothing"):
+        growth([STILL] * (ENOUGH - 1))
+
+
+def test_a_footprint_is_of_a_process_that_lives() -> None:
+    before = footprint(os.getpid())
+    read, write = os.pipe()
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    after = footprint(os.getpid())
+    ended.set()
+    thread.join()
+    os.close(read)
+    os.close(write)
+    assert (after.descriptors - before.descriptors, after.threads - before.threads) == (2, 1)
+    assert before.megabytes > 10
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with pytest.raises(ProcessLookupError, match=f"no process {gone.pid}"):
+        footprint(gone.pid)
+
+
+def test_a_part_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        campaign.main(["endurence"])
+    assert caught.value.code == 2
+    assert "endurence is no part; there are endurance and faults" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_round_comes_through(capsys: pytest.CaptureFixture[str]) -> None:
+    """A verdict takes longer."""
+    assert campaign.main(["--minutes", "0.01", "endurance"]) == 0
+    printed = capsys.readouterr().out
+    assert "round 1, 2,000 records: broker 1" in printed
+    assert "too few for a verdict" in printed
