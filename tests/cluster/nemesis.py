@@ -8,11 +8,16 @@ served everywhere. So no fault is vacuous, and availability is asserted along wi
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from odradek.cluster_process import REGISTRY, ClusterProcess
-from tests.cluster.workload import Workload
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from odradek.broker.registry import znodes
+from odradek.cluster_process import POLL_S, REGISTRY, ClusterProcess
+from tests.cluster.workload import PATIENCE_S, Workload
 
 ROLES: Final = ("leader", "follower", "controller")
 KILL, BOUNCE, PAUSE, ISOLATE = "kill", "bounce", "pause", "isolate"
@@ -93,6 +98,7 @@ class Nemesis:
     def strike_registry(self, fault: str, gone_s: float) -> None:
         """One of REGISTRY_FAULTS; what needs no change is served for as long as the registry is gone."""
         print(f"{fault} registry for {gone_s:g} s", flush=True)
+        said = {number: len(broker.output) for number, broker in self._cluster.brokers.items()}
         if fault == PAUSE:
             self._registry.pause()
             self._workload.progress_for(gone_s)
@@ -102,6 +108,11 @@ class Nemesis:
             if fault == KILL:
                 self._workload.progress_for(gone_s)
             self._registry.start()
+        brokers = self._cluster.brokers
+        self._await(
+            "a session of every broker",
+            lambda: all(_has_session(broker.output[said[number] :]) for number, broker in brokers.items()),
+        )
         self._recover()
 
     # ---- what befalls a broker
@@ -161,10 +172,30 @@ class Nemesis:
 
     def _recover(self) -> None:
         self._cluster.await_brokers(self._all)
+        self._await("what the controller makes of every registration", self._registrations_are_heeded)
         for partition in self._partitions:
             self._cluster.await_isr(self._topic, partition, self._all)
         self._await_preferred_leaders()
         self._workload.await_progress()
+
+    def _registrations_are_heeded(self) -> bool:
+        """Who registers anew leaves the ISR, or leads in a new epoch: the states are younger than the registrations.
+
+        Before that the ISR may be whole in the registry, and about to shrink.
+        """
+        client = self._cluster._registry_client()
+        paths = [znodes.partition_state_path(self._topic, each) for each in self._partitions]
+        try:
+            registered = max(client.get(znodes.broker_path(each))[1].czxid for each in self._all)
+            return all(client.get(path)[1].mzxid > registered for path in paths)
+        except (KazooException, KazooTimeoutError):
+            return False  # the test's own session is not there again, or a registration has just gone
+
+    def _await(self, what: str, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+            time.sleep(POLL_S)
 
     def _await_preferred_leaders(self) -> None:
         """The controller hands each partition back to the leader that it was made with (LEADERS_RETURN)."""
@@ -187,3 +218,13 @@ class Nemesis:
 
     def _choose(self, first: Sequence[int], otherwise: Sequence[int]) -> int:
         return self._chance.choice(first or otherwise)
+
+
+def _has_session(said: str) -> bool:
+    """Whether a broker that has noticed that the registry was gone has said since that it is there.
+
+    What stands in the registry until then is of the time before: sessions may still expire.
+    """
+    lost = said.rfind("the registry session is suspended")
+    found = max(said.rfind("the registry session is connected"), said.rfind(" is registered with epoch "))
+    return 0 <= lost < found

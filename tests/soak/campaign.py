@@ -62,12 +62,14 @@ def faults(minutes: float, seed: int) -> int:
     turns = ((number, test) for number in count(seed) for test in FAULT_TESTS)
     for _, at in _in_time(minutes, None):
         number, test = next(turns)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", test]
         environment = {**os.environ, "ODRADEK_SEED": str(number)}
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         print(f"{at}, {test} with seed {number}: {_last(ended.stdout)}", flush=True)
         if ended.returncode:
-            print(ended.stdout[-20_000:], ended.stderr[-5_000:], sep="\n")
+            said = Path(tempfile.mkdtemp(prefix="odradek-soak-")) / "output"
+            said.write_text(ended.stdout + ended.stderr)
+            print(f"all that it has said is in {said}")
             return 1
     return 0
 
