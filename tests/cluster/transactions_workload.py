@@ -11,6 +11,7 @@ the first offset that the operation was given.
 
 from __future__ import annotations
 
+import ctypes
 import random
 import threading
 import time
@@ -99,6 +100,9 @@ class Client:
                     self._take_turn()
             except CrashedError:
                 self.errors["crash"] += 1
+                # librdkafka 2.16 ends the process (txn_req_cnt > 0) where a producer is destroyed while its
+                # AddPartitionsToTxn has outlived its transaction. One that crashed stays a zombie to the end.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._producer))
             self._drop()
         # What it left open is ended by whoever takes over its transactional id.
         self._connect()

@@ -2,8 +2,9 @@
 // the loading of a thousand classes.
 //
 // A line on stdin asks for one run: main class, file of its standard input, file for its output, file for its errors,
-// arguments; all in hex, apart from each other by a space. The answer is a line with the exit status on stdout. A tool that
-// ends by Exit.exit or by returning, and whose threads have ended, has ended; one that ends the JVM ends its host.
+// arguments; all in hex, apart from each other by a space. The answer is a line with the exit status on stdout, and "busy"
+// behind it where an admin client of the tool is still at work. A tool that ends by Exit.exit or by returning, and whose
+// threads have ended, has ended; one that ends the JVM ends its host.
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.File;
@@ -77,6 +78,7 @@ public class ToolHost {
     }
 
     static final long PATIENCE_MS = 2000;
+    static final long CLOSING_MS = 100;
     static final Input IN = new Input();
     static final Output OUT = new Output();
     static final Output ERR = new Output();
@@ -177,6 +179,21 @@ public class ToolHost {
             return asked;
         }
 
+        /** An admin client of 4.3 that nobody closed looks for its broker without a pause when that is gone. */
+        boolean busy() throws InterruptedException {
+            Thread[] found = new Thread[threads.activeCount() + 16];
+            int count = threads.enumerate(found);
+            for (Thread thread : Stream.of(found).limit(count).toList()) {
+                if (thread.getName().startsWith("kafka-admin-client-thread")) {
+                    thread.join(CLOSING_MS);
+                    if (thread.isAlive()) {
+                        return true;
+                    }
+                }
+            }
+            return false;
+        }
+
         private void call(String className, String[] arguments) {
             try {
                 Class.forName(className, true, tools).getMethod("main", String[].class).invoke(null, (Object) arguments);
@@ -219,18 +236,21 @@ public class ToolHost {
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             String[] words = Stream.of(line.split(" ")).map(ToolHost::text).toArray(String[]::new);
             int status;
+            boolean busy;
             try (InputStream in = new FileInputStream(words[1]);
                     OutputStream out = new FileOutputStream(words[2]);
                     OutputStream err = new FileOutputStream(words[3])) {
                 IN.target = in;
                 OUT.target = out;
                 ERR.target = err;
-                status = new Run().main(words[0], Stream.of(words).skip(4).toArray(String[]::new));
+                Run run = new Run();
+                status = run.main(words[0], Stream.of(words).skip(4).toArray(String[]::new));
+                busy = run.busy();
                 System.out.flush();
                 System.err.flush();
                 OUT.target = ERR.target = OutputStream.nullOutputStream();
             }
-            answers.println(status);
+            answers.println(busy ? status + " busy" : status);
             answers.flush();
         }
         Runtime.getRuntime().halt(0);

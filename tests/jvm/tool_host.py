@@ -36,6 +36,7 @@ class Host:
     def __init__(self, version: str) -> None:
         self._version = version
         self._runs = 0
+        self._busy = False  # something that a tool has left behind works on
         self._process = subprocess.Popen(
             java_command(version, str(SOURCE), [], (*QUICK_START, *QUIET)),
             stdin=subprocess.PIPE,
@@ -49,7 +50,7 @@ class Host:
     @property
     def usable(self) -> bool:
         """Whether another tool can be run here."""
-        return self._process.poll() is None and self._runs < MOST_RUNS
+        return self._process.poll() is None and self._runs < MOST_RUNS and not self._busy
 
     def run(
         self, main_class: str, arguments: Sequence[str], stdin: str | Path, stdout: Path | None, timeout_s: float
@@ -81,7 +82,9 @@ class Host:
             answer = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        return int(answer) if answer else self._process.wait(timeout_s)
+        status, _, left = answer.decode().partition(" ")
+        self._busy = bool(left)
+        return int(status) if status else self._process.wait(timeout_s)
 
     def _collect(self) -> None:
         assert self._process.stdout is not None
