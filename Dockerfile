@@ -17,11 +17,16 @@ COPY streams ./streams
 COPY spark_jobs ./spark_jobs
 RUN python -m venv /opt/odradek && /opt/odradek/bin/pip install --no-cache-dir --disable-pip-version-check .
 
-# With Java, Spark and the streams runtime: for `docker compose run pipeline`.
+# With Java, Spark, its Kafka connector and the streams runtime, for `docker compose run pipeline`. A run needs no network
+# but that of the brokers.
 FROM build AS pipeline
 RUN apt-get update && apt-get install --yes --no-install-recommends default-jre-headless && rm -rf /var/lib/apt/lists/*
 RUN /opt/odradek/bin/pip install --no-cache-dir --disable-pip-version-check '.[streams,spark]' matplotlib
+# Outside of /source, whose folder odradek would hide the installed package.
 WORKDIR /report
+RUN /opt/odradek/bin/python -m odradek.spark_jobs.fetch_connector /opt/odradek/connector \
+    && rm -rf /root/.ivy2* /root/.cache
+ENV ODRADEK_SPARK_JARS=/opt/odradek/connector
 ENTRYPOINT ["/opt/odradek/bin/python", "-m", "odradek.spark_jobs.pipeline"]
 
 FROM python:3.13-slim
@@ -36,5 +41,7 @@ ENV PATH=/opt/odradek/bin:$PATH \
 USER odradek
 VOLUME /var/lib/odradek
 EXPOSE 9092
+# Asks the listener that KAFKA_LISTENERS names, whichever port it has.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=3 CMD ["odradek", "health", "--from-environment"]
 ENTRYPOINT ["odradek"]
 CMD ["broker", "--from-environment"]

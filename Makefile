@@ -1,4 +1,6 @@
 # `make run` serves, `make test` runs every test, `make check` is the quick part. CONTRIBUTING is tests/README.md.
+# These draw the same examples in every run. `make explore` searches at random, ten minutes by default, and prints how to
+# replay what it finds: ARGS="--minutes 60", ARGS="--seed 7 --rounds 1 tests/machines/test_offsets.py".
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(shell $(p) -c 'import sys; print("$(p)") if sys.version_info >= (3, 11) else None' 2>/dev/null)))
 BIN := .venv/bin
@@ -9,11 +11,14 @@ SOURCES := pyproject.toml $(wildcard protocol/*.c protocol/*.h)
 # say so), each of them compiles the product anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check bench simulate mutants soak clean
+# The order of sets is the same in every run.
+export PYTHONHASHSEED := 0
+
+.PHONY: run test check bench simulate mutants explore soak compose-check clean
 
 run: .venv/.installed
 	@exec $(BIN)/odradek broker --override broker.id=0 --override listeners=PLAINTEXT://127.0.0.1:9092 \
-		--override log.dirs=data
+		--override log.dirs=data --override group.initial.rebalance.delay.ms=0
 
 test: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
@@ -37,9 +42,15 @@ simulate: .venv/.installed-dev
 mutants: .venv/.installed-dev
 	$(BIN)/python -m tests simulate --mutant all $(ARGS)
 
+explore: .venv/.installed-dev
+	$(BIN)/python -m tests explore $(ARGS)
+
 soak: .venv/.installed-dev
 	$(BIN)/python -m tests.jvm fetch
 	$(BIN)/python -m tests soak $(ARGS)
+
+compose-check: .venv/.installed-dev
+	$(BIN)/python -m tests compose-check $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info

@@ -19,53 +19,55 @@ import gc
 import logging
 import os
 import random
-import resource
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from odradek.broker import registry_access
-from odradek.broker.addresses import Addresses
-from odradek.broker.background import Background
-from odradek.broker.client_configs import ClientConfigs
-from odradek.broker.cluster_view import BrokerView, ClusterView, TopicView
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_changes import ConfigChanges
-from odradek.broker.config_in_force import ConfigInForce
-from odradek.broker.config_writer import ConfigWriter
-from odradek.broker.control_channels import ControlChannels
-from odradek.broker.controller import Controller
-from odradek.broker.controller_link import ControllerLink
-from odradek.broker.conversions import Conversions
-from odradek.broker.coordination import Coordination, Surroundings
-from odradek.broker.dispatch import Dispatcher
-from odradek.broker.feature_levels import FeatureLevels
-from odradek.broker.fetcher import Fetchers, FetchSettings
-from odradek.broker.figures import ApiFigures
-from odradek.broker.handover import hand_over
-from odradek.broker.housekeeping import Periodic, ThreadWorker
-from odradek.broker.isr_requests import AlterPartitions
-from odradek.broker.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
-from odradek.broker.log_dirs import LogDirs
-from odradek.broker.machines.fetch_session import FetchSessions
-from odradek.broker.machines.partition import Role
-from odradek.broker.metrics_snapshot import Watched, look
-from odradek.broker.partition_events import CoordinatorEvents, DiskFailures
-from odradek.broker.peers import Network
-from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.reconfiguration import Reconfiguration
-from odradek.broker.registration import Registration
-from odradek.broker.registry_session import Member, OpenSession, RegistrySession
-from odradek.broker.replica import Replicas, Worker
-from odradek.broker.replica_host import ReplicaHost, log_config
-from odradek.broker.roles import Parts, Roles
-from odradek.broker.routes import Services, handlers
-from odradek.broker.topic_configs import TopicConfigs
-from odradek.broker.topic_creation import TopicCreator, TopicsKnown
-from odradek.broker.waiting import Clock, LoopTimers, SystemClock, Timers
+from odradek.broker.composition import registry_access
+from odradek.broker.composition.coordinators import Coordination, Surroundings
+from odradek.broker.composition.partition_state_listener import CoordinatorEvents, DiskFailures
+from odradek.broker.composition.routes import Services, handlers
+from odradek.broker.config.admin_manager import ConfigWriter
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.changes import ConfigChanges
+from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.config.topic_overrides import TopicConfigs
+from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown
+from odradek.broker.controller.channel_manager import Channels, ControlChannels
+from odradek.broker.controller.controlled_shutdown import hand_over
+from odradek.broker.controller.controller import Controller
+from odradek.broker.metadata.broker_registration import Registration
+from odradek.broker.metadata.cache import BrokerView, ClusterView, TopicView
+from odradek.broker.metadata.features import FeatureLevels
+from odradek.broker.metadata.registry_session import Member, OpenSession, RegistrySession
+from odradek.broker.metrics.broker_metrics import ApiFigures
+from odradek.broker.metrics.exposition.snapshot import Watched, look
+from odradek.broker.network.addresses import Addresses
+from odradek.broker.network.controller_channel import ControllerLink
+from odradek.broker.network.dispatcher import Dispatcher
+from odradek.broker.network.inter_broker_connection import Network
+from odradek.broker.network.reconfiguration import Reconfiguration
+from odradek.broker.replication.alter_partition_manager import AlterPartitions
+from odradek.broker.replication.config_handler import ConfigInForce
+from odradek.broker.replication.conversions import Conversions
+from odradek.broker.replication.fetcher import Fetchers, FetchSettings
+from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
+from odradek.broker.replication.log_dirs import LogDirs
+from odradek.broker.replication.partition import Replicas, Worker
+from odradek.broker.replication.replica_manager import Parts, Roles
+from odradek.broker.replication.replicas import ReplicaHost, log_config
+from odradek.broker.replication.state.fetch_session import FetchSessions
+from odradek.broker.replication.state.partition import Role
+from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low_open_file_limit
+from odradek.broker.runtime.scheduler import Periodic, ThreadWorker
+from odradek.broker.runtime.stop_signals import stop_signals
+from odradek.broker.runtime.timers import Clock, LoopTimers, SystemClock, Timers
+from odradek.broker.transaction.producer_ids import ProducerIds
+from odradek.protocol.compression import load_libraries
 from odradek.protocol.dial import Connect, connect
 from odradek.protocol.listening import Listener
+from odradek.storage.descriptors import RESERVE
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest
 from odradek.storage.disk import Disk, OsDisk
@@ -223,8 +225,9 @@ class Broker:
         undo.push_async_callback(background.close)
         network = _network(config, environment, timers)
         controller_ms = int(config["controller.socket.timeout.ms"])
-        listener = config.inter_broker_listener
-        link = ControllerLink(config.broker_id, view, listener, network, dispatcher.local, controller_ms)
+        link = ControllerLink(
+            config.broker_id, view, config.inter_broker_listener, network, dispatcher.local, controller_ms
+        )
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
             Surroundings(config, view, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
@@ -235,8 +238,7 @@ class Broker:
         coordination.start()
         undo.callback(link.close)
         channels = ControlChannels(config.broker_id, network, dispatcher.local, controller_ms)
-        self.controller = Controller(config, self._session, view, channels, clock, timers, environment.random)
-        undo.push_async_callback(self.controller.close)
+        self.controller = self._build_controller(undo, channels, host)
         self._config_changes = self._build_config_changes(configs, host, background)
         known = TopicsKnown(view, clock, timers)
         return Services(
@@ -264,6 +266,16 @@ class Broker:
             features=FeatureLevels(background),
             alone=alone,
         )
+
+    def _build_controller(self, undo: contextlib.AsyncExitStack, channels: Channels, host: ReplicaHost) -> Controller:
+        """The one that campaigns for this broker."""
+        environment = self._environment
+        controller = Controller(
+            self._config, self._session, self.view, channels, environment.clock, self._timers, environment.random
+        )
+        controller.maker.budget.has_log = host.has_log
+        undo.push_async_callback(controller.close)
+        return controller
 
     def _build_config_changes(self, configs: TopicConfigs, host: ReplicaHost, background: Background) -> ConfigChanges:
         """How what is changed at run time comes into force."""
@@ -487,13 +499,15 @@ def _new_cluster_id(source: random.Random) -> str:
 
 
 def run(config: BrokerConfig, *, on_ready: OnReady, metrics: tuple[str, int] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status. `metrics` is where the page for Prometheus is served.
+    """Serve until one of `stop_signals` arrives; returns the exit status.
 
+    `metrics` is where the page for Prometheus is served.
     Raises ConfigError, KafkaError, OSError when the broker cannot start.
     """
     import uvloop
 
-    _allow_many_files()
+    raise_open_file_limit()
+    RESERVE.fill()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, on_ready, os.path.abspath(config.log_dirs[0]), metrics))
 
@@ -501,11 +515,13 @@ def run(config: BrokerConfig, *, on_ready: OnReady, metrics: tuple[str, int] | N
 async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tuple[str, int] | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     broker = Broker(config)
     broker.on_failure = stop.set
     await broker.start()
+    warn_of_low_open_file_limit()  # after the start, whose only line on failure is the reason
+    loading = loop.run_in_executor(None, load_libraries)  # while there are file descriptors
     close_metrics = _serve_metrics(broker, metrics)
     # What exists now lives as long as the broker; the collector need not look at it again and again.
     gc.collect()
@@ -514,6 +530,7 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     on_ready(broker.broker_id, broker.host, broker.port, data)
     await stop.wait()
     log.info("stopping")
+    await loading
     close_metrics()
     await broker.stop()
     log.info("stopped")
@@ -523,14 +540,6 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
 def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[[], None]:
     if address is None:
         return lambda: None
-    from odradek.broker.metrics import serve_metrics  # a fast start needs no HTTP server
+    from odradek.broker.metrics.exposition.page import serve_metrics  # a fast start needs no HTTP server
 
     return serve_metrics(*address, partial(look, broker.watched), asyncio.get_running_loop())
-
-
-def _allow_many_files() -> None:
-    """Every connection takes two descriptors and every segment a few; take as many as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,17 +1,18 @@
 """The command `odradek`.
 
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
-it serves, everything else goes to stderr, and ends with status 0 after SIGTERM or Ctrl-C, 1 after an error. What only a
-broker needs is imported when one starts. `cluster`, `registry` and `health` stand in `cluster_cli`,
-`dump-log` in `log_cli`, `streams` in `streams_cli`.
+it serves, everything else goes to stderr, and ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 1 after an error.
+What only a broker needs is imported when one starts. `--daemon` and `stop` are in `daemon`, `cluster`, `registry` and
+`health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli`.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,13 +20,15 @@ import click
 
 from odradek import __version__
 from odradek.cluster_cli import cluster, health, registry
+from odradek.daemon_files import DETACHED, LOG_FILE, PID_FILE
 from odradek.log_cli import dump_log
 from odradek.log_lines import FORMATS, LEVELS, log_to_stderr, say_broker
 from odradek.service import PREFIX, properties_in, stop_when_stdin_ends, tell_systemd
+from odradek.standard_streams import open_missing_streams, print_line
 from odradek.streams_cli import streams
 
 if TYPE_CHECKING:
-    from odradek.broker.config import BrokerConfig
+    from odradek.broker.config.broker_config import BrokerConfig
 
 
 def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -41,6 +44,7 @@ def _address(context: click.Context, parameter: click.Parameter, value: str | No
 @click.version_option(__version__, message="odradek %(version)s")
 def main() -> None:
     """A Kafka-compatible broker."""
+    open_missing_streams()
 
 
 main.add_command(cluster)
@@ -50,17 +54,40 @@ main.add_command(dump_log)
 main.add_command(streams)
 
 
-@main.command()
-@click.argument("properties", required=False, metavar="[server.properties]", type=click.Path(path_type=Path))
-@click.option(
+_properties_argument = click.argument(
+    "properties", required=False, metavar="[server.properties]", type=click.Path(path_type=Path)
+)
+_override_option = click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a property over the file's value."
 )
-@click.option(
+_environment_option = click.option(
     "--from-environment",
     is_flag=True,
     help=f"Take properties from {PREFIX}… variables, too, as Kafka's image does: {PREFIX}BROKER_ID is broker.id. "
     "They count more than the file and less than --override.",
 )
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@main.command()
+@_properties_argument
+@_override_option
+@_environment_option
+@click.option(
+    "--daemon",
+    "-daemon",
+    is_flag=True,
+    help="Serve in the background: end when the broker serves. `odradek stop` stops it.",
+)
+@click.option(
+    "--pid-file",
+    type=_FILE,
+    help=f"Write the process id there. With --daemon the default is {PID_FILE} in the first data directory.",
+)
+@click.option(
+    "--log-file", type=_FILE, help=f"With --daemon: the log, instead of {LOG_FILE} in the first data directory."
+)
+@click.option(DETACHED, is_flag=True, hidden=True, help="Leave standard output when ready.")
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
@@ -74,32 +101,108 @@ def broker(
     properties: Path | None,
     overrides: tuple[str, ...],
     from_environment: bool,
+    daemon: bool,
+    pid_file: Path | None,
+    log_file: Path | None,
+    detached: bool,
     metrics: tuple[str, int] | None,
     until_stdin_ends: bool,
     log_level: str,
     log_format: str,
 ) -> None:
-    """Serve in the foreground until SIGTERM or Ctrl-C.
+    """Serve until SIGTERM, SIGHUP or Ctrl-C.
 
     Properties have Kafka's names and defaults. With port 0 in `listeners` the broker takes a free port and names it.
     """
     log_to_stderr(log_level, log_format)
-    if from_environment:
-        named = (f"{name}={value}" for name, value in properties_in(os.environ).items())
-        overrides = (*named, *overrides)
-    config = _load(properties, overrides)
+    config = _load(properties, overrides, from_environment)
+    if daemon:
+        options = [f"--override={each}" for each in overrides] + ["--from-environment"] * from_environment
+        options += [f"--log-level={log_level}", f"--log-format={log_format}"]
+        options += [f"--metrics={metrics[0]}:{metrics[1]}"] if metrics else []
+        _start_daemon([str(properties)] * (properties is not None) + options, config, pid_file, log_file)
+        return
+    if log_file is not None:
+        raise click.UsageError("--log-file is for --daemon; without it the log goes to standard error")
     if until_stdin_ends:
         stop_when_stdin_ends()
     if config.broker_id >= 0:
         say_broker(config.broker_id)
     _say_what_is_odd(config)
-    sys.exit(_serve(config, metrics))
+    with _holding(pid_file):
+        status = _serve(config, metrics, detached)
+    sys.exit(status)
 
 
-def _load(properties: Path | None, overrides: tuple[str, ...]) -> BrokerConfig:
-    from odradek.broker.config import BrokerConfig
-    from odradek.broker.config_types import ConfigError
+@main.command()
+@_properties_argument
+@_override_option
+@_environment_option
+@click.option("--pid-file", type=_FILE, help=f"Instead of {PID_FILE} in the first data directory.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait."
+)
+def stop(
+    properties: Path | None,
+    overrides: tuple[str, ...],
+    from_environment: bool,
+    pid_file: Path | None,
+    timeout_s: float,
+) -> None:
+    """Stop a broker that was started with --daemon, and wait for its end.
 
+    The arguments are those of the start: they say in which data directory the pid file is.
+    """
+    from odradek.daemon import DaemonError
+    from odradek.daemon import stop as stop_daemon
+
+    if pid_file is None:
+        pid_file = _load(properties, overrides, from_environment).log_dirs[0] / PID_FILE
+    try:
+        print_line(f"odradek stopped: process {stop_daemon(pid_file.absolute(), timeout_s)}")
+    except DaemonError as error:
+        _fail(str(error))
+
+
+def _start_daemon(arguments: list[str], config: BrokerConfig, pid_file: Path | None, log_file: Path | None) -> None:
+    from odradek.daemon import DaemonError, start
+
+    first = config.log_dirs[0].absolute()
+    try:
+        start(arguments, (pid_file or first / PID_FILE).absolute(), (log_file or first / LOG_FILE).absolute())
+    except DaemonError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"cannot use {error.filename}: {error.strerror}")
+
+
+@contextlib.contextmanager
+def _holding(path: Path | None) -> Iterator[None]:
+    """Hold the pid file, if there is to be one."""
+    if path is None:
+        yield
+        return
+    from odradek.pid_file import PidFile, PidFileInUseError
+
+    try:
+        held = PidFile(path)
+    except PidFileInUseError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"cannot write the pid file {path}: {error.strerror}")
+    try:
+        yield
+    finally:
+        held.remove()
+
+
+def _load(properties: Path | None, overrides: tuple[str, ...], from_environment: bool) -> BrokerConfig:
+    from odradek.broker.config.broker_config import BrokerConfig
+    from odradek.broker.config.types import ConfigError
+
+    if from_environment:
+        named = (f"{name}={value}" for name, value in properties_in(os.environ).items())
+        overrides = (*named, *overrides)
     try:
         return BrokerConfig.load(properties, overrides)
     except ConfigError as error:
@@ -113,55 +216,35 @@ def _say_what_is_odd(config: BrokerConfig) -> None:
     for name, nearest in config.unknown().items():
         hint = f"; did you mean {nearest}?" if nearest else ""
         logger.warning("unknown property %s%s", name, hint)
+    for name, replacement in config.replaced().items():
+        logger.warning("ignored property %s, removed in Kafka 3.0; %s decides", name, replacement)
     if idle := config.without_effect():
         logger.warning("set, but without effect in this version: %s", ", ".join(idle))
 
 
-def _serve(config: BrokerConfig, metrics: tuple[str, int] | None) -> int:
+def _serve(config: BrokerConfig, metrics: tuple[str, int] | None, detached: bool) -> int:
     from odradek.broker import server
-    from odradek.protocol.errors import ErrorCode, KafkaError
+    from odradek.start_errors import START_ERRORS, explain
 
     try:
-        return server.run(config, on_ready=_announce, metrics=metrics)
+        return server.run(config, on_ready=_announce_and_leave if detached else _announce, metrics=metrics)
     except KeyboardInterrupt:
         return 0
-    except KafkaError as error:
-        message = error.message or str(error)
-        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            message = f"{message.rstrip('.')}. Another folder can be chosen with --override log.dirs=FOLDER"
-        _fail(message)
-    except OSError as error:
-        _fail(_explain(error, config))
+    except START_ERRORS as error:
+        _fail(explain(error, config))
 
 
 def _announce(broker_id: int, host: str, port: int, data: Path | str) -> None:
     shown = f"[{host}]" if ":" in host else host
     say_broker(broker_id)
-    print(f"odradek {__version__} ready: broker {broker_id} at {shown}:{port}, data in {data}", flush=True)
+    print_line(f"odradek {__version__} ready: broker {broker_id} at {shown}:{port}, data in {data}")
     tell_systemd("READY=1")
 
 
-def _explain(error: OSError, config: BrokerConfig) -> str:
-    """What went wrong in the words of the user's own settings, and what to do about it."""
-    listeners = ", ".join(map(str, config.listeners))
-    folders = ", ".join(map(str, config.log_dirs))
-    where = error.filename or folders
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"the address of {listeners} is in use. Stop the program that uses it, or choose another port: "
-            "--override listeners=PLAINTEXT://127.0.0.1:0 takes a free one"
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"no interface of this machine has the address of {listeners}. Choose another host in listeners"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename is None:
-        return f"not allowed to use {listeners} or {folders}: {error.strerror}. Ports below 1024 need a privilege"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"cannot write to {where}: {error.strerror}. Choose a writable folder with --override log.dirs=FOLDER"
-    if error.errno == errno.ENOSPC:
-        return f"no space left for {where}. Free some, or choose another folder with --override log.dirs=FOLDER"
-    if error.filename is not None:
-        return f"cannot use {where}: {error.strerror}"
-    return str(error)
+def _announce_and_leave(broker_id: int, host: str, port: int, data: Path | str) -> None:
+    """The command that started this daemon reads the ready line and ends; what is printed later goes into the log."""
+    _announce(broker_id, host, port, data)
+    os.dup2(2, 1)
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The commands about clusters: `odradek cluster up`, `odradek cluster status`, `odradek registry`, `odradek health`.
+"""The commands about clusters: `odradek cluster up`, `restart` and `status`, `odradek registry`, `odradek health`.
 
 What a command needs is imported when it runs.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Container
 from pathlib import Path
@@ -16,6 +17,7 @@ import click
 
 from odradek import __version__
 from odradek.log_lines import log_to_stderr
+from odradek.standard_streams import print_line
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _BOOTSTRAP_HELP = "Any brokers of the cluster, host:port with commas between them."
@@ -43,12 +45,19 @@ def cluster() -> None:
     show_default=True,
     help="Of the first broker; the next ones follow. 0 takes free ones.",
 )
+@click.option(
+    "--registry-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Of the registry, for tools with --zookeeper; it listens on 127.0.0.1. 0 takes a free one.",
+)
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property for every broker.")
-def up(brokers: int, data: Path, host: str, port: int, properties: tuple[str, ...]) -> None:
+def up(brokers: int, data: Path, host: str, port: int, registry_port: int, properties: tuple[str, ...]) -> None:
     """Run a cluster until Ctrl-C: a process a broker, the registry in this one.
 
     Topics get three replicas, and acks=all waits for two, as far as there are brokers, unless --property says
-    otherwise. On a machine with many cores this is the way to use them.
+    otherwise. On a machine with many cores this is the way to use them. SIGTERM and SIGHUP stop it as Ctrl-C does.
     """
     from odradek import cluster_up
     from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
@@ -57,13 +66,44 @@ def up(brokers: int, data: Path, host: str, port: int, properties: tuple[str, ..
         raise click.BadParameter(f"{brokers} brokers from port {port} on go beyond 65535", param_hint="--port")
     log_to_stderr("info", "text")
     plan = cluster_up.Plan(
-        brokers, data.absolute(), host, port, _parse_properties(properties, cluster_up.OWN_PROPERTIES)
+        brokers,
+        data.absolute(),
+        host,
+        port,
+        _parse_properties(properties, cluster_up.OWN_PROPERTIES),
+        registry_port,
     )
     try:
         cluster_up.run(plan, cluster_up.say_on_stdout)
     except JournalInUseError:
         _fail(f"a cluster runs in {data} already; choose another folder with --data")
-    except (cluster_up.UpError, DamagedJournalError, OSError) as error:
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        _fail(f"127.0.0.1:{registry_port} is in use; choose another --registry-port" if taken else str(error))
+    except (cluster_up.UpError, DamagedJournalError) as error:
+        _fail(str(error))
+
+
+@cluster.command()
+@click.argument("broker_id", metavar="ID", type=click.IntRange(0))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("cluster-data"),
+    show_default=True,
+    help="The folder of the cluster, as for `odradek cluster up`.",
+)
+def restart(broker_id: int, data: Path) -> None:
+    """Restart broker ID of a cluster that `odradek cluster up` runs on this machine.
+
+    A broker that runs is stopped with a controlled shutdown; one that has ended is started again. It keeps its port and
+    its data. The command ends when the broker serves.
+    """
+    from odradek.cluster_control import ControlError, ask_restart
+
+    try:
+        print_line(ask_restart(data.absolute(), broker_id))
+    except ControlError as error:
         _fail(str(error))
 
 
@@ -82,25 +122,39 @@ def _parse_properties(texts: tuple[str, ...], own: Container[str]) -> dict[str, 
 @cluster.command()
 @click.option("--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, help=_BOOTSTRAP_HELP)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC", help="Show and count this topic alone. Can be given again."
+)
 @click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds for each broker.")
-def status(bootstrap_server: str, as_json: bool, timeout_s: float) -> None:
-    """Show brokers, leaders, in-sync replicas, and how many records each follower is behind."""
+def status(bootstrap_server: str, topics: tuple[str, ...], as_json: bool, timeout_s: float) -> None:
+    """Show brokers, leaders, in-sync replicas, and how many records each follower is behind.
+
+    Kafka's internal topics come last.
+    """
     from odradek import cluster_status
 
     try:
-        found = cluster_status.gather(bootstrap_server, timeout_s)
-    except (ConnectionError, ValueError) as error:
-        _fail(str(error))
+        found = cluster_status.gather(bootstrap_server, timeout_s, topics)
+    except (ConnectionError, LookupError, ValueError) as error:
+        _fail(error.args[0] if isinstance(error, LookupError) else str(error))
     click.echo(json.dumps(found.as_json(), indent=2) if as_json else cluster_status.render(found))
 
 
 @click.command()
 @click.argument("address", default=DEFAULT_BOOTSTRAP, metavar="[HOST:PORT]")
 @click.option("--timeout", "timeout_s", type=float, default=5.0, show_default=True, help="Seconds to wait.")
-def health(address: str, timeout_s: float) -> None:
+@click.option(
+    "--from-environment",
+    is_flag=True,
+    help="Take HOST:PORT from KAFKA_LISTENERS, as the broker does that `odradek broker --from-environment` runs.",
+)
+def health(address: str, timeout_s: float, from_environment: bool) -> None:
     """End with status 0 if the broker at HOST:PORT serves and knows a controller, else with 1."""
     from odradek import cluster_status, wire
+    from odradek.service import broker_address
 
+    if from_environment:
+        address = broker_address(os.environ) or address
     try:
         trouble = cluster_status.is_healthy(*wire.parse_address(address), timeout_s)
     except ValueError as error:
@@ -129,8 +183,7 @@ def registry(data: Path, host: str, port: int, tick_ms: int, until_stdin_ends: b
         stop_when_stdin_ends()
 
     def announce(bound: int) -> None:
-        click.echo(f"odradek {__version__} ready: registry at {host}:{bound}, data in {data.absolute()}")
-        sys.stdout.flush()
+        print_line(f"odradek {__version__} ready: registry at {host}:{bound}, data in {data.absolute()}")
 
     try:
         registry_service.run(data, host, port, tick_ms, announce)

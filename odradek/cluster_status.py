@@ -94,9 +94,15 @@ class Status(NamedTuple):
         }
 
 
-def gather(bootstrap_servers: str, timeout_s: float) -> Status:
-    """Ask the first of `bootstrap_servers` that answers, and then every broker. Raises ConnectionError, ValueError."""
-    metadata = _first_answer(bootstrap_servers, timeout_s)
+def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ()) -> Status:
+    """Ask the first of `bootstrap_servers` that answers, and then every broker; about `topics` alone if there are any.
+
+    Raises ConnectionError, ValueError, and LookupError for a topic that does not exist.
+    """
+    metadata = _first_answer(bootstrap_servers, timeout_s, list(dict.fromkeys(topics)) or None)
+    for topic in metadata.topics if topics else ():
+        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            raise LookupError(f"there is no topic {topic.name}")
     ends: dict[int, Ends] = {}
     errors: dict[int, str] = {}
 
@@ -123,12 +129,12 @@ def is_healthy(host: str, port: int, timeout_s: float) -> str:
     return ""
 
 
-def _first_answer(bootstrap_servers: str, timeout_s: float) -> m.MetadataResponse:
+def _first_answer(bootstrap_servers: str, timeout_s: float, topics: list[str] | None) -> m.MetadataResponse:
     failures = []
     for address in map(parse_address, bootstrap_servers.split(",")):
         try:
             with Wire(*address, timeout_s) as wire:
-                return wire.metadata()
+                return wire.metadata(topics)
         except (OSError, ProtocolError) as error:
             failures.append(f"{shown_address(*address)}: {error}")
     raise ConnectionError(f"no broker answers at {'; '.join(failures)}")
@@ -183,7 +189,7 @@ def _join(metadata: m.MetadataResponse, ends: dict[int, Ends], errors: dict[int,
             tuple(each.isr_nodes),
             _lags((topic.name or "", each.partition_index), each.leader_id, each.replica_nodes, ends),
         )
-        for topic in sorted(metadata.topics, key=lambda topic: topic.name or "")
+        for topic in sorted(metadata.topics, key=lambda topic: (topic.is_internal, topic.name or ""))
         for each in sorted(topic.partitions, key=lambda each: each.partition_index)
     )
     return Status(metadata.cluster_id or "", metadata.controller_id, tuple(sorted(brokers)), partitions)

@@ -3,6 +3,7 @@
     DIR/registry/     the journal of the registry: topics and their state outlive a restart
     DIR/1/, DIR/2/…   the brokers' data
     DIR/broker-1.log  what broker 1 logs
+    DIR/control       where `odradek cluster restart` finds this process (`cluster_control`)
 
 The brokers are children that end when this process does, however it ends. Ctrl-C and SIGTERM stop them one after the
 other, each handing its leaderships over (controlled shutdown), the controller last, and then the registry; a second
@@ -15,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,8 +23,11 @@ from typing import Final, NamedTuple
 from odradek import __version__
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import RegistryError
+from odradek.broker.runtime.stop_signals import stop_signals
+from odradek.cluster_control import ControlServer
 from odradek.ready_process import OWN_COMMAND, UNTIL_STDIN_ENDS, port_in
 from odradek.registry_service import Served, serving
+from odradek.standard_streams import print_line
 
 READY_S: Final = 60.0
 STOP_S: Final = 60.0
@@ -48,6 +51,8 @@ class Plan(NamedTuple):
     port: int
     """Of the first broker; the next ones follow. 0 takes free ones."""
     properties: Mapping[str, str]
+    registry_port: int = 0
+    """0 takes a free one."""
 
     def overrides(self, broker_id: int, registry_port: int) -> dict[str, str]:
         """The properties of one broker: three copies of everything, as far as there are brokers, unless told other."""
@@ -143,23 +148,29 @@ class _Cluster:
     def __init__(self, plan: Plan, say: Say) -> None:
         self._plan = plan
         self._say = say
-        self._children: list[_Child] = []
+        self._children: dict[int, _Child] = {}
+        self._watchers: dict[int, asyncio.Task[None]] = {}
+        self._restarting: set[int] = set()
+        self._none_left = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, self._interrupted)
         plan = self._plan
         # The brokers of an earlier run ended with it.
-        async with serving(plan.folder, "127.0.0.1", 0, keep_sessions=False) as served:
+        async with serving(plan.folder, "127.0.0.1", plan.registry_port, keep_sessions=False) as served:
             self._say(f"registry (--zookeeper) at 127.0.0.1:{served.port}")
+            control = ControlServer(plan.folder, lambda broker_id: self._restart(broker_id, served))
             try:
                 await self._start(served.port)
+                await control.start()
                 self._announce()
                 await self._watch(served)
             finally:
+                await control.close()
                 await self._end(served)
 
     def _interrupted(self) -> None:
@@ -169,8 +180,8 @@ class _Cluster:
 
     async def _start(self, registry_port: int) -> None:
         for broker_id in range(1, self._plan.brokers + 1):
-            self._children.append(await self._launch(broker_id, registry_port))
-        coming_up = [asyncio.ensure_future(child.await_ready()) for child in self._children]
+            self._children[broker_id] = await self._launch(broker_id, registry_port)
+        coming_up = [asyncio.ensure_future(child.await_ready()) for child in self._children.values()]
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
             for ready in coming_up:
@@ -183,8 +194,11 @@ class _Cluster:
                 each.cancel()
             await asyncio.gather(*coming_up, stopped, return_exceptions=True)
 
-    async def _launch(self, broker_id: int, registry_port: int) -> _Child:
+    async def _launch(self, broker_id: int, registry_port: int, port: int = 0) -> _Child:
+        """Start a process; `port` is the one that the broker has had before."""
         overrides = self._plan.overrides(broker_id, registry_port)
+        if port:
+            overrides["listeners"] = f"PLAINTEXT://{self._plan.host}:{port}"
         log = self._plan.folder / f"broker-{broker_id}.log"
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
@@ -202,30 +216,36 @@ class _Cluster:
     def _announce(self) -> None:
         if self._stop.is_set():
             return
-        for child in self._children:
-            data = self._plan.folder / str(child.broker_id)
-            self._say(
-                f"broker {child.broker_id} at {child.host}:{child.port}, process {child.process.pid}, data in {data}"
-            )
-        addresses = [f"{child.host}:{child.port}" for child in self._children]
+        for child in self._children.values():
+            self._say(self._line(child))
+        addresses = [f"{child.host}:{child.port}" for child in self._children.values()]
         self._say(
             f"odradek {__version__} ready: cluster at {','.join(addresses)}, data in {self._plan.folder}; "
             f"try odradek cluster status --bootstrap-server {addresses[0]}, or any Kafka tool; Ctrl-C stops it"
         )
 
+    def _line(self, child: _Child) -> str:
+        data = self._plan.folder / str(child.broker_id)
+        return f"broker {child.broker_id} at {child.host}:{child.port}, process {child.process.pid}, data in {data}"
+
     async def _watch(self, served: Served) -> None:
-        """Report who dies until it is time to stop, or nobody is left."""
-        watchers = [asyncio.ensure_future(self._report_death(child, served)) for child in self._children]
+        """Report brokers that end until it is time to stop, or none is left."""
+        for child in self._children.values():
+            self._watch_child(child, served)
         stopped = asyncio.ensure_future(self._stop.wait())
-        all_dead = asyncio.ensure_future(asyncio.wait(watchers))
+        none_left = asyncio.ensure_future(self._none_left.wait())
         try:
-            await asyncio.wait([stopped, all_dead], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopped, none_left], return_when=asyncio.FIRST_COMPLETED)
             if not self._stop.is_set():
                 raise UpError("no broker is left")
         finally:
-            for each in (*watchers, stopped, all_dead):
+            ending = [*self._watchers.values(), stopped, none_left]
+            for each in ending:
                 each.cancel()
-            await asyncio.gather(*watchers, stopped, all_dead, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    def _watch_child(self, child: _Child, served: Served) -> None:
+        self._watchers[child.broker_id] = asyncio.create_task(self._report_death(child, served))
 
     async def _report_death(self, child: _Child, served: Served) -> None:
         status = await child.process.wait()
@@ -233,6 +253,47 @@ class _Cluster:
             how = f"by signal {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
             self._say(f"broker {child.broker_id} has ended {how}{child.end_of_log()}")
             await _end_session(served, child.broker_id)
+        self._look_for_brokers()
+
+    def _look_for_brokers(self) -> None:
+        if not self._restarting and not any(child.running for child in self._children.values()):
+            self._none_left.set()
+
+    async def _restart(self, broker_id: int, served: Served) -> str:
+        """Stop a broker if it runs, with controlled shutdown, and start it on its port and data.
+
+        Returns the line that says where it is. Raises UpError when it does not start, and for a broker that is not
+        there; OSError.
+        """
+        child = self._children.get(broker_id)
+        if child is None:
+            raise UpError(f"there is no broker {broker_id}; there are {', '.join(map(str, self._children))}")
+        if broker_id in self._restarting or self._stop.is_set():
+            raise UpError(
+                f"broker {broker_id} is being {'restarted' if not self._stop.is_set() else 'stopped'} already"
+            )
+        self._restarting.add(broker_id)
+        try:
+            if child.running:
+                self._say(f"stopping broker {broker_id}")
+                await child.stop()
+            await self._watchers[broker_id]  # a session that was left behind is over
+            fresh = self._children[broker_id] = await self._launch(broker_id, served.port, child.port)
+            await self._await_restarted(fresh)
+            self._watch_child(fresh, served)
+        finally:
+            self._restarting.remove(broker_id)
+            self._look_for_brokers()
+        line = self._line(fresh)
+        self._say(line)
+        return line
+
+    async def _await_restarted(self, child: _Child) -> None:
+        try:
+            await child.await_ready()
+        except BaseException:
+            await child.kill()
+            raise
 
     async def _end(self, served: Served) -> None:
         orderly = asyncio.ensure_future(self._stop_in_order(served))
@@ -241,12 +302,14 @@ class _Cluster:
         orderly.cancel()
         hurry.cancel()
         await asyncio.gather(orderly, hurry, return_exceptions=True)
-        for child in self._children:
+        for child in self._children.values():
             await child.kill()
 
     async def _stop_in_order(self, served: Served) -> None:
         controller = await _controller(served)
-        for child in sorted(self._children, key=lambda child: (child.broker_id == controller, -child.broker_id)):
+        for child in sorted(
+            self._children.values(), key=lambda child: (child.broker_id == controller, -child.broker_id)
+        ):
             if child.running:
                 self._say(f"stopping broker {child.broker_id}")
                 await child.stop()
@@ -281,4 +344,4 @@ async def _end_session(served: Served, broker_id: int) -> None:
 
 def say_on_stdout(line: str) -> None:
     """The progress of a cluster is what this command prints."""
-    print(line, file=sys.stdout, flush=True)
+    print_line(line)

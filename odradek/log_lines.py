@@ -13,6 +13,8 @@ import sys
 import time
 from typing import Final
 
+from odradek.standard_streams import StderrHandler
+
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
@@ -21,7 +23,7 @@ _OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message",
 
 def log_to_stderr(level: str, layout: str) -> None:
     """Send what the package logs to stderr: `level` is one of LEVELS, `layout` one of FORMATS."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StderrHandler(sys.stderr)
     handler.setFormatter(JsonLines() if layout == "json" else TextLines())
     logger = logging.getLogger("odradek")
     logger.handlers[:] = [handler]

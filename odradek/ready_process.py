@@ -20,7 +20,9 @@ from typing import Final
 
 from odradek.ports import free_port
 
-OWN_COMMAND: Final = (sys.executable, "-m", "odradek")
+OWN_COMMAND: Final = (sys.executable, "-P", "-m", "odradek")
+"""The command line in a process of its own. -P: modules come from where Odradek is installed, never from the working
+directory, which holds a click.py of the user or, in a clone, source folders that are no packages of odradek."""
 HOST: Final = "127.0.0.1"
 SHOWN_LOG_BYTES: Final = 16_384
 UNTIL_STDIN_ENDS: Final = "--until-stdin-ends"

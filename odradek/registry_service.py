@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.server import RegistryServer
+from odradek.broker.runtime.stop_signals import stop_signals
 from odradek.storage.disk import OsDisk
 
 TICK_MS: Final = 2_000
@@ -54,7 +54,7 @@ async def serving(
 
 
 def run(folder: Path, host: str, port: int, tick_ms: int, on_ready: Callable[[int], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the port. Raises what `serving` raises."""
+    """Serve until one of `stop_signals` arrives; `on_ready` hears the port. Raises what `serving` raises."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -64,7 +64,7 @@ def run(folder: Path, host: str, port: int, tick_ms: int, on_ready: Callable[[in
 async def _run(folder: Path, host: str, port: int, tick_ms: int, on_ready: Callable[[int], None]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     async with serving(folder, host, port, tick_ms, keep_sessions=True) as served:
         on_ready(served.port)

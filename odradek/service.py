@@ -35,6 +35,8 @@ FOR_START_SCRIPTS: Final = frozenset(
         "KAFKA_VERSION",
     }
 )
+_ANY_ADDRESS: Final = {"": "localhost", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""A listener at every address of the host -> where the host itself reaches it."""
 GRACE_S: Final = 20.0
 """How long a process may take to stop after its parent has gone: nobody is left to lose patience with it."""
 
@@ -44,7 +46,11 @@ def properties_in(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         property_named(name): value
         for name, value in sorted(environment.items())
-        if name.startswith(PREFIX) and len(name) > len(PREFIX) and name not in FOR_START_SCRIPTS
+        if name.startswith(PREFIX)
+        and len(name) > len(PREFIX)
+        and name not in FOR_START_SCRIPTS
+        # Kubernetes adds KAFKA_PORT=tcp://… to the containers beside a service that is named kafka.
+        and not (name == f"{PREFIX}PORT" and "://" in value)
     }
 
 
@@ -52,6 +58,21 @@ def property_named(variable: str) -> str:
     """KAFKA_LOG_DIRS -> log.dirs"""
     dotted = variable.removeprefix(PREFIX).lower().replace("_", ".")
     return dotted.replace("...", "-").replace("..", "_")
+
+
+def broker_address(environment: Mapping[str, str]) -> str | None:
+    """host:port at which this host reaches the broker whose properties are in the environment; None without listeners.
+
+    The listener is that of the other brokers where it has a name (`inter.broker.listener.name`), else the first one.
+    """
+    properties = properties_in(environment)
+    listeners = [each.strip() for each in properties.get("listeners", "").split(",") if each.strip()]
+    name = properties.get("inter.broker.listener.name", "").strip().upper()
+    named = [each for each in listeners if name and each.upper().startswith(f"{name}://")]
+    for listener in (*named, *listeners):
+        host, _, port = listener.rpartition("://")[2].rpartition(":")
+        return f"{_ANY_ADDRESS.get(host, host)}:{port}"
+    return None
 
 
 def tell_systemd(state: str) -> None:

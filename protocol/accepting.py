@@ -4,8 +4,8 @@ Connections are accepted here and not by the event loop's own server, since that
 connections in the backlog of the socket while the broker has its `max.connections` (SocketServer's ConnectionQuotas),
 and a process without a free file descriptor has to do the same. Whoever waits is let in when a connection ends.
 
-Some descriptors are kept back. A log that cannot open its next segment goes offline, so a crowd of connections must not
-take the last descriptors. Systems give the lowest free number to what is opened next, and so the number of a fresh
+Some descriptors are kept back. A log that cannot open its next segment refuses writes, so a crowd of connections must
+not take the last descriptors. Systems give the lowest free number to what is opened next, and so the number of a fresh
 descriptor tells how many are in use.
 """
 

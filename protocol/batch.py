@@ -17,11 +17,10 @@ the consumers.
 
 What a leader demands of a produced batch stands here too: `check_produce_shape` (ProduceRequest.validateRecords) and
 `check_records` (UnifiedLog.analyzeAndValidateRecords and LogValidator). Where Kafka is laxer than what its own readers
-can read, or would quietly write a batch anew, Odradek refuses, in four cases, none of which a known client meets:
+can read, or would quietly write a batch anew, Odradek refuses, in three cases, none of which a known client meets:
 
 - offset deltas that do not count 0, 1, 2 …: Kafka keeps an uncompressed batch so and rewrites a compressed one;
 - fields of a compressed record that do not fill its length: Kafka skips along them and stores what no consumer reads;
-- bytes behind the one batch of a produce request: Kafka drops them where they are not a whole batch;
 - records that decompress to more than a limit: Kafka has none.
 """
 
@@ -56,6 +55,8 @@ __all__ = [
     "control_batch",
     "crc_ok",
     "headers",
+    "is_framed",
+    "is_sound",
     "read_header",
     "records",
     "sealed",
@@ -79,6 +80,7 @@ LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+DEFINED_ATTRIBUTES: Final = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
@@ -194,6 +196,21 @@ def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end]) == header.crc
 
 
+def is_framed(header: Header) -> bool:
+    """Whether a log can hold a batch of this header; without it, neither where the batch ends nor which offsets it has.
+
+    This and the checksum (`is_sound`) are all that followers, recovery, compaction and readers demand of a stored
+    batch. A leader admits no batch that lacks it, and no reader may demand more: a batch that a leader has acknowledged
+    and a follower refuses stops the replication of its partition for ever.
+    """
+    return header.magic == MAGIC and header.batch_length >= HEADER_SIZE - LOG_OVERHEAD and header.last_offset_delta >= 0
+
+
+def is_sound(buffer: Buffer, position: int, header: Header) -> bool:
+    """Whether the bytes at `position` are those of a whole batch that a leader has admitted."""
+    return is_framed(header) and crc_ok(buffer, position, header)
+
+
 def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
     """Each batch from `position` to the end of the buffer, as (position, header); checksums are not looked at.
 
@@ -204,6 +221,8 @@ def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
         header = read_header(buffer, position)
         if header.magic != MAGIC:
             raise ProtocolError("RecordBatch.magic", position + MAGIC_POSITION, f"{header.magic} where 2 is read")
+        if header.last_offset_delta < 0:
+            raise ProtocolError("RecordBatch.lastOffsetDelta", position + 23, f"{header.last_offset_delta}")
         size = LOG_OVERHEAD + header.batch_length
         if not HEADER_SIZE <= size <= end - position:
             raise ProtocolError(
@@ -239,7 +258,8 @@ def _stamp_max_timestamp(
 ) -> None:
     if header.attributes == attributes and header.max_timestamp == max_timestamp:
         return
-    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    # Kafka drops the bits without a meaning here, and keeps them in a header that it need not change.
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes & DEFINED_ATTRIBUTES)
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
@@ -390,11 +410,12 @@ class NotABatch(KafkaError):  # noqa: N818 - named as the answer is
 
 
 def check_produce_shape(buffer: Buffer | None, api_version: int) -> Header:
-    """The header of the one batch that a partition of a Produce request of `api_version` must hold, and nothing else.
+    """The header of the one batch that a partition of a Produce request of `api_version` must hold.
 
-    Raises KafkaError: INVALID_RECORD for none, more than one, or the wrong magic; UNSUPPORTED_COMPRESSION_TYPE for zstd
-    before version 7; UNSUPPORTED_FOR_MESSAGE_FORMAT for magic 0 and 1, which versions 0 to 2 carry; CORRUPT_MESSAGE for
-    what is not a batch at all. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
+    Bytes behind it that are not a whole batch are not looked at further and not written. Raises KafkaError:
+    INVALID_RECORD for none, more than one, or the wrong magic; UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7;
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for magic 0 and 1, which versions 0 to 2 carry; CORRUPT_MESSAGE for what is not a
+    batch at all. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
     """
     size = 0 if buffer is None else len(buffer)
     if buffer is not None and size >= HEADER_SIZE:
@@ -410,9 +431,9 @@ def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{size} bytes of records where one whole batch is wanted")
     length = _INT32.unpack_from(buffer, 8)[0]
     magic = buffer[MAGIC_POSITION]
-    if length < _SHORTEST_MESSAGE or magic > MAGIC or (magic == MAGIC and length < HEADER_SIZE - LOG_OVERHEAD):
+    if length < _SHORTEST_MESSAGE or magic > MAGIC:
         raise NotABatch(ErrorCode.CORRUPT_MESSAGE, f"no batch has the length {length} and the magic {magic}")
-    if LOG_OVERHEAD + length > size:
+    if LOG_OVERHEAD + length > size:  # Kafka fails where the sum exceeds int32, and answers UNKNOWN_SERVER_ERROR
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"the batch says {LOG_OVERHEAD + length} bytes, {size} came")
     if magic != MAGIC:
         if api_version < _MAGIC_2_SINCE:
@@ -420,6 +441,8 @@ def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header
         raise InvalidRecords(
             ErrorCode.INVALID_RECORD, f"magic {magic} in a Produce request of version {api_version}, which carries 2"
         )
+    if length < HEADER_SIZE - LOG_OVERHEAD:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch has the length {length} and the magic {magic}")
     header = read_header(buffer)
     if header.codec == Codec.ZSTD and api_version < _ZSTD_SINCE:
         raise KafkaError(
@@ -427,10 +450,22 @@ def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header
             f"zstd in a Produce request of version {api_version}; it needs {_ZSTD_SINCE}",
         )
     if header.size != size:
-        raise InvalidRecords(
-            ErrorCode.INVALID_RECORD, f"{size - header.size} bytes after the batch; a partition takes exactly one batch"
-        )
+        _check_rest(buffer, header.size, size)
     return header
+
+
+def _check_rest(buffer: Buffer, position: int, size: int) -> None:
+    """Refuse a second batch, and what cannot begin one; anything else is dropped (ByteBufferLogInputStream)."""
+    left = size - position
+    if left < LOG_OVERHEAD:
+        return
+    length = _INT32.unpack_from(buffer, position + 8)[0]
+    if length < _SHORTEST_MESSAGE or (left > MAGIC_POSITION and buffer[position + MAGIC_POSITION] > MAGIC):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{left} bytes after the batch, which do not begin another one")
+    if left > MAGIC_POSITION and LOG_OVERHEAD + length <= left:
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD, f"{left} bytes after the batch; a partition takes exactly one batch"
+        )
 
 
 def check_records(

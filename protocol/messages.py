@@ -1,7 +1,8 @@
 """The messages of the Kafka protocol, by name: `messages.FetchRequest`, `messages.OffsetCommitKey` and so on.
 
 The definition texts beside this module say what exists. Importing the module reads none of them; the first use of any
-name reads the headings of all (a few milliseconds, once), and the first use of a message parses its own text only.
+name reads all of them (a few milliseconds, once), and the first use of a message parses its own text only. No file is
+opened after that: a broker that has no file descriptor left must still understand a request.
 `messages.pyi` is what type checkers and editors see, written by `python -m odradek.protocol.stubs`.
 """
 
@@ -45,11 +46,16 @@ def response_class(api_key: int) -> type[Any]:
 
 
 @cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
 def _headings() -> tuple[dict[str, Path], dict[int, Api]]:
     names: dict[str, Path] = {}
     found: dict[int, Api] = {}
     for path in sorted(FOLDER.glob("*.txt")):
-        for heading in HEADING.finditer(path.read_text(encoding="utf-8")):
+        for heading in HEADING.finditer(_text(path)):
             name = heading["name"]
             names[name] = path
             if heading["kind"] == "request":
@@ -67,7 +73,7 @@ def __getattr__(name: str) -> Any:
         from odradek.protocol.classes import build  # the compiler is loaded with the first message, not with the names
 
         path = texts()[name]
-        for definition in parse(path.read_text(encoding="utf-8"), path.name).values():
+        for definition in parse(_text(path), path.name).values():
             globals()[definition.name] = build(definition, __name__)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -271,6 +271,7 @@ class FetchResponse(BaseMessage):
         current_leader: FetchResponse.LeaderIdAndEpoch | None
         snapshot_id: FetchResponse.SnapshotId | None
         compacted_everywhere: int
+        leader_epochs: list[FetchResponse.EpochStartOffset]
         aborted_transactions: list[FetchResponse.AbortedTransaction] | None
         preferred_read_replica: int
         @property
@@ -289,6 +290,7 @@ class FetchResponse(BaseMessage):
             current_leader: FetchResponse.LeaderIdAndEpoch | None = None,
             snapshot_id: FetchResponse.SnapshotId | None = None,
             compacted_everywhere: int = -1,
+            leader_epochs: list[FetchResponse.EpochStartOffset] = ...,
             aborted_transactions: list[FetchResponse.AbortedTransaction] | None = ...,
             preferred_read_replica: int = -1,
             records: Sized | None = None,
@@ -325,6 +327,17 @@ class FetchResponse(BaseMessage):
             *,
             end_offset: int = -1,
             epoch: int = -1,
+            unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
+        ) -> None: ...
+
+    class EpochStartOffset(Struct):
+        epoch: int
+        start_offset: int
+        def __init__(
+            self,
+            *,
+            epoch: int = -1,
+            start_offset: int = -1,
             unknown_tagged_fields: list[tuple[int, bytes]] | None = None,
         ) -> None: ...
 

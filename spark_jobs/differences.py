@@ -54,17 +54,30 @@ def differences(left: DataFrame, right: DataFrame, match: Match, ignore: Collect
     known. A record can differ in several ways and has a row for each. `ignore` names PARTS that are not compared.
     By `offset` and by `content` topics have to have the same names on both sides. Raises ValueError for other names.
     """
+    return differences_of_prints(*prints(left, right, match, ignore), match)
+
+
+def prints(
+    left: DataFrame, right: DataFrame, match: Match, ignore: Collection[str] = ()
+) -> tuple[DataFrame, DataFrame]:
+    """What is compared of each side: a row for each record, with its place and the hash of its content.
+
+    Raises ValueError as `differences` does.
+    """
     unknown = sorted(set(ignore) - set(PARTS))
     if unknown or match not in MATCHES:
         raise ValueError(f"{', '.join(unknown) or match} is not one of {', '.join(PARTS if unknown else MATCHES)}")
     ours = left.select(*_PLACE, _print_of(ignore).alias("print"))
     if match == "content":
-        return _by_content(ours, right.select(*_found(), _print_of(ignore).alias("found_print")))
+        return ours, right.select(*_found(), _print_of(ignore).alias("found_print"))
     named = _origin() if match == "origin" else f.struct(*_PLACE)
-    theirs = right.select(
-        named.alias("named"), *_found(), _print_of(ignore, of_copy=match == "origin").alias("found_print")
-    )
-    return _by_identity(ours, theirs)
+    of_copy = match == "origin"
+    return ours, right.select(named.alias("named"), *_found(), _print_of(ignore, of_copy=of_copy).alias("found_print"))
+
+
+def differences_of_prints(ours: DataFrame, theirs: DataFrame, match: Match) -> DataFrame:
+    """The rows of `differences`, from what `prints` returns for the same `match`."""
+    return _by_content(ours, theirs) if match == "content" else _by_identity(ours, theirs)
 
 
 def _found() -> list[Column]:

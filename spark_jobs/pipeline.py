@@ -33,7 +33,7 @@ import click
 
 from odradek.spark_jobs import windows
 from odradek.spark_jobs.command import run
-from odradek.spark_jobs.errors import DONE, JobError
+from odradek.spark_jobs.errors import DONE, JobError, NotThereError
 from odradek.spark_jobs.kafka_admin import KafkaAdmin
 from odradek.spark_jobs.session import job_session
 
@@ -96,8 +96,10 @@ def command(output: str, bootstrap: str | None, **chosen: Any) -> int:
         raise JobError(f"{folder / 'windows'} is there already: choose another folder")
     if chosen["console_producer"] and shutil.which(chosen["console_producer"]) is None:
         raise JobError(f"{chosen['console_producer']} is no program that can be run")
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [line.rstrip("\n") for line in chosen["text"] or made_up_lines(chosen["lines"])]
+    if not lines:  # the word count would never commit, and be waited for
+        raise NotThereError("--text has no lines: there is nothing to count")
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-pipeline-")))
         spark = stack.enter_context(job_session("pipeline", chosen["master"]))
@@ -112,9 +114,9 @@ def command(output: str, bootstrap: str | None, **chosen: Any) -> int:
         say(f"producing {len(lines):,} lines to {INPUT}")
         if chosen["console_producer"]:
             produce_by_console(chosen["console_producer"], address, lines, chosen["rate"])
-            produce_at_once(spark, address, closing(lines))
+            produce_at_once(spark, address, closing())
         else:
-            produce_at_once(spark, address, [*timed(lines, chosen["rate"]), *closing(lines)])
+            produce_at_once(spark, address, [*timed(lines, chosen["rate"]), *closing()])
         say("waiting for the word count")
         await_true(lambda: is_done(admin, application), "end of the word count", counting)
         say(f"counting by windows of {chosen['size']}")
@@ -144,7 +146,7 @@ def broker(folder: Path) -> Iterator[str]:
         "group.initial.rebalance.delay.ms": "0",  # the word count is the only one
     }
     arguments = [f"--override={key}={value}" for key, value in settings.items()]
-    with running([sys.executable, "-m", "odradek", "broker", *arguments]):
+    with running([sys.executable, "-P", "-m", "odradek", "broker", *arguments]):
         say(f"broker at {address}")
         yield address
 
@@ -152,7 +154,7 @@ def broker(folder: Path) -> Iterator[str]:
 @contextmanager
 def word_count(address: str, application: str, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The example of the streams runtime, until the end of the block."""
-    command = [sys.executable, "-m", "odradek.streams.examples.word_count", "--bootstrap-servers", address]
+    command = [sys.executable, "-P", "-m", "odradek.streams.examples.word_count", "--bootstrap-servers", address]
     with running([*command, "--application-id", application, "--state-dir", str(scratch / "state")]) as process:
         yield process
 
@@ -220,9 +222,9 @@ def timed(lines: Sequence[str], rate: float) -> list[tuple[str, int]]:
     return [(line, round(begin_ms + number / rate * 1000)) for number, line in enumerate(lines)]
 
 
-def closing(lines: Sequence[str]) -> list[tuple[str, int]]:
-    """The line that closes all windows, where there are any, with its time."""
-    return [(LAST_WORD, round(time.time() * 1000) + LATER_MS)] if lines else []
+def closing() -> list[tuple[str, int]]:
+    """The line that closes all windows, with its time."""
+    return [(LAST_WORD, round(time.time() * 1000) + LATER_MS)]
 
 
 def produce_at_once(spark: SparkSession, address: str, lines: Sequence[tuple[str, int]]) -> None:

@@ -224,36 +224,44 @@ def _within(records: DataFrame, match: str, start: Offsets, end: Offsets) -> Dat
 
 
 def _compared(left: DataFrame, right: DataFrame, match: Match, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Counts and examples, from one pass over both sides."""
-    from pyspark.sql import Observation, Window
+    """Counts and examples; each side is read once.
+
+    Records are counted where they are kept, not by `DataFrame.observe` on the way to the comparison: adaptive execution
+    replaces what has turned out to be empty, here all differences of two equal sides, together with the observations
+    below it, and their metrics are lost.
+    """
+    from odradek.spark_jobs.differences import differences_of_prints, prints
+
+    ours, theirs = (side.persist() for side in prints(left, right, match, own["ignore"]))
+    try:
+        records = {"left": ours.count(), "right": theirs.count()}
+        counts, examples = _counted(differences_of_prints(ours, theirs, match), own["examples"])
+    finally:
+        ours.unpersist()
+        theirs.unpersist()
+    return {"records": records, "differences": counts, "examples": examples}
+
+
+def _counted(found: DataFrame, most: int) -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
+    """How many differences there are of each kind, and the first `most` of each, from one pass over all of them."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     from odradek.spark_jobs.differences import KINDS
 
-    lefts, rights = Observation("left"), Observation("right")
-    found = transform(
-        left.observe(lefts, f.count(f.lit(1)).alias("records")),
-        right.observe(rights, f.count(f.lit(1)).alias("records")),
-        match,
-        own["ignore"],
-    )
     order = ("topic", "partition", "offset", "found_topic", "found_partition", "found_offset")
     numbered = found.withColumn("number", f.row_number().over(Window.partitionBy("kind").orderBy(*order))).withColumn(
         "count", f.count(f.lit(1)).over(Window.partitionBy("kind"))
     )
-    few = numbered.where(f.col("number") <= max(1, own["examples"])).collect()
+    few = numbered.where(f.col("number") <= max(1, most)).collect()
     rows = sorted(few, key=lambda row: (row["kind"], row["number"]))  # Spark would do the last stage twice for it
     counts = dict.fromkeys(KINDS, 0) | {row["kind"]: row["count"] for row in rows}
     examples: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        if row["number"] <= own["examples"]:
+        if row["number"] <= most:
             told = {name: row[name] for name in order if row[name] is not None}
             examples.setdefault(row["kind"], []).append(told)
-    return {
-        "records": {"left": lefts.get["records"], "right": rights.get["records"]},
-        "differences": counts,
-        "examples": examples,
-    }
+    return counts, examples
 
 
 def _sorted(offsets: Offsets) -> dict[str, dict[str, int]]:

@@ -47,7 +47,7 @@ def open_session(name: str, master: str | None = None, *, settings: Mapping[str,
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
-        raise JobError("PySpark is not installed: pip install 'odradek[spark]'") from None
+        raise JobError("PySpark is not installed: pip install '.[spark]' in a clone of Odradek") from None
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if (master or LOCAL).startswith("local"):
@@ -87,7 +87,7 @@ def _running_session() -> SparkSession | None:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError:
-        raise JobError("PySpark is not installed: pip install 'odradek[spark]'") from None
+        raise JobError("PySpark is not installed: pip install '.[spark]' in a clone of Odradek") from None
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -105,6 +105,8 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": _log_level(),
+        # Python workers start in the user's current folder, and must not import a json.py that lies there.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
         **connector.settings(),
     }
     if master.startswith("local"):

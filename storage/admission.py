@@ -35,7 +35,8 @@ from odradek.protocol.batch import (
     build,
     check_produce_shape,
     check_records,
-    crc_ok,
+    is_framed,
+    is_sound,
     judge_records,
     read_header,
     records,
@@ -48,8 +49,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.legacy import NothingToWrite, is_set, lift_set
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
-from odradek.storage.producers import Marker, read_marker
+from odradek.storage.markers import Marker, read_marker
 
+MIN_INT64: Final = -(2**63)
 _ANY_TIME: Final = chain.CHECK_TIMESTAMPS  # against bounds that no timestamp passes
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
@@ -143,10 +145,16 @@ def admit(
             header = check_produce_shape(batch, api_version)
         except InvalidRecords as error:
             raise NoBatch(error.code, error.message) from None
+        if header.base_offset:  # Kafka looks at this before it looks at the checksum
+            raise InvalidRecords(
+                ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a client's batch starts at 0"
+            )
     else:
         header = _read_own(batch)
     view: memoryview = batch  # type: ignore[assignment]
-    size = len(view)
+    size = header.size
+    if size != len(view):
+        view = view[:size]  # what stands behind it is no whole batch, and Kafka drops it too
     if size > config.max_message_bytes:
         raise _too_large(size, config)
     if crc32c(view[ATTRIBUTES_POSITION:]) != header.crc:  # `crc_ok`, for a batch that fills its view
@@ -174,7 +182,7 @@ def admit(
 def _judge(view: memoryview, header: Header, config: LogConfig, now_ms: int) -> int:
     """The highest timestamp of a client's records, once nothing speaks against them."""
     if config.has_plain_records:
-        return judge_records(view, 0, header, _ANY_TIME, -MAX_INT64, MAX_INT64)
+        return judge_records(view, 0, header, _ANY_TIME, MIN_INT64, MAX_INT64)
     timestamps = _allowed_timestamps(config, now_ms)
     return check_records(view, 0, header, require_keys=config.compacts, timestamps=timestamps)
 
@@ -212,7 +220,7 @@ def _read_own(batch: Buffer | None) -> Header:
         header = read_header(batch)
     except ProtocolError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    if header.size != len(batch):
+    if not is_framed(header) or header.size != len(batch):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes, where a batch of {header.size} is announced")
     return header
 
@@ -222,9 +230,12 @@ def _allowed_timestamps(config: LogConfig, now_ms: int) -> tuple[int, int, int] 
     if config.stamps_append_time:
         return None
     after_max_ms = config.message_timestamp_after_max_ms
+    before_max_ms = config.message_timestamp_before_max_ms
     if after_max_ms > MAX_INT64 - now_ms:
         after_max_ms = MAX_INT64 - now_ms
-    return now_ms, config.message_timestamp_before_max_ms, after_max_ms
+        if before_max_ms == MAX_INT64:
+            before_max_ms = now_ms - MIN_INT64  # no limit either way
+    return now_ms, before_max_ms, after_max_ms
 
 
 def _writable(view: memoryview) -> memoryview:
@@ -243,13 +254,32 @@ def _recompressed(
         header = header._replace(
             attributes=header.attributes & ~CODEC_MASK, batch_length=len(plain) - LOG_OVERHEAD, crc=0
         )
-    max_timestamp = _judge(plain, header, config, now_ms) if origin is Origin.CLIENT else header.max_timestamp
+    max_timestamp = header.max_timestamp
+    if origin is Origin.CLIENT:
+        max_timestamp = _judge(plain, header, config, now_ms)
+        _check_rewritable(plain, header)
     if header.is_log_append_time:  # then the records themselves do not say their time
         whole = build(list(records(sealed(header, payload))), last_offset=header.last_offset)
         header = header._replace(base_timestamp=header.max_timestamp)
         payload = memoryview(whole)[HEADER_SIZE:]
     header = header._replace(attributes=header.attributes & TRANSACTIONAL, max_timestamp=max_timestamp)
     return _compressed(header, payload, codec, config, now_ms)
+
+
+def _check_rewritable(plain: memoryview, header: Header) -> None:
+    """Refuse a batch that Kafka stores as it is but cannot write anew (MemoryRecordsBuilder).
+
+    Kafka answers UNKNOWN_SERVER_ERROR.
+    """
+    if header.producer_id == NO_PRODUCER_ID:
+        if header.is_transactional:
+            raise InvalidRecords(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+    elif header.producer_epoch == NO_PRODUCER_EPOCH or header.base_sequence < 0:
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD,
+            f"epoch {header.producer_epoch} and sequence {header.base_sequence} with producer id {header.producer_id}",
+        )
+    judge_records(plain, 0, header, _ANY_TIME, 0, MAX_INT64)  # times before 1970
 
 
 def _compressed(
@@ -348,11 +378,11 @@ def split_batches(data: Buffer, max_epoch: int) -> list[Received]:
         size = LOG_OVERHEAD + header.batch_length
         if position + size > end and size >= HEADER_SIZE:
             break
-        if header.magic != MAGIC or header.producer_id < NO_PRODUCER_ID or not crc_ok(data, position, header):
+        if not is_sound(data, position, header):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at byte {position} of {end} is damaged")
         if header.leader_epoch > max_epoch:
             break
-        if header.base_offset <= previous or header.last_offset_delta < 0:
+        if header.base_offset <= previous:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"the batch at byte {position} starts at offset {header.base_offset}, where {previous} came before",

@@ -6,8 +6,8 @@
     for batch in record_batches(Partition("/var/lib/odradek/orders-0").records(from_ms=1_700_000_000_000)):
         print(batch.to_pandas())
 
-Needs pyarrow, which `pip install 'odradek[arrow]'` brings. Batches hold so many rows, or fewer when keys and values are
-large: memory is bounded by them, not by the log.
+Needs pyarrow, which `pip install '.[arrow]'` in a clone brings. Batches hold so many rows, or fewer when keys and
+values are large: memory is bounded by them, not by the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ArrowMissing(ImportError):  # noqa: N818 - it names what is the matter
     """pyarrow is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("pyarrow is needed for Arrow record batches: pip install 'odradek[arrow]'")
+        super().__init__("pyarrow is needed for Arrow record batches: pip install '.[arrow]' in a clone of Odradek")
 
 
 def schema() -> pyarrow.Schema:

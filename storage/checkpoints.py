@@ -48,7 +48,7 @@ class CorruptFile(Exception):  # noqa: N818 - it names what was found
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
     """(topic, partition) -> offset as an offset checkpoint."""
-    return _encode_table(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    return encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 
 def decode_offsets(data: bytes) -> Offsets:
@@ -61,7 +61,7 @@ def decode_offsets(data: bytes) -> Offsets:
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     """(leader epoch, start offset) pairs as a leader epoch checkpoint."""
-    return _encode_table(f"{epoch} {offset}" for epoch, offset in entries)
+    return encode_rows(f"{epoch} {offset}" for epoch, offset in entries)
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
@@ -69,12 +69,14 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
     return [(_integer(epoch), _integer(offset)) for epoch, offset in _decode_table(data, 2)]
 
 
-def _encode_table(lines: Iterable[str]) -> bytes:
+def encode_rows(lines: Iterable[str]) -> bytes:
+    """A table of version 0: the lines behind their number."""
     rows = list(lines)
     return "".join(f"{line}\n" for line in ("0", str(len(rows)), *rows)).encode()
 
 
-def _decode_table(data: bytes, columns: int) -> list[list[str]]:
+def decode_rows(data: bytes) -> list[list[str]]:
+    """The words of each line of a table of version 0. Raises CorruptFile."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
@@ -84,6 +86,11 @@ def _decode_table(data: bytes, columns: int) -> list[list[str]]:
     rows = [line.split() for line in lines[2:]]
     if _integer(lines[1]) != len(rows):
         raise CorruptFile(f"{len(rows)} entries, where the second line says {lines[1]}")
+    return rows
+
+
+def _decode_table(data: bytes, columns: int) -> list[list[str]]:
+    rows = decode_rows(data)
     for number, row in enumerate(rows):
         if len(row) != columns:
             raise CorruptFile(f"line {number + 3} has {len(row)} fields of {columns}")

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from odradek.storage.compaction import CleanRequest, Source
 from odradek.storage.config import MAX_INT64
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment
+
+NO_DATA: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ def request_for(
     now_ms: int,
     hash_key: bytes,
     compacted_everywhere: int,
+    high_watermark: int = MAX_INT64,
     map_bytes: int,
     load_factor: float,
     bytes_per_second: float,
@@ -89,8 +93,13 @@ def request_for(
         if behind.base_offset <= part.first_uncleanable
     )
     remembered = {
-        each.producer_id: (each.epoch, frozenset(batch.last_offset for batch in each.batches))
+        each.producer_id: (each.epoch, each.batches[-1].last_offset if each.batches else NO_DATA)
         for each in log.producers.active()
+    }
+    replicated = {
+        each.producer_id: max((b.last_offset for b in each.batches if b.last_offset < high_watermark), default=NO_DATA)
+        for each in log.producers.active()
+        if each.batches and each.batches[-1].last_offset >= high_watermark
     }
     return CleanRequest(
         path=log.directory,
@@ -101,6 +110,7 @@ def request_for(
         hash_key=hash_key,
         compacted_everywhere=compacted_everywhere,
         remembered=remembered,
+        replicated=replicated,
         aborted=tuple(entry for segment in segments for entry in segment.aborted.entries()),
         map_bytes=map_bytes,
         load_factor=load_factor,

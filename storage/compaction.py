@@ -10,9 +10,10 @@ A pass takes the segments of a log from the first to the first that must not be 
    pass that first could have dropped it (KIP-534). It goes then, provided that every replica has compacted what it
    covers (`compacted_everywhere`, see docs/compaction.md).
 
-Offsets and sequences never change. A batch that loses all its records stays as a bare header where a producer's last
-sequences stand in it, or as the last one of a segment: between segments of ours there is never a gap that only
-compaction could explain, so a gap shows a loss (see recovery.py).
+Offsets and sequences never change. A batch that loses all its records stays as a bare header only where Kafka's cleaner
+keeps one: where it has the last sequence of an active producer (or its last epoch, in a marker), and where it is the
+last batch of the part that can be cleaned. Nothing else shows where a segment ended or an epoch began; the compaction
+checkpoint of the log does (compaction_checkpoint.py).
 
 All of this runs in a worker process on files that nobody changes any more. It writes `BASE.log.cleaned` and its
 indexes beside the log, makes them durable and touches nothing else; `swap.py` puts them in place.
@@ -33,12 +34,7 @@ from odradek.protocol.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAX_DECOMPRESSED,
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
     NO_TIMESTAMP,
-    TRANSACTIONAL,
     Header,
     read_header,
     sealed,
@@ -50,11 +46,12 @@ from odradek.protocol.offset_map import APPEND_TIME, ENTRY_BYTES, FORCE_HORIZON,
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Buffer, Disk, Folder, OsDisk
 from odradek.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
-from odradek.storage.producers import read_marker
+from odradek.storage.markers import read_marker
 from odradek.storage.seen_transactions import SeenTransactions
 from odradek.storage.segment import Segment
 
 CLEANED_SUFFIX: Final = ".cleaned"
+NOT_KNOWN: Final = -1
 _PAUSE_SECONDS: Final = 0.05
 
 
@@ -72,9 +69,10 @@ class CleanRequest:
     """One pass over one log.
 
     `sources` are all segments below the first that must not be cleaned; the part from `first_dirty` on has never been.
-    `remembered` has the producers that must not lose their sequences: their epoch, and the last offsets of their last
-    batches, empty where only a marker is known. `map_bytes` is the share of log.cleaner.dedupe.buffer.size,
-    `written_at_once` that of log.cleaner.io.buffer.size.
+    `remembered` has the active producers: their epoch, and the last offset of their last batch, -1 where only a marker
+    is known (UnifiedLog.lastRecordsOfActiveProducers). `replicated` has those of them whose last batch is not below the
+    high watermark: the last offset of the last one that is, -1 where the log does not know it. `map_bytes` is the share
+    of log.cleaner.dedupe.buffer.size, `written_at_once` that of log.cleaner.io.buffer.size.
     `generation` comes back in the answer.
     """
 
@@ -85,7 +83,8 @@ class CleanRequest:
     now_ms: int
     hash_key: bytes
     compacted_everywhere: int = -1
-    remembered: dict[int, tuple[int, frozenset[int]]] = field(default_factory=dict)
+    remembered: dict[int, tuple[int, int]] = field(default_factory=dict)
+    replicated: dict[int, int] = field(default_factory=dict)
     aborted: tuple[AbortedTransaction, ...] = ()
     map_bytes: int = 128 << 20
     load_factor: float = 0.9
@@ -96,9 +95,13 @@ class CleanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A segment that stands ready beside the log, and the segments (base offsets) whose place it takes."""
+    """A segment that stands ready beside the log, and the segments (base offsets) whose place it takes.
+
+    `end_offset` is where the segment behind them begins; the last batch may end below.
+    """
 
     base_offset: int
+    end_offset: int
     size: int
     replaces: tuple[int, ...]
 
@@ -179,7 +182,7 @@ def grouped(sources: list[Source], config: LogConfig, sizes: dict[str, int]) -> 
             and total + source.size <= config.segment_bytes
             and index_bytes + index <= config.segment_index_bytes
             and time_index_bytes + time_index <= config.segment_index_bytes
-            and source.next_base - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+            and (not source.size or source.next_base - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
         ):
             groups[-1].append(source)
         else:
@@ -283,7 +286,7 @@ class _DirtyMap:
                 self._seen.marker(header, read_marker(buffer, place, header))
                 self._under_way.discard(header.producer_id)
             else:
-                if header.is_transactional:
+                if header.is_transactional and header.producer_id >= 0:  # no marker ends one without a producer
                     self._under_way.add(header.producer_id)
                 if not self._seen.data(header) and not self._take(buffer, place, header):
                     return False
@@ -317,7 +320,7 @@ class _Rewriting:
         self._latest = dirty_map.end_offset - 1
         self._seen = SeenTransactions(request.aborted)
         self._targets: list[_Target] = []
-        self._epoch = NO_LEADER_EPOCH
+        self._upper_bound = request.sources[-1].next_base  # Kafka's upperBoundOffsetOfCleaningRound
         self.stats = CleanStats()
 
     def rewrite(self, group: list[Source]) -> CleanedGroup | None:
@@ -331,10 +334,9 @@ class _Rewriting:
         before = after = records_before = records_after = 0
         is_copy = len(group) == 1
         for source in group:
-            for buffer, place, position, header in _batches(self._folder, config, source, self._throttle):
-                is_last = source is group[-1] and position + header.size == source.size
+            for buffer, place, _, header in _batches(self._folder, config, source, self._throttle):
                 whole = memoryview(buffer)[place : place + header.size]
-                kept, count = self._filter(target, whole, header, is_last)
+                kept, count = self._filter(target, whole, header)
                 is_copy &= kept is whole
                 before += header.size
                 records_before += header.record_count
@@ -349,14 +351,16 @@ class _Rewriting:
             records_before=self.stats.records_before + records_before,
             records_after=self.stats.records_after + records_after,
         )
+        for source in group:
+            if source.next_base > self._request.first_dirty:
+                # Recovery takes a gap for the work of compaction where `cleaned_to` or the compaction checkpoint says
+                # so, both of which may be noted without a swap: no loss of power may make a gap that looks the same.
+                self._folder.sync_file(f"{source.base_offset:020d}.log")
         if is_copy:
             target.discard()
-            if group[0].next_base > self._request.first_dirty:
-                # Recovery takes a gap below `cleaned_to` for the work of compaction, so no loss of power may make one.
-                self._folder.sync_file(f"{base_offset:020d}.log")
             return None
         target.finish(self._folder.modified_ms(f"{group[-1].base_offset:020d}.log"))
-        return CleanedGroup(base_offset, after, tuple(source.base_offset for source in group))
+        return CleanedGroup(base_offset, group[-1].next_base, after, tuple(source.base_offset for source in group))
 
     def discard(self) -> None:
         """Remove what has been written, as far as the disk lets it."""
@@ -364,10 +368,8 @@ class _Rewriting:
             with contextlib.suppress(OSError):
                 target.discard()
 
-    def _filter(self, target: _Target, whole: memoryview, header: Header, is_last: bool) -> tuple[Buffer | None, int]:
+    def _filter(self, target: _Target, whole: memoryview, header: Header) -> tuple[Buffer | None, int]:
         """What is written in the place of a whole batch, None for nothing, and how many records are left."""
-        # Without the batch that begins an epoch, a follower would take the epoch before to reach further than it does.
-        begins_epoch, self._epoch = header.leader_epoch != self._epoch, header.leader_epoch
         if header.attributes & CONTROL:
             goes, entry = self._seen.marker(header, read_marker(whole, 0, header))
             if entry is not None:
@@ -384,11 +386,9 @@ class _Rewriting:
                 kept, count = self._retained(whole, header, SET_HORIZON, latest=self._latest)
                 if kept is not None:
                     return kept, count
-        if self._is_remembered(header):
+        if self._is_remembered(header) or header.next_offset == self._upper_bound:
             return (_bare(header) if header.record_count else whole), 0
-        if not is_last and not begins_epoch:
-            return None, 0
-        return (_bare(_without_producer(header)) if header.record_count or header.producer_id >= 0 else whole), 0
+        return None, 0
 
     def _horizon_passed(self, header: Header) -> bool:
         """Whether a marker may go, as far as time and the other replicas are concerned."""
@@ -439,24 +439,19 @@ class _Rewriting:
         return sealed(made, written), kept
 
     def _is_remembered(self, header: Header) -> bool:
-        """Whether a producer would be forgotten, or its last sequences, without this batch."""
+        """Whether a producer would be forgotten, or its last sequence, without this batch.
+
+        A last batch that may be truncated does not replace the one before: a replica that has the log up to the high
+        watermark would not know the producer's last sequence, and would append a retry again.
+        """
         producer = self._request.remembered.get(header.producer_id)
         if producer is None:
             return False
-        epoch, last_offsets = producer
-        if last_offsets:
-            return header.last_offset in last_offsets
-        return header.attributes & CONTROL != 0 and header.producer_epoch == epoch
-
-
-def _without_producer(header: Header) -> Header:
-    """The header of a batch that only holds a place: nobody must wait for the marker of its transaction."""
-    return header._replace(
-        attributes=header.attributes & ~(TRANSACTIONAL | CONTROL),
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-    )
+        epoch, last_offset = producer
+        if header.attributes & CONTROL or last_offset < 0:
+            return header.attributes & CONTROL != 0 and last_offset < 0 and header.producer_epoch == epoch
+        replicated = self._request.replicated.get(header.producer_id, last_offset)
+        return header.last_offset == last_offset or replicated in (header.last_offset, NOT_KNOWN)
 
 
 def _bare(header: Header) -> bytearray:

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.descriptors import NoDescriptor, is_exhausted
 from odradek.storage.directory import Directory, DirectoryRequest, Name
 from odradek.storage.disk import Disk
 from odradek.storage.log import Log
@@ -73,6 +74,8 @@ class Directories:
         try:
             _inherit(old, new, cleaned_to)
         except OSError as error:
+            if is_exhausted(error):
+                raise NoDescriptor(f"writing the leader epochs in {new.directory}", error) from error
             reason = f"writing the leader epochs in {new.directory}: {error}"
             destination.fail(reason)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
@@ -106,7 +109,8 @@ def _inherit(old: Log, new: Log, cleaned_to: int) -> None:
         new.epochs.truncate_end(0)
         for epoch, start_offset in old.epochs.entries():
             new.epochs.note(epoch, start_offset)
-        new.epochs.save(sync=False)  # the batches say the same, and the next flush takes it along
+        new.remember_epochs()
+        new.epochs.save(sync=False)  # the next flush takes it along
 
 
 def emptiest(directories: Iterable[Directory]) -> Directory:

@@ -54,6 +54,7 @@ from odradek.storage.checkpoints import (
     encode_partition_metadata,
 )
 from odradek.storage.config import LogConfig
+from odradek.storage.descriptors import NoDescriptor, is_exhausted
 from odradek.storage.directory_identity import identify
 from odradek.storage.disk import Disk, Folder, Lock, OsDisk, make_durable_directory
 from odradek.storage.log import Log
@@ -235,6 +236,7 @@ class Directory:
             start_offset=self._noted(START_OFFSETS).get(name, 0),
             recovery_point=self._noted(RECOVERY_POINTS).get(name, 0),
             cleaned_to=self._noted(CLEANER_OFFSETS).get(name, -1),
+            high_watermark=self._noted(HIGH_WATERMARKS).get(name, 0),
             gaps_are_losses=CLEANER_OFFSETS in self._checkpoints,
             now_ms=now_ms,
             jitter_ms=self._jitter_ms,
@@ -369,6 +371,7 @@ class Directory:
             if name in noted:  # since a log that was deleted, or has moved away
                 others = self.logs.keys() | self.futures.keys()
                 self._write_offsets(checkpoint, {each: noted[each] for each in noted if each in others})
+        self.high_watermarks.pop(name, None)
         with self._disk("creating a log"):
             try:
                 log = self._create(folder, name, topic_id, config, now_ms)
@@ -557,10 +560,12 @@ class Directory:
 
     @contextmanager
     def _disk(self, what: str) -> Iterator[None]:
-        """Take the directory offline where the disk fails within, but not for a lack of room."""
+        """Take the directory offline where the disk fails within, but not for a lack of room or of descriptors."""
         try:
             yield
         except OSError as error:
+            if is_exhausted(error):
+                raise NoDescriptor(f"{what} in {self.path}", error) from error
             reason = f"{what} in {self.path}: {error}"
             if error.errno not in _NO_ROOM:
                 self.fail(reason)

@@ -19,6 +19,8 @@ import shutil
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from odradek.storage.descriptors import momentary
+
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -188,7 +190,7 @@ class OsFile:
 
 
 class OsDisk:
-    """The file system of the operating system."""
+    """The file system of the operating system. Files that are open for a moment only may use the reserve."""
 
     def open(self, path: str) -> File:
         return OsFile(path)
@@ -196,10 +198,12 @@ class OsDisk:
     def open_existing(self, path: str) -> File:
         return OsFile(path, create=False)
 
+    @momentary
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
 
+    @momentary
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
         temporary = path + TEMPORARY_SUFFIX
         with open(temporary, "wb") as file:
@@ -220,6 +224,7 @@ class OsDisk:
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
+    @momentary
     def list(self, path: str) -> list[Entry]:
         with os.scandir(path) as names:
             return [
@@ -237,10 +242,12 @@ class OsDisk:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
+    @momentary
     def remove_directory(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
+    @momentary
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -250,6 +257,12 @@ class OsDisk:
 
     def lock(self, path: str) -> Lock | None:
         return OsLock.take(path)
+
+
+class ReservedDisk(OsDisk):
+    """The same for one file without which the broker cannot go on: it may take its descriptor from the reserve."""
+
+    open = momentary(OsDisk.open)
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
@@ -379,6 +392,7 @@ class Folder:
             return False
         return True
 
+    @momentary
     def sync_file(self, name: str) -> None:
         """Make a file durable by name; a missing one was deleted meanwhile and needs it no more."""
         if self.exists(name):

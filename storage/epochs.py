@@ -8,6 +8,7 @@ above the recovery point recovery finds each epoch in its batches again, and one
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.storage.checkpoints import LEADER_EPOCHS, decode_epochs, encode_epochs
@@ -46,13 +47,41 @@ class LeaderEpochs:
         broker begins an epoch for each partition that it leads when it starts, and cannot wait for the disk each time.
         Raises OSError.
         """
+        before = self._epochs[:], self._starts[:], self.latest
         if self._add(epoch, start_offset):
-            self.save(sync=False)
+            try:
+                self.save(sync=False)
+            except OSError:  # the next try is to write it
+                self._epochs, self._starts, self.latest = before
+                raise
 
-    def note(self, epoch: int, start_offset: int) -> None:
-        """As `assign`, for a rebuild from the log: only a higher epoch counts, and the caller saves once at the end."""
-        if epoch > self.latest:
-            self._add(epoch, start_offset)
+    def note(self, epoch: int, start_offset: int, remembered: Iterable[Sequence[tuple[int, int]]] = ()) -> None:
+        """As `assign`, for a batch of `epoch`: only a higher epoch counts, and the caller saves once at the end.
+
+        Compaction may have taken the batches away that an epoch began with. So where one of the lists of epochs that
+        are `remembered` has `epoch`, that one and those before it start where the list says (see
+        compaction_checkpoint.py).
+        """
+        latest = self.latest
+        if epoch <= latest:
+            return
+        for entries in remembered:
+            if any(each == epoch and start <= start_offset for each, start in entries):
+                for each, start in entries:
+                    if latest < each <= epoch:
+                        self._add(each, start)
+                return
+        self._add(epoch, start_offset)
+
+    @property
+    def latest_start(self) -> int:
+        """Where the last epoch starts, -1 where there is none."""
+        return self._starts[-1] if self._starts else UNDEFINED_OFFSET
+
+    def starting_from(self, offset: int, most: int) -> list[tuple[int, int]]:
+        """(epoch, start offset) of the first `most` epochs that start at `offset` or above it."""
+        first = bisect_left(self._starts, offset)
+        return list(zip(self._epochs[first : first + most], self._starts[first : first + most], strict=True))
 
     def _add(self, epoch: int, start_offset: int) -> bool:
         if epoch < 0 or start_offset < 0:

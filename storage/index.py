@@ -21,6 +21,7 @@ from operator import lt
 from typing import Final, NamedTuple
 
 from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.descriptors import momentary
 from odradek.storage.disk import Folder
 
 OFFSET_ENTRY_SIZE: Final = 8
@@ -142,6 +143,7 @@ def _save(folder: Folder, name: str, data: bytes, position: int, *, whole: bool)
         _write(folder, name, data, position)
 
 
+@momentary
 def _write(folder: Folder, name: str, data: bytes, position: int) -> None:
     file = folder.open(name)
     try:
@@ -150,6 +152,7 @@ def _write(folder: Folder, name: str, data: bytes, position: int) -> None:
         file.close()
 
 
+@momentary
 def _truncate(folder: Folder, name: str, size: int) -> None:
     file = folder.open(name)
     try:

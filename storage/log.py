@@ -7,39 +7,41 @@ handed out: `start_flush` gives a task for a thread, whose end is told to `finis
 
 A write that fails leaves the log as it was: the bytes are cut off again. Where that is not possible, or where the disk
 itself is in doubt (an I/O error, a failed fsync), the log goes offline, and everything answers KAFKA_STORAGE_ERROR.
+Without a file descriptor only the request fails (`descriptors.py`).
 """
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from odradek.protocol.batch import CONTROL, HEADER_SIZE, Buffer, Header, stamp
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, Header, stamp
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.admission import Appended, Prepared, Received, admit, marker_in, split_batches
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.deletions import DelayedDeletions
+from odradek.storage.descriptors import RESERVE
 from odradek.storage.disk import Folder
 from odradek.storage.flush import Flush
 from odradek.storage.index import MAX_RELATIVE_OFFSET
-from odradek.storage.producers import Marker, Verification
+from odradek.storage.log_failures import LogFailures
+from odradek.storage.markers import Marker
+from odradek.storage.producers import ProducerState, Verification
 from odradek.storage.recovery import LoadedLog, LoadRequest, load, rebuild_producers
 from odradek.storage.retention import count_deletable
-from odradek.storage.segment import DELETED_SUFFIX, Segment
+from odradek.storage.segment import Segment
 from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
-from odradek.storage.swap import still_there, swap_in
+from odradek.storage.swap import note, still_there, swap_in
 
 NO_TIMESTAMP: Final = -1
+Epochs = Sequence[tuple[int, int]]
 _new: Final = tuple.__new__
 NO_LIMIT: Final = 2**63 - 1
-_OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Log:
+class Log(LogFailures):
     """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
 
     `start_offset` is the first offset that is served, `end_offset` the next one to be written; what lies below
@@ -49,8 +51,8 @@ class Log:
     """
 
     __slots__ = (
+        "_compaction",
         "_deletions",
-        "_folder",
         "_jitter_ms",
         "_on_cut",
         "_segments",
@@ -60,14 +62,11 @@ class Log:
         "damaged_at",
         "end_offset",
         "epochs",
-        "failure",
         "generation",
         "last_flush_ms",
-        "partition",
         "producers",
         "recovery_point",
         "start_offset",
-        "topic",
         "topic_id",
     )
 
@@ -89,6 +88,7 @@ class Log:
         self.last_flush_ms = request.now_ms
         self.failure: str | None = None  # why it is offline
         self._folder = folder
+        self._compaction = loaded.compaction
         self._jitter_ms: Callable[[LogConfig], int] = request.jitter_ms
         self._segments = Segments(loaded.segments)
         self._deletions = DelayedDeletions(folder)
@@ -161,7 +161,7 @@ class Log:
         last_offset = first_offset + header.last_offset_delta
         max_timestamp = header.max_timestamp
         marker = None
-        if header.producer_id >= 0:
+        if header.producer_id >= 0 or header.attributes & TRANSACTIONAL:
             if header.attributes & CONTROL:
                 marker = marker_in(view, 0, header)
             known = self.producers.check(header, origin, first_offset, marker, verification)
@@ -193,12 +193,15 @@ class Log:
         stamped_ms = max_timestamp if config.stamps_append_time else NO_TIMESTAMP
         return _new(Appended, (first_offset, last_offset, max_timestamp, stamped_ms, self.start_offset, False))
 
-    def append_replicated(self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1) -> Appended | None:
+    def append_replicated(
+        self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1, epochs: Epochs = ()
+    ) -> Appended | None:
         """Write what a leader sent as it is, but for a torn last batch. None where no batch is whole.
 
         Batches of later epochs than `leader_epoch`, the one that the data was fetched under, are left out too
-        (KAFKA-18723). An empty log may begin below its end, where the leader's first batch covers it. Raises
-        KafkaError: OFFSET_OUT_OF_RANGE where the batches do not follow the log, CORRUPT_MESSAGE.
+        (KAFKA-18723). `epochs` has the leader's that start in the data. An empty log may begin below its end, where the
+        leader's first batch covers it. Raises KafkaError: OFFSET_OUT_OF_RANGE where the batches do not follow the log,
+        CORRUPT_MESSAGE.
         """
         if self.failure is not None:
             self._refuse()
@@ -219,23 +222,23 @@ class Log:
         for number, (position, header, _) in enumerate(batches):
             size = position + header.size - batches[begin].position
             if self._segments.active.should_roll(self.config, size, header.last_offset, header.max_timestamp, now_ms):
-                self._write_run(view, batches[begin:number])
+                self._write_run(view, batches[begin:number], epochs)
                 begin = number
                 if self._segments.active.size:
                     # At the log's end, so that a gap between segments shows a loss (see recovery), unless the batch
                     # lies further off than a segment reaches.
                     self._roll(header.last_offset - MAX_RELATIVE_OFFSET, now_ms)
-        self._write_run(view, batches[begin:])
+        self._write_run(view, batches[begin:], epochs)
         max_timestamp = max(each.header.max_timestamp for each in batches)
         return Appended(first_offset, last_offset, max_timestamp, NO_TIMESTAMP, self.start_offset, False)
 
-    def _write_run(self, view: memoryview, batches: list[Received]) -> None:
+    def _write_run(self, view: memoryview, batches: list[Received], epochs: Epochs) -> None:
         """Write batches that stand side by side in `view` into the active segment."""
         if not batches:
             return
         for _, header, _ in batches:
             if header.leader_epoch > self.epochs.latest:
-                self._begin_epoch(header.leader_epoch, header.base_offset)
+                self._follow_epoch(header, epochs)
         begin, last = batches[0].position, batches[-1]
         segment = self._segments.active
         size = segment.size
@@ -261,6 +264,10 @@ class Log:
                 with self._disk("writing the transaction index"):
                     segment.aborted.append(aborted)
 
+    def remember_epochs(self) -> None:
+        """Make the epochs durable, whatever of them the batches show. Raises OSError."""
+        self._compaction.set_epochs(self.epochs.entries())
+
     def begin_epoch(self, leader_epoch: int) -> None:
         """Note that a new leader's writes start at the end of the log (KIP-101)."""
         if self.failure is not None:
@@ -271,6 +278,15 @@ class Log:
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
         with self._disk("writing the leader epochs"):
             self.epochs.assign(leader_epoch, start_offset)
+
+    def _follow_epoch(self, header: Header, epochs: Epochs) -> None:
+        """Begin the epoch of a replicated batch where the leader began it: `header` may be of a later batch."""
+        with self._disk("writing the leader epochs"):
+            shown = [*self.epochs.entries(), (header.leader_epoch, header.base_offset)]
+            self.epochs.note(*shown[-1], (epochs,))
+            if self.epochs.entries() != shown:
+                self.remember_epochs()
+            self.epochs.save(sync=False)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Take note that everything below is replicated, which settles the transactions whose markers stand there."""
@@ -304,15 +320,9 @@ class Log:
         """Give up what retention no longer keeps (`retention.count_deletable`); returns how many segments went."""
         if self.failure is not None:
             self._refuse()
+        ends = {"start_offset": self.start_offset, "end_offset": self.end_offset, "high_watermark": high_watermark}
         with self._disk("looking for old segments"):
-            count = count_deletable(
-                list(self._segments),
-                self.config,
-                start_offset=self.start_offset,
-                end_offset=self.end_offset,
-                high_watermark=high_watermark,
-                now_ms=now_ms,
-            )
+            count = count_deletable(list(self._segments), self.config, **ends, now_ms=now_ms)
         if count == len(self._segments):
             self._roll(self.end_offset, now_ms)
         if count:
@@ -324,23 +334,8 @@ class Log:
         return count
 
     def _remove(self, gone: list[Segment], now_ms: int) -> None:
-        """Rename the files of segments that the log has given up, the first one first; `purge` deletes them later."""
         with self._disk("renaming deleted segments"):
-            names: list[str] = []
-            for number, segment in enumerate(gone):
-                if number or self._deletions.unsynced:
-                    self._folder.sync()  # the one before is not back after a loss of power, with a hole behind it
-                names += segment.mark_deleted()
-                segment.drop()
-            self._delete_later(names, [segment.base_offset for segment in gone], now_ms)
-
-    def _delete_later(self, names: list[str], bases: list[int], now_ms: int) -> None:
-        """Delete files after a while, and with them the snapshots at these base offsets. Raises OSError."""
-        for base in bases:
-            snapshot = self.producers.detach_snapshot(base)
-            if snapshot is not None and self._folder.rename(snapshot, snapshot + DELETED_SUFFIX):
-                names.append(snapshot + DELETED_SUFFIX)
-        self._deletions.add(names, now_ms + self.config.file_delete_delay_ms)
+            self._deletions.add_segments(gone, self.producers, now_ms + self.config.file_delete_delay_ms)
 
     def purge(self, now_ms: int) -> None:
         """Delete the files whose delay is over, here and now."""
@@ -360,8 +355,9 @@ class Log:
         if cleaned.generation != self.generation or not still_there(self._segments, cleaned.groups):
             return False
         with self._disk("putting compacted segments in place"):
+            note(self._compaction, self._segments, cleaned.groups, self.epochs.entries())
             names, bases = swap_in(self._folder, self._segments, cleaned.groups, self.config)
-            self._delete_later(names, bases, now_ms)
+            self._deletions.add_with_snapshots(names, bases, self.producers, now_ms + self.config.file_delete_delay_ms)
         self.cleaned_to = max(self.cleaned_to, cleaned.cleaned_to)
         return True
 
@@ -449,6 +445,11 @@ class Log:
         if offset < self._segments.first_offset:
             self.truncate_fully(offset, now_ms=now_ms)
             return True
+        with self._disk("truncating"):  # first what opens files that stay open: nothing is cut without descriptors
+            kept = self._segments.reaching_to(offset)
+            kept[-1].file  # noqa: B018  (opens it)
+            producers = ProducerState(self._folder, self.producers.snapshots)
+            rebuild_producers(producers, kept, min(self.start_offset, offset), offset)
         self._take_back(offset)
         dropped = self._segments.drop_above(offset)
         self._remove(dropped, now_ms)
@@ -462,7 +463,13 @@ class Log:
                 self.epochs.save(sync=False)
             active.activate(offset)
             self.end_offset = offset
-            rebuild_producers(self.producers, list(self._segments), self.start_offset, offset)
+            known = self.producers
+            known.take_over(producers)
+            known.end_offset, known.last_snapshot, known.snapshots = (
+                offset,
+                producers.last_snapshot,
+                producers.snapshots,
+            )
         return True
 
     def _take_back(self, offset: int) -> None:
@@ -476,6 +483,8 @@ class Log:
             self.cleaned_to = offset if offset > self._segments.first_offset else -1
         if offset < noted:
             self._on_cut()
+        with self._disk("writing the compaction checkpoint"):
+            self._compaction.truncate(offset)
 
     def truncate_fully(self, offset: int, *, now_ms: int, start_offset: int | None = None) -> None:
         """Drop all records and go on at `offset`; `start_offset` is `offset` where not given."""
@@ -483,7 +492,7 @@ class Log:
             self._refuse()
         self._take_back(min(offset, self._segments.first_offset))
         self._remove(list(self._segments), now_ms)
-        with self._disk("starting anew"):
+        with self._disk("starting anew"), RESERVE.lent():
             segment = Segment.create(self._folder, offset, self.config, now_ms, self._jitter_ms(self.config))
             self._folder.sync()
             self._segments.reset([segment])
@@ -528,6 +537,7 @@ class Log:
         Raises KafkaError KAFKA_STORAGE_ERROR on `error`.
         """
         if error is not None:
+            self.epochs.unsynced = True
             self._fail("flushing", error)
         self.last_flush_ms = now_ms
         if flush.still_counts(self.generation):
@@ -567,33 +577,3 @@ class Log:
         with self._disk("renaming the directory"):
             self._folder.disk.rename(self._folder.path, path)
             self._folder.path = path
-
-    # -- failures ------------------------------------------------------------------------------------------------------
-
-    def _refuse(self) -> NoReturn:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition} is offline: {self.failure}")
-
-    def _fail(self, what: str, error: Exception) -> NoReturn:
-        if self.failure is None:
-            self.failure = f"{what} in {self._folder.path}: {error}"
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure) from error
-
-    @contextmanager
-    def _disk(self, what: str) -> Iterator[None]:
-        """Take the log offline where the disk fails within."""
-        try:
-            yield
-        except (OSError, CorruptFile) as error:
-            self._fail(what, error)
-        except ProtocolError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self._folder.path}: {error}") from None
-
-    def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
-        """Cut what a failed write left behind. Without room the log can go on later; with any other error it cannot."""
-        try:
-            segment.undo_write(size)
-        except OSError as second:
-            self._fail("cutting off a failed write", second)
-        if error.errno not in _OUT_OF_SPACE:
-            self._fail("writing", error)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room to write to {self._folder.path}: {error}") from error

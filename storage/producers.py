@@ -28,33 +28,28 @@ from crc32c import crc32c
 
 from odradek.protocol.batch import (
     CONTROL,
-    LOG_OVERHEAD,
     MAX_SEQUENCE,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     TRANSACTIONAL,
     Buffer,
     Header,
-    records,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import Origin
 from odradek.storage.disk import Folder
 from odradek.storage.index import AbortedTransaction
+from odradek.storage.markers import Marker, read_marker
 
 BATCHES_REMEMBERED: Final = 5
 NO_OFFSET: Final = -1
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 
-_ABORT: Final = 0
-_COMMIT: Final = 1
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_CHECKED_FROM: Final = 6
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
-_MARKER_KEY: Final = struct.Struct(">hh")
-_MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class WrittenBatch(NamedTuple):
@@ -74,31 +69,6 @@ class WrittenBatch(NamedTuple):
     def first_offset(self) -> int:
         """The offset of the first record."""
         return self.last_offset - self.offset_delta
-
-
-class Marker(NamedTuple):
-    """The record that ends a transaction."""
-
-    commits: bool
-    coordinator_epoch: int
-    timestamp: int
-
-
-def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
-    """The marker in a control batch; None where compaction took it or where it is of another kind.
-
-    Raises ProtocolError where the batch does not hold what a marker holds.
-    """
-    for record in records(memoryview(buffer)[position : position + LOG_OVERHEAD + header.batch_length]):
-        try:
-            _, kind = _MARKER_KEY.unpack_from(record.key or b"")
-            if kind not in (_ABORT, _COMMIT):
-                return None
-            _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
-        except struct.error:
-            raise ProtocolError("ControlRecord", position, "key or value too short for a transaction marker") from None
-        return Marker(kind == _COMMIT, coordinator_epoch, record.timestamp_ms)
-    return None
 
 
 class Verification:
@@ -218,7 +188,16 @@ class ProducerState:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Count the transactions whose markers are replicated as stable."""
         if self._completed:
-            self._completed = {first: last for first, last in sorted(self._completed.items()) if last >= high_watermark}
+            self._completed = {first: last for first, last in self._completed.items() if last >= high_watermark}
+
+    @property
+    def unreplicated(self) -> dict[int, int]:
+        """First offset and marker of each transaction whose marker the high watermark has not passed."""
+        return dict(self._completed)
+
+    def unsettle(self, completed: dict[int, int]) -> None:
+        """Count more transactions (first offset and marker) as unstable until the high watermark passes the marker."""
+        self._completed = dict(sorted((self._completed | completed).items()))
 
     # -- before a write ------------------------------------------------------------------------------------------------
 
@@ -247,25 +226,27 @@ class ProducerState:
             return None  # what nearly every batch is: the next one
         unverified = header.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
         if unverified and verification is None:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
-            )
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            raise KafkaError(code, "a transactional batch without a transactional id")
+        if header.producer_id < 0:
+            return None  # any negative id says that there is no producer, as in Kafka
         if origin is Origin.CLIENT and producer is not None:
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
         if unverified:
             self._check_verified(header, offset, verification)
+        epoch = NO_PRODUCER_EPOCH if producer is None else producer.epoch
+        if header.producer_epoch < epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} writes at offset {offset} with epoch {header.producer_epoch}, "
+                f"where epoch {epoch} has been seen",
+            )
         if producer is None:
             if origin is Origin.CLIENT:
                 self._check_first_sequence(header, offset)
             return None
-        if header.producer_epoch < producer.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} writes at offset {offset} with epoch {header.producer_epoch}, "
-                f"where epoch {producer.epoch} has been seen",
-            )
         if marker is not None:
             _check_coordinator(producer, marker, offset)
             return None
@@ -396,8 +377,7 @@ class ProducerState:
             return None
         self._open.pop(first_offset, None)
         last_stable = next(iter(self._open), offset + 1)
-        self._completed[first_offset] = offset
-        self._completed = dict(sorted(self._completed.items()))
+        self.unsettle({first_offset: offset})
         if marker.commits:
             return None
         return AbortedTransaction(producer_id, first_offset, offset, last_stable)
@@ -452,9 +432,14 @@ class ProducerState:
         self.last_snapshot = self.snapshots[-1] if self.snapshots else start_offset
 
     def take_over(self, other: ProducerState) -> None:
-        """Know what another log with the same end knows, which is then given up, and what waits for coordinators."""
+        """Know what another log with the same end knows, which is then given up, and what waits for coordinators.
+
+        Which transactions are replicated `other` need not know: a snapshot does not have those that have ended.
+        """
+        completed = {first: last for first, last in self._completed.items() if last < other.end_offset}
         self._producers, self._open, self._completed = other._producers, other._open, other._completed
         self._verifications = other._verifications
+        self.unsettle(completed)
 
     def clear(self, end_offset: int) -> None:
         """Forget everything, snapshots included; the log is empty from `end_offset` on. Raises OSError."""
@@ -464,10 +449,8 @@ class ProducerState:
         self.end_offset = end_offset
 
     def _forget(self) -> None:
-        self._producers.clear()
-        self._open.clear()
-        self._completed.clear()
-        self._verifications.clear()
+        for each in (self._producers, self._open, self._completed, self._verifications):
+            each.clear()
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 

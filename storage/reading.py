@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from odradek.protocol.batch import HEADER_SIZE, MAGIC, Header, Record, crc_ok, read_header, records
+from odradek.protocol.batch import HEADER_SIZE, MAGIC, Header, Record, crc_ok, is_framed, read_header, records
 from odradek.protocol.errors import ProtocolError
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.disk import Folder, OsDisk
@@ -29,6 +29,7 @@ from odradek.storage.segment import LOG_SUFFIX
 _AT_ONCE: Final = 256 * 1024
 _LENGTH_POSITION: Final = 8
 _MAGIC_POSITION: Final = 16
+_DELTA_POSITION: Final = 23
 _MAX_OFFSET: Final = 2**63 - 1
 
 
@@ -78,11 +79,8 @@ def walk(file: ReadFile, position: int = 0, end: int | None = None) -> Iterator[
             if len(chunk) < HEADER_SIZE:
                 return  # cut off meanwhile
         header = read_header(chunk, position - start)
-        if header.magic != MAGIC:
-            raise DamagedLog(file.path, position + _MAGIC_POSITION, f"magic {header.magic} where {MAGIC} is read")
-        if header.size < HEADER_SIZE:
-            reason = f"batch length {header.batch_length}, less than a header takes"
-            raise DamagedLog(file.path, position + _LENGTH_POSITION, reason)
+        if not is_framed(header):
+            raise _no_batch(file.path, position, header)
         if header.size > end - position:
             return
         if position + header.size > start + len(chunk):
@@ -94,14 +92,22 @@ def walk(file: ReadFile, position: int = 0, end: int | None = None) -> Iterator[
 
 
 def checked(batch: Batch) -> Batch:
-    """The batch itself. Raises DamagedLog where its checksum does not hold or it ends before it begins."""
+    """The batch itself. Raises DamagedLog where its checksum does not hold."""
     if not batch.checksum_holds:
         first, last = batch.position, batch.position + batch.header.size
         reason = f"the checksum of the batch in bytes {first} to {last} does not hold"
         raise DamagedLog(batch.path, batch.position, reason)
-    if batch.header.last_offset_delta < 0:
-        raise DamagedLog(batch.path, batch.position + 23, f"last offset delta {batch.header.last_offset_delta}")
     return batch
+
+
+def _no_batch(path: str, position: int, header: Header) -> DamagedLog:
+    """Which field of a header cannot be what it says."""
+    if header.magic != MAGIC:
+        return DamagedLog(path, position + _MAGIC_POSITION, f"magic {header.magic} where {MAGIC} is read")
+    if header.size < HEADER_SIZE:
+        reason = f"batch length {header.batch_length}, less than a header takes"
+        return DamagedLog(path, position + _LENGTH_POSITION, reason)
+    return DamagedLog(path, position + _DELTA_POSITION, f"last offset delta {header.last_offset_delta}")
 
 
 class Partition:

@@ -1,6 +1,7 @@
 """From a folder to the parts of a log (Kafka's LogLoader), after a clean stop and after any other.
 
-After a clean stop only sizes, the small files and the tail of the last segment are read. Otherwise every segment from
+After a clean stop only sizes, the small files and the tail of the last segment are read, and the headers above the high
+watermark (`_unsettle_transactions`). Otherwise every segment from
 the recovery point on is read batch by batch: at the first batch whose length, checksum or order does not hold the log
 ends, and what stood behind is cut. Those segments' indexes, snapshots and leader epochs are made anew from the batches,
 so that what is on disk afterwards is what a log that had been written in one go would have left.
@@ -9,9 +10,10 @@ What lies below the recovery point is on stable storage and was sound when it go
 the recovery point only the headers of the batches below are read, for the indexes.
 
 A segment begins where the one before it ends. A gap between two of them is what a loss of power leaves of the end of
-one, and the log is cut there; or compaction has made it, which took the last records of a segment away. The latter is
-known from the cleaner's checkpoint or, where the compaction had not been noted there yet, from the file that the
-compacted segment was made from: it stands beside it as `.log.deleted`. Such files are therefore not removed here but
+one, and the log is cut there; or compaction has made it, which took the last batches of a segment away. Of segments
+that were compacted here the log's compaction checkpoint says so. Apache Kafka has none: what its cleaner has compacted
+is known from the cleaner's checkpoint or, where the compaction had not been noted there yet, from the file that the
+compacted segment was made from, which stands beside it as `.log.deleted`. Such files are therefore not removed here but
 named in `LoadedLog.leftovers`, to be removed when `LoadedLog.cleaned_to` is in the checkpoint.
 """
 
@@ -28,7 +30,8 @@ from typing import Final, NamedTuple
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
-from odradek.storage.config import LogConfig
+from odradek.storage.compaction_checkpoint import COMPACTION_CHECKPOINT, CompactionCheckpoint
+from odradek.storage.config import MAX_INT64, LogConfig
 from odradek.storage.disk import TEMPORARY_SUFFIX, Buffer, Entry, Folder, OsDisk
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.index import (
@@ -63,6 +66,7 @@ class LoadedLog:
     segments: list[Segment]
     epochs: LeaderEpochs
     producers: ProducerState
+    compaction: CompactionCheckpoint
     start_offset: int
     end_offset: int
     recovery_point: int
@@ -70,6 +74,7 @@ class LoadedLog:
     truncated_bytes: int = 0
     damaged_at: str | None = None  # where batches that look whole stood behind a broken one: damage, not a torn tail
     leftovers: list[str] = field(default_factory=list)
+    remembered_epochs: tuple[list[tuple[int, int]], ...] = ()  # what was written down of them (LeaderEpochs.note)
 
 
 class Recovered(NamedTuple):
@@ -95,6 +100,7 @@ class LoadRequest:
     """What loading needs to know; the first two offsets are those of the checkpoint files, 0 where they name none.
 
     `cleaned_to` is the cleaner's checkpoint: everything below has been compacted, -1 where it names none.
+    `high_watermark` is the checkpointed one: transactions whose markers stand below it are replicated.
     `gaps_are_losses` is False where that checkpoint is missing, so that nobody knows what compaction has done.
     `recovered` is what came of the recovery in another process, if there was one. `jitter_ms` says how much earlier a
     segment ends, and `on_cut` hears when the log was cut below what the checkpoints say of it.
@@ -105,6 +111,7 @@ class LoadRequest:
     start_offset: int = 0
     recovery_point: int = 0
     cleaned_to: int = -1
+    high_watermark: int = MAX_INT64
     gaps_are_losses: bool = True
     now_ms: int = 0
     jitter_ms: Callable[[LogConfig], int] = no_jitter
@@ -122,15 +129,18 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
 
     Raises OSError, and KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT where the log holds messages of magic 0 or 1.
     """
-    files, leftovers = _sweep(folder)
+    entries = folder.list()
+    compaction = CompactionCheckpoint(folder, exists=any(each.name == COMPACTION_CHECKPOINT for each in entries))
+    files, leftovers = _sweep(folder, entries, compaction)
     segments, doubtful = _open_segments(folder, files, request)
     producers = ProducerState(folder, [base for base, suffix in files if suffix == SNAPSHOT_SUFFIX])
     epochs = _open_epochs(folder)
     epochs_before = epochs.entries()
     if not epochs_before:
         for segment in segments:
-            _note_epochs(segment, epochs)
-    loaded = LoadedLog(segments, epochs, producers, request.start_offset, 0, request.recovery_point)
+            _note_epochs(segment, epochs, compaction.epochs)
+    loaded = LoadedLog(segments, epochs, producers, compaction, request.start_offset, 0, request.recovery_point)
+    loaded.remembered_epochs = epochs_before, compaction.epochs
     loaded.cleaned_to, loaded.leftovers = request.cleaned_to, leftovers
     if not request.trusts_files:
         base = _floor(segments, request.recovery_point)
@@ -151,7 +161,9 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
     changed |= epochs.truncate_start(loaded.start_offset)
     if changed:
         epochs.save(sync=False)
+    compaction.truncate(loaded.end_offset)
     _settle_producers(loaded, rebuilt=bool(doubtful))
+    _unsettle_transactions(folder, loaded, max(request.high_watermark, loaded.cleaned_to))
     if doubtful or not request.trusts_files:
         # A cut, made now or by a process that was killed since, is durable before anything takes its place.
         loaded.segments[-1].file.sync()
@@ -197,13 +209,15 @@ def recover_folders(requests: list[tuple[str, LoadRequest]]) -> list[Recovered |
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _sweep(folder: Folder) -> tuple[dict[tuple[int, str], Entry], list[str]]:
+def _sweep(
+    folder: Folder, entries: list[Entry], compaction: CompactionCheckpoint
+) -> tuple[dict[tuple[int, str], Entry], list[str]]:
     """(base offset, suffix) -> file, after an interrupted compaction is dealt with; and the names of deleted files."""
     files: dict[tuple[int, str], Entry] = {}
     leftovers: list[str] = []
     swapped: dict[int, list[str]] = {}
     cleaned: list[int] = []
-    for entry in folder.list():
+    for entry in entries:
         match = None if entry.is_directory else _NAME.fullmatch(entry.name)
         if match is None:
             if entry.name.endswith(TEMPORARY_SUFFIX):
@@ -220,8 +234,8 @@ def _sweep(folder: Folder) -> tuple[dict[tuple[int, str], Entry], list[str]]:
             cleaned.append(base)
             folder.remove(entry.name)
     if swapped:
-        _finish_swap(folder, files, swapped, min(cleaned, default=None))
-        return _sweep(folder)
+        _finish_swap(folder, files, swapped, min(cleaned, default=None), compaction)
+        return _sweep(folder, folder.list(), compaction)
     for base, suffix in list(files):
         if suffix in _ENTRY_SIZES and (base, LOG_SUFFIX) not in files:
             folder.remove(files.pop((base, suffix)).name)
@@ -229,7 +243,11 @@ def _sweep(folder: Folder) -> tuple[dict[tuple[int, str], Entry], list[str]]:
 
 
 def _finish_swap(
-    folder: Folder, files: dict[tuple[int, str], Entry], swapped: dict[int, list[str]], first_cleaned: int | None
+    folder: Folder,
+    files: dict[tuple[int, str], Entry],
+    swapped: dict[int, list[str]],
+    first_cleaned: int | None,
+    compaction: CompactionCheckpoint,
 ) -> None:
     """Put compacted segments in the place of those that they were made from; the latter may be gone already.
 
@@ -241,15 +259,7 @@ def _finish_swap(
             for name in names:
                 folder.remove(name)
             continue
-        end = base + 1
-        file = folder.open(log_name)
-        position = 0
-        while len(head := file.read(HEADER_SIZE, position)) == HEADER_SIZE:
-            header = read_header(head)
-            if header.size < HEADER_SIZE:
-                break
-            end = header.next_offset
-            position += header.size
+        end = _end_of_swapped(folder, log_name, base, compaction)
         for (old, suffix), entry in files.items():
             if base <= old < end and suffix != SNAPSHOT_SUFFIX:
                 folder.rename(entry.name, entry.name + DELETED_SUFFIX)
@@ -257,6 +267,20 @@ def _finish_swap(
         for name in sorted(names, key=lambda name: name == log_name):
             folder.rename(name, name.removesuffix(_SWAP_SUFFIX))
         folder.sync()
+
+
+def _end_of_swapped(folder: Folder, log_name: str, base: int, compaction: CompactionCheckpoint) -> int:
+    """Where the segments end whose place a compacted one takes: the checkpoint says so, or, of Kafka's, the batches."""
+    end = base + 1
+    file = folder.open(log_name)
+    position = 0
+    while len(head := file.read(HEADER_SIZE, position)) == HEADER_SIZE:
+        header = read_header(head)
+        if header.size < HEADER_SIZE:
+            break
+        end = header.next_offset
+        position += header.size
+    return max(end, compaction.end_of(base, position) or 0)
 
 
 def _open_segments(
@@ -290,10 +314,10 @@ def _open_epochs(folder: Folder) -> LeaderEpochs:
         return LeaderEpochs(folder)
 
 
-def _note_epochs(segment: Segment, epochs: LeaderEpochs) -> None:
+def _note_epochs(segment: Segment, epochs: LeaderEpochs, remembered: list[tuple[int, int]]) -> None:
     try:
         for _, header in segment.headers():
-            epochs.note(header.leader_epoch, header.base_offset)
+            epochs.note(header.leader_epoch, header.base_offset, (remembered,))
     except KafkaError:
         return  # a torn tail, which is recovery's business
 
@@ -351,6 +375,9 @@ def _breaks_off(segment: Segment, behind: list[Segment], loaded: LoadedLog, requ
     """
     if request.clean or not behind or behind[0].base_offset <= loaded.producers.end_offset:
         return False
+    end = loaded.compaction.end_of(segment.base_offset, segment.size)
+    if end is not None and end >= behind[0].base_offset:
+        return False
     if segment.base_offset < loaded.cleaned_to or (request.config.compacts and not request.gaps_are_losses):
         return False
     if segment.name + DELETED_SUFFIX in loaded.leftovers:
@@ -385,7 +412,7 @@ def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sou
         segment.note(position, LOG_OVERHEAD + header.batch_length, last_offset, header.max_timestamp)
         if aborted is not None:
             segment.aborted.append(aborted)
-        epochs.note(header.leader_epoch, header.base_offset)
+        epochs.note(header.leader_epoch, header.base_offset, loaded.remembered_epochs)
         valid_bytes = position + LOG_OVERHEAD + header.batch_length
         next_offset = last_offset + 1
     if not valid_bytes:
@@ -480,6 +507,41 @@ def _settle_producers(loaded: LoadedLog, *, rebuilt: bool) -> None:
         producers.snapshot()
 
 
+def _unsettle_transactions(folder: Folder, loaded: LoadedLog, high_watermark: int) -> None:
+    """Find the transactions whose markers are in the log, but not below the high watermark: they are not stable yet.
+
+    A snapshot of the producers has only the transactions that are open at its own offset. So where a marker is above
+    the high watermark, the log is replayed from a snapshot below. Where the log cannot be read, nothing of it is stable
+    before all of it is replicated. A log none of whose producers has a marker is not read at all. Raises OSError.
+    """
+    start, end, producers = loaded.start_offset, loaded.end_offset, loaded.producers
+    if all(producer.coordinator_epoch < 0 for producer in producers.active()):
+        return
+    try:
+        if not _has_marker_in(loaded.segments, max(high_watermark, start), end):
+            return
+        replayed = ProducerState(folder, [offset for offset in producers.snapshots if start < offset <= high_watermark])
+        rebuild_producers(replayed, loaded.segments, start, end)
+    except KafkaError as error:
+        _log.warning("cannot look for transactions above the high watermark %d: %s", high_watermark, error.message)
+        producers.unsettle({start: end - 1})
+        return
+    replayed.on_high_watermark(high_watermark)
+    producers.unsettle(replayed.unreplicated)
+
+
+def _has_marker_in(segments: list[Segment], first_offset: int, end_offset: int) -> bool:
+    if first_offset >= end_offset:
+        return False
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    return any(
+        header.attributes & CONTROL and header.base_offset >= first_offset
+        for segment, end in zip(segments, ends, strict=True)
+        if end > first_offset
+        for _, header in segment.headers(segment.offset_index.lookup(first_offset)[1])
+    )
+
+
 def rebuild_producers(producers: ProducerState, segments: list[Segment], start_offset: int, end_offset: int) -> None:
     """The producers as the log has them before `end_offset`: from the newest snapshot and what stands behind it.
 
@@ -493,7 +555,7 @@ def rebuild_producers(producers: ProducerState, segments: list[Segment], start_o
         if behind <= producers.end_offset or segment.base_offset >= end_offset:
             continue
         for position, header in segment.headers(segment.offset_index.lookup(producers.end_offset)[1]):
-            if header.base_offset >= end_offset:
+            if header.next_offset > end_offset:  # or one that reaches across, which a truncation takes away whole
                 break
             if header.base_offset >= producers.end_offset and header.producer_id >= 0:
                 batch = segment.read_batch(position, header) if header.attributes & CONTROL else b""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from odradek.protocol.batch import Header
 from odradek.storage.index import AbortedTransaction
-from odradek.storage.producers import Marker
+from odradek.storage.markers import Marker
 
 
 class SeenTransactions:

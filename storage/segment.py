@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, Header, crc_ok, read_header
+from odradek.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, Header, crc_ok, is_framed, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig
@@ -28,7 +28,6 @@ UNKNOWN: Final = -2  # the timestamp of the first batch has not been looked at y
 _POSITIONS_REMEMBERED: Final = 128
 _HEADERS_AT_ONCE: Final = 8 << 10
 _SCAN_AT_ONCE: Final = 1 << 20
-_SMALLEST_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
 
 EMPTY: Final = b""
 
@@ -395,8 +394,8 @@ class Segment:
             if len(chunk) - (position - start) < HEADER_SIZE:
                 raise self._corrupt(position, "the file ends within the header of a batch")
             header = read_header(chunk, position - start)
-            if header.batch_length < _SMALLEST_LENGTH or header.magic != MAGIC:
-                raise self._corrupt(position, f"batch length {header.batch_length}, magic {header.magic}")
+            if not is_framed(header):
+                raise self._corrupt(position, f"no batch has this header: {header}")
             yield position, header
             position += LOG_OVERHEAD + header.batch_length
 
@@ -414,7 +413,7 @@ class Segment:
                     return
             header = read_header(chunk, position - start)
             size = LOG_OVERHEAD + header.batch_length
-            if not HEADER_SIZE <= size <= end - position or header.magic != MAGIC or header.last_offset_delta < 0:
+            if not is_framed(header) or size > end - position:
                 return
             if position + size > start + len(chunk):
                 chunk, start = memoryview(self.file.read(max(size, _SCAN_AT_ONCE), position)), position

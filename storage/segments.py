@@ -96,6 +96,10 @@ class Segments:
             self.reset(self._row[:kept])
         return gone
 
+    def reaching_to(self, offset: int) -> list[Segment]:
+        """The segments that `drop_above` leaves."""
+        return self._row[: max(bisect_right(self._bases, offset), 1)]
+
     def holding(self, offset: int) -> list[Segment]:
         """The segment that holds `offset`, and all behind it."""
         return self._row[self._index_of(offset) :]

@@ -3,6 +3,8 @@
 A crash at any step, and a loss of power that keeps any of the renames since the last sync, must leave a log that is
 whole. So, for all groups of a pass together:
 
+0. The compaction checkpoint says where the compacted segments end, and where epochs begin of which they may lack the
+   first batch (`compaction_checkpoint.py`); it is durable before anything else happens.
 1. `.cleaned` becomes `.swap`, the indexes first and the log last, and the folder is synced. From here on a load
    finishes the swap (`recovery.py`), before it a load removes what it finds.
 2. The old files get `.deleted`, and the folder is synced: without that a load could find a compacted segment and some
@@ -20,6 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.storage.compaction import CLEANED_SUFFIX, CleanedGroup
+from odradek.storage.compaction_checkpoint import CompactedSegment, CompactionCheckpoint
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder
 from odradek.storage.segment import Segment
@@ -40,10 +43,23 @@ def still_there(segments: Segments, groups: Sequence[CleanedGroup]) -> bool:
     return True
 
 
+def note(
+    checkpoint: CompactionCheckpoint,
+    segments: Segments,
+    groups: Sequence[CleanedGroup],
+    epochs: Sequence[tuple[int, int]],
+) -> None:
+    """Write the compaction checkpoint for a swap that is to follow. Raises OSError."""
+    if groups:
+        present = [(segment.base_offset, segment.size) for segment in segments]
+        added = [CompactedSegment(group.base_offset, group.end_offset, group.size) for group in groups]
+        checkpoint.add_segments(present, added, epochs)
+
+
 def swap_in(
     folder: Folder, segments: Segments, groups: Sequence[CleanedGroup], config: LogConfig
 ) -> tuple[list[str], list[int]]:
-    """Carry out the swap, in the folder and in `segments`.
+    """Carry out the swap that was noted, in the folder and in `segments`.
 
     Returns the names of the files that can be deleted, and the base offsets that no segment has any more. Raises
     OSError, after which the log on disk is whole, but the caller no longer knows what is in it.

@@ -2,6 +2,10 @@
 
 `python -m tests soak …`: long runs on real processes (see tests/soak/campaign.py).
 
+`python -m tests explore …`: random searches for failing examples (see tests/explore.py).
+
+`python -m tests compose-check`: docker-compose.yml on a real engine (see tests/compose_check/campaign.py).
+
 `python -m tests configuration` writes docs/configuration.md anew.
 """
 
@@ -9,7 +13,8 @@ from __future__ import annotations
 
 import sys
 
-from tests import configuration
+from tests import configuration, explore
+from tests.compose_check import campaign as compose_check
 from tests.simulation import campaign
 from tests.soak import campaign as soak
 
@@ -19,6 +24,13 @@ if __name__ == "__main__":
             sys.exit(campaign.main(sys.argv[2:]))
         case ["soak"]:
             sys.exit(soak.main(sys.argv[2:]))
+        case ["explore"]:
+            sys.exit(explore.main(sys.argv[2:]))
+        case ["compose-check"]:
+            sys.exit(compose_check.main(sys.argv[2:]))
         case ["configuration"]:
             sys.exit(configuration.main())
-    sys.exit("usage: python -m tests simulate [--seed N] [--seeds COUNT] [--mutant NAME] | soak [PART] | configuration")
+    sys.exit(
+        "usage: python -m tests simulate [--seed N] [--seeds COUNT] [--mutant NAME] | soak [PART] | explore [TEST]"
+        " | compose-check | configuration"
+    )

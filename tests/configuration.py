@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from odradek.broker.config_dynamic import DYNAMIC_ONLY
-from odradek.broker.config_reasons import documentation
-from odradek.broker.config_rules import REFUSED
-from odradek.broker.config_table import BROKER_PROPERTIES
-from odradek.broker.config_types import Property, show_value
-from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from odradek.broker.config.definitions import BROKER_PROPERTIES
+from odradek.broker.config.dynamic import DYNAMIC_ONLY
+from odradek.broker.config.ignored import documentation
+from odradek.broker.config.rules import REFUSED
+from odradek.broker.config.topic_definitions import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from odradek.broker.config.types import Property, show_value
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 
@@ -24,7 +24,7 @@ INTENDED: Final = {
 _HEAD: Final = """\
 # Configuration
 
-This page is made from the tables in `broker/config_table.py` and `broker/topic_table.py` by
+This page is made from the tables in `broker/config/definitions.py` and `broker/config/topic_definitions.py` by
 `python -m tests configuration`. A test compares name, type, default and what is dynamic with what Apache Kafka 3.9.2
 says of itself.
 
@@ -32,6 +32,11 @@ A broker reads a `server.properties` as Kafka's does, under `--override key=valu
 container image. Every property of Kafka 3.9 is read and checked. Those without effect are listed as such, with the
 reason, and are named in a warning at the start when they are set; a name that Kafka does not have is named, too, with
 the one that was probably meant.
+
+`port`, `host.name`, `advertised.port` and `advertised.host.name` were removed in Kafka 3.0, which ignores them and
+listens on port 9092 of all interfaces. Here a broker does not start when one of them would have decided its address;
+the message says which `listeners` or `advertised.listeners` to set. Beside these two, the old names are ignored with a
+warning, as Kafka 2 ignored them. A misspelt `listeners` ends the start as well.
 
 ## What is nearest counts
 
@@ -58,8 +63,8 @@ Levels of loggers are set with `kafka-configs --entity-type broker-loggers --ent
 `root` stands for all loggers that have no level of their own. Groups and client metrics have no configuration, as in
 Kafka 3.9 with ZooKeeper.
 
-`create.topic.policy.class.name` and `alter.config.policy.class.name` name Python classes; `broker/policies.py` says
-what they look like. A class that cannot be found ends the start.
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name Python classes; `broker/config/policies.py`
+says what they look like. A class that cannot be found ends the start.
 """
 
 

@@ -6,19 +6,24 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 from xdist.remote import Producer
 
+from tests import searches
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.scheduling import Together, place
 
-# How long an example takes is the machine's affair; a test that says how many it wants says how long it takes.
-settings.register_profile("odradek", deadline=None)
-settings.load_profile("odradek")
+searches.load()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place(item.path))
+    if searches.FACTOR:
+        items[:] = [item for item in items if searches.is_search(item)]
+        searches.enlarge(items)
+
+
+def pytest_runtest_setup() -> None:
+    searches.seed_random()
 
 
 @pytest.hookimpl(optionalhook=True)

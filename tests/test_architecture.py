@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -21,8 +22,38 @@ FOLDERS = {
     **{name: f"odradek.{name}" for name in ("broker", "protocol", "storage", "streams", "spark_jobs")},
 }
 
-# A module may import what stands behind it (prefixes), and modules of its own layer where the layer stands there too.
-ALLOWED: dict[str, tuple[str, ...]] = {
+# A package may import itself, its own state package, and the packages here (prefixes). The order is that of the layers.
+BROKER = "odradek.broker"
+WITH_STORAGE = ("replication", "controller", "transaction", "metrics.exposition", "composition", "server")
+SUBSYSTEMS: dict[str, tuple[str, ...]] = {
+    "runtime": (),
+    "metrics": ("runtime",),
+    "metadata": ("registry", "runtime"),
+    "config": ("metadata", "registry", "runtime"),
+    "network": ("config", "metadata", "metrics", "registry", "runtime"),
+    "replication": ("config", "metadata", "metrics", "network", "registry", "runtime"),
+    "controller": ("config", "metadata", "network", "registry", "runtime"),
+    "coordinator": ("controller", "group.state", "metadata", "replication", "runtime", "transaction.state"),
+    "group": ("coordinator", "metadata", "network", "replication", "runtime"),
+    "transaction": ("coordinator", "group.state", "metadata", "network", "replication", "runtime"),
+    "apis": (
+        "config",
+        "controller",
+        "group",
+        "metadata",
+        "network.dispatcher",
+        "replication",
+        "runtime",
+        "transaction",
+    ),
+    "metrics.exposition": ("controller", "group", "metrics", "replication"),
+    "composition": ("",),
+    "server": ("",),
+}
+STATE = "state"
+"""The name of every package of pure state machines, each inside its subsystem."""
+STATE_IMPORTS = ("odradek.protocol", "odradek.broker.registry.znodes", "odradek.broker.registry.interface")
+OTHERS: dict[str, tuple[str, ...]] = {
     "odradek.protocol": ("odradek.protocol",),
     "odradek.storage": (
         "odradek.storage",
@@ -35,54 +66,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "odradek.protocol.offset_map",
     ),
     "odradek.broker.registry": ("odradek.broker.registry",),
-    "odradek.broker.machines": (
-        "odradek.broker.machines",
-        "odradek.broker.registry.znodes",  # formats, and operations as plain data: what a machine asks to be written
-        "odradek.broker.registry.interface",
-        "odradek.protocol",
-    ),
-    "odradek.broker.apis": (
-        "odradek.broker.roles",
-        "odradek.broker.feature_levels",
-        "odradek.broker.transactions",
-        "odradek.broker.transaction_verification",
-        "odradek.broker.transactional_writes",
-        "odradek.broker.append_wait",
-        "odradek.broker.background",
-        "odradek.broker.conversions",
-        "odradek.broker.producer_ids",
-        "odradek.broker.topic_configs",
-        "odradek.broker.topic_answers",
-        "odradek.broker.topic_creation",
-        "odradek.broker.config_writer",
-        "odradek.broker.client_configs",
-        "odradek.broker.log_dirs",
-        "odradek.broker.logger_levels",
-        "odradek.broker.replica_moves",
-        "odradek.broker.replica",
-        "odradek.broker.coordinator",
-        "odradek.broker.controller",
-        "odradek.broker.cluster_view",
-        "odradek.broker.config",
-        "odradek.broker.config_types",
-        "odradek.broker.topic_config",
-        "odradek.broker.waiting",
-        "odradek.broker.machines",
-        "odradek.broker.dispatch",  # for the type of a call only
-        "odradek.protocol",
-    ),
-    "odradek.broker.dispatch": ("odradek.broker.figures", "odradek.protocol"),
-    "odradek.broker.figures": (),
-    "odradek.broker.waiting": (),
-    "odradek.broker.cluster_view": (),
-    "odradek.broker.replica": (
-        "odradek.broker.figures",
-        "odradek.broker.machines",
-        "odradek.broker.waiting",
-        "odradek.storage",
-        "odradek.protocol",
-    ),
-    "odradek.broker": ("odradek.broker", "odradek.protocol", "odradek.storage"),
     "odradek.streams": ("odradek.streams", "odradek.protocol"),
     "odradek.streams.stores": (
         "odradek.streams.stores",
@@ -99,11 +82,23 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "odradek.spark_jobs": ("odradek.spark_jobs",),
     "odradek": ("odradek",),
 }
+
+
+def _allowed() -> dict[str, tuple[str, ...]]:
+    table = dict(OTHERS)
+    for package, others in SUBSYSTEMS.items():
+        prefixes = tuple(f"{BROKER}.{other}".rstrip(".") for other in (package, *others))
+        below = ("odradek.protocol", "odradek.storage") if package in WITH_STORAGE else ("odradek.protocol",)
+        table[f"{BROKER}.{package}"] = (*prefixes, *below)
+    return table
+
+
+ALLOWED = _allowed()
 KNOW_ASYNCIO = {"accepting", "dial", "listening", "net"}
 PURE = ("time", "random", "asyncio", "threading", "os", "socket", "concurrent", "secrets", "uuid", "logging")
 LONGEST_FILE = 600
 LONGEST_FUNCTION = 60
-DATA_FILES = {"broker/config_table.py", "broker/topic_table.py"}  # tables, one row a property
+DATA_FILES = {"broker/config/definitions.py", "broker/config/topic_definitions.py"}  # tables, one row a property
 
 
 def sources() -> Iterator[tuple[str, Path]]:
@@ -139,6 +134,11 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name if name in SOURCES else str(node.module)
 
 
+def is_state(module: str) -> bool:
+    """Whether a module of the broker is in a package of pure state machines."""
+    return module.startswith(f"{BROKER}.") and STATE in module.split(".")[3:-1]
+
+
 def layer_of(module: str) -> str:
     return max((layer for layer in ALLOWED if module == layer or module.startswith(layer + ".")), key=len)
 
@@ -146,6 +146,9 @@ def layer_of(module: str) -> str:
 @pytest.mark.parametrize("module", SOURCES)
 def test_imports_go_only_where_the_table_allows(module: str) -> None:
     allowed = ALLOWED[layer_of(module)]
+    if is_state(module):
+        states = tuple(name for name in SOURCES if is_state(name))
+        allowed = (*states, *STATE_IMPORTS)
     wrong = [
         f"line {line}: {name}"
         for line, name in imports(SOURCES[module])
@@ -154,6 +157,34 @@ def test_imports_go_only_where_the_table_allows(module: str) -> None:
         and not any(name == prefix or name.startswith(prefix + ".") for prefix in allowed)
     ]
     assert not wrong
+
+
+def import_table() -> str:
+    """The table as ARCHITECTURE.md shows it."""
+    rows: dict[str, tuple[str, ...]] = {"odradek": ("broker", "protocol", "storage", "streams")}
+    for package, others in SUBSYSTEMS.items():
+        below = ("protocol", "storage") if package in WITH_STORAGE else ("protocol",)
+        rows[f"broker.{package}"] = ("all of broker", *below) if others == ("",) else (*others, *below)
+    rows["broker.*.state"] = ("other state packages", "protocol", "registry.znodes", "registry.interface")
+    rows["broker.registry"] = rows["protocol"] = rows["spark_jobs"] = ("nothing of ours",)
+    rows["storage"] = tuple(name.removeprefix("odradek.") for name in OTHERS["odradek.storage"][1:])
+    rows["streams"] = ("protocol",)
+    lines = []
+    for package, others in rows.items():
+        wrapped = textwrap.wrap(", ".join(others), 90)
+        lines += [f"    {package:<26}-> {wrapped[0]}", *(f"{'':33}{more}" for more in wrapped[1:])]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_map_shows_the_table_of_imports() -> None:
+    assert import_table() in (ROOT / "ARCHITECTURE.md").read_text(), f"ARCHITECTURE.md should have\n{import_table()}"
+
+
+def test_the_subsystems_of_the_broker_form_layers() -> None:
+    packages = list(SUBSYSTEMS)
+    for number, package in enumerate(packages):
+        above = {each for each in packages[number:] if each != package}
+        assert not above.intersection(SUBSYSTEMS[package]), package
 
 
 def test_nobody_imports_the_composition_root() -> None:
@@ -167,12 +198,12 @@ def test_handlers_do_not_import_each_other_and_know_a_call_only_as_a_type() -> N
             assert not [name for _, name in imports(path) if name.startswith("odradek.broker.apis.")], module
             tree = tree_of(path)
             top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-            assert not [node for node in top if node.module == "odradek.broker.dispatch"], module
+            assert not [node for node in top if node.module == "odradek.broker.network.dispatcher"], module
 
 
 def test_machines_know_no_clock_no_chance_no_task_and_no_file() -> None:
     for module, path in SOURCES.items():
-        if not module.startswith("odradek.broker.machines"):
+        if not is_state(module):
             continue
         for line, name in imports(path):
             assert name.split(".")[0] not in PURE, f"{path}:{line}"
@@ -212,6 +243,7 @@ def test_spark_jobs_know_spark_and_click_and_one_module_kafkas_classes() -> None
 def test_only_disk_touches_files_in_storage() -> None:
     touching = (
         "odradek.storage.disk",
+        "odradek.storage.descriptors",  # holds some in reserve
         "odradek.storage.read_files",  # opens them to read, beside a broker
         "odradek.storage.worker",  # knows pipes and processes
     )

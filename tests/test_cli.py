@@ -21,9 +21,11 @@ from click.testing import CliRunner, Result
 
 import odradek
 import odradek.broker
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker_config import BrokerConfig
 from odradek.cli import main
+from odradek.cluster_process import RegistryProcess
 from odradek.log_lines import JsonLines, TextLines
+from odradek.ports import free_port
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Run = Callable[..., int]
@@ -52,6 +54,18 @@ def invoke(*arguments: str) -> Result:
 def odradek_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "odradek", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def ready_line(*arguments: str) -> str:
+    """What a broker prints when it serves; it is stopped then, with status 0."""
+    command = [sys.executable, "-m", "odradek", "broker", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    return line
 
 
 # Real processes
@@ -87,6 +101,98 @@ def test_a_broken_file_is_told_as_the_command_line_is(tmp_path: Path) -> None:
     ended = odradek_process("broker", str(file))
     assert ended.returncode == 1
     assert "Invalid value purge for configuration log.cleanup.policy" in ended.stderr
+
+
+QUICKSTART = """
+broker.id=0
+num.network.threads=3
+listeners=PLAINTEXT://127.0.0.1:0
+log.dirs={folder}/kafka-logs
+num.partitions=1
+offsets.topic.replication.factor=1
+zookeeper.connect={zookeeper}
+zookeeper.connection.timeout.ms=300
+group.initial.rebalance.delay.ms=0
+"""
+"""What counts of the server.properties of Kafka 3.9's quickstart, with a shorter timeout."""
+
+
+@pytest.mark.parametrize(
+    ("connect", "said"),
+    [
+        ("localhost:{port}", ["no ZooKeeper answered at localhost:{port}", "`odradek registry --port {port}`"]),
+        ("localhost:{port}/kafka", ["no ZooKeeper answered at localhost:{port}", "odradek registry --port {port}"]),
+        ("127.0.0.1:{port},localhost:{port}", ["no ZooKeeper answered at 127.0.0.1:{port},localhost:{port}"]),
+    ],
+)
+def test_kafkas_quickstart_file_without_zookeeper_names_two_ways_out(
+    tmp_path: Path, connect: str, said: list[str]
+) -> None:
+    port = str(free_port("127.0.0.1"))
+    file = tmp_path / "server.properties"
+    file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=connect.format(port=port)))
+    ended = odradek_process("broker", "--log-level=warning", str(file))
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("odradek: ")
+    assert ended.stderr.count("\n") == 1
+    for words in (*said, "remove zookeeper.connect (--override zookeeper.connect=)"):
+        assert words.format(port=port) in ended.stderr
+
+
+def test_data_of_the_missing_zookeepers_cluster_need_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=f"localhost:{free_port('127.0.0.1')}"))
+    data = tmp_path / "kafka-logs"
+    data.mkdir()
+    (data / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=kk4wN8L1QmOTZ1LkUhx_bg\n")
+    ended = odradek_process("broker", "--log-level=warning", str(file))
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert f"{data} has data of that ZooKeeper's cluster, so choose another log.dirs then" in ended.stderr
+    ways_out = ("--override=zookeeper.connect=", f"--override=log.dirs={tmp_path / 'other'}")
+    assert " ready: broker 0 at " in ready_line(str(file), *ways_out)
+
+
+def test_a_file_of_kafka_0_8_is_refused_with_what_replaced_its_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"broker.id=0\nlog.dirs={tmp_path}/data\nhost.name=127.0.0.1\nport=9093\n")
+    ended = odradek_process("broker", str(file))
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert "set listeners=PLAINTEXT://127.0.0.1:9093 instead" in ended.stderr
+    assert not (tmp_path / "data").exists()
+    assert "127.0.0.1:" in ready_line(str(file), "--override=listeners=PLAINTEXT://127.0.0.1:0")
+
+
+def test_the_wait_for_zookeeper_is_announced(tmp_path: Path) -> None:
+    port = free_port("127.0.0.1")
+    file = tmp_path / "server.properties"
+    file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=f"localhost:{port}"))
+    log, *_, message = odradek_process("broker", str(file)).stderr.splitlines()
+    assert f"connecting to ZooKeeper hosts=localhost:{port} timeout_ms=300" in log
+    assert message.startswith("odradek: no ZooKeeper answered")
+
+
+@pytest.mark.parametrize("wrong", ["localhost:port", "localhost:2181//kafka"])
+def test_an_address_of_zookeeper_that_cannot_be_read_is_one_line(tmp_path: Path, wrong: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=wrong))
+    ended = odradek_process("broker", "--log-level=warning", str(file))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("odradek: ")
+    assert ended.stderr.count("\n") == 1
+    assert "kafka" in ended.stderr or "zookeeper.connect" in ended.stderr
+
+
+def test_each_way_out_of_a_missing_zookeeper_leads_to_a_broker(tmp_path: Path) -> None:
+    registry = RegistryProcess(tmp_path, tick_ms=1000)
+    registry.start()
+    try:
+        file = tmp_path / "server.properties"
+        file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=f"localhost:{registry.port}"))
+        assert " ready: broker 0 at " in ready_line(str(file), f"--override=log.dirs={tmp_path}/with")
+        assert " ready: broker 0 at " in ready_line(str(file), "--override", "zookeeper.connect=")
+    finally:
+        registry.discard()
 
 
 def test_neither_help_nor_a_wrong_value_loads_the_event_loop() -> None:

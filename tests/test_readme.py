@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import odradek
+from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker_process import BrokerProcess
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_first_records_from_python(odradek_broker: BrokerProcess) -> None:
@@ -27,8 +33,55 @@ def test_the_first_records_from_python(odradek_broker: BrokerProcess) -> None:
     assert done.stdout.strip() == "b'greeting' b'hello from Python'"
 
 
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.service")),
+]
+SOURCES = [
+    path
+    for folder in ("broker", "odradek", "protocol", "spark_jobs", "storage", "streams")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def installed_by(text: str) -> Iterator[str]:
+    """What each `pip install` in a text installs, without options."""
+    for arguments in re.findall(r"pip install ([^`\n]*)", text):
+        for argument in arguments.split():
+            if not argument.startswith("-"):
+                yield argument.strip("'\"();,:")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_until_there_is_a_release_everything_installs_from_a_clone(path: Path) -> None:
+    installed = list(installed_by(path.read_text()))
+    assert [each for each in installed if re.fullmatch(r"odradek(\[.*|[=<>~].*)?", each)] == []
+    if any(each == "." or each.startswith(".[") for each in installed):
+        assert "clone" in path.read_text()
+
+
+def test_the_pages_that_install_are_looked_at() -> None:
+    found = {path.name for path in PAGES if any(each.startswith(".") for each in installed_by(path.read_text()))}
+    assert found == {"README.md", "streams.md", "spark.md", "odradek.service"}
+    arguments = "`pip install 'odradek[arrow]'`, pip install -q odradek\n"
+    assert list(installed_by(arguments)) == ["odradek[arrow]", "odradek"]
+
+
 def test_the_version_that_is_shown_is_this_one() -> None:
     assert f"odradek {odradek.__version__} ready: broker 0 at 127.0.0.1:9092, data in " in README
+
+
+def test_make_run_does_not_let_the_first_consumer_wait() -> None:
+    printed = subprocess.run(
+        ["make", "--dry-run", "--always-make", "run"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    (command,) = [line for line in printed.stdout.replace("\\\n", "").splitlines() if "odradek broker" in line]
+    overrides = shlex.split(command)[shlex.split(command).index("broker") + 1 :]
+    config = BrokerConfig.load(None, overrides[1::2])
+    assert config["group.initial.rebalance.delay.ms"] == 0
+    assert str(config.listeners[0]) == "PLAINTEXT://127.0.0.1:9092"
 
 
 def test_every_file_that_is_pointed_to_is_there() -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines.topics import GROUP_OFFSETS
-from odradek.broker.machines.transaction import Outcome, Owner
-from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.metadata.state.topics import GROUP_OFFSETS
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.state.transaction import Outcome, Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 KNOWS_FENCED: Final = 2
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.machines.topics import is_internal
-from odradek.broker.machines.transaction import Owner
-from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Partition
-from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import is_internal
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION, Partition
+from odradek.broker.transaction.state.transaction import Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 KNOWS_FENCED: Final = 2
 LAST_OF_CLIENTS: Final = 3

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.client_configs import ClientConfigs
-from odradek.broker.machines.quotas import ENTITY_TYPES, IP
+from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.config.state.client_quotas import ENTITY_TYPES, IP
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.AlterClientQuotasResponse
 Outcome = tuple[ErrorCode, str | None]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.config_writer import ConfigWriter
+from odradek.broker.config.admin_manager import ConfigWriter
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.AlterConfigsResponse.AlterConfigsResourceResponse
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.replica_moves import ReplicaMoves
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.client_configs import ClientConfigs
-from odradek.broker.controller import Controller
-from odradek.broker.machines.scram import Deletion, Upsertion, problems
+from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.config.state.scram import Deletion, Upsertion, problems
+from odradek.broker.controller.controller import Controller
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.AlterUserScramCredentialsResponse
 Result = Response.AlterUserScramCredentialsResult
@@ -45,7 +45,7 @@ class AlterUserScramCredentials:
         if self._controller.is_active:
             refused = problems(deletions, upsertions)
         else:
-            refused = dict.fromkeys(users, KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller"))
+            refused = dict.fromkeys(users, KafkaError(ErrorCode.NOT_CONTROLLER))
         results = []
         for user in users:
             error = refused.get(user)
@@ -60,6 +60,6 @@ class AlterUserScramCredentials:
                     error = failure
             result = Result(user=user)
             if error is not None:
-                result.error_code, result.error_message = error.code, error.message
+                result.error_code, result.error_message = error.code, error.message or None
             results.append(result)
         call.reply(Response(results=results))

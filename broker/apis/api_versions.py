@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.feature_levels import SUPPORTED, FeatureLevels
+from odradek.broker.metadata.features import SUPPORTED, FeatureLevels
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 LEVEL_0_FROM = 4
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines.consumer_group import ConsumerMembership
-from odradek.broker.machines.consumer_group_roster import ConsumerMember
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.state.consumer_group import ConsumerMembership
+from odradek.broker.group.state.consumer_group_members import ConsumerMember
+from odradek.broker.metadata.cache import ClusterView
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 NOT_ASKED: Final = -(2**31)
 READ, DELETE, DESCRIBE = 3, 6, 8  # the numbers of Kafka's AclOperation

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.coordinator import Answer, GroupCoordinator
-from odradek.broker.machines.consumer_group_requests import HeartbeatRequest, HeartbeatResult
+from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest, HeartbeatResult
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 FIRST_VERSION_WITH_OWN_IDS: Final = 1
 Response = m.ConsumerGroupHeartbeatResponse

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.controller import Controller
+from odradek.broker.controller.controller import Controller
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Remaining = m.ControlledShutdownResponse.RemainingPartition
 
@@ -36,7 +36,10 @@ class ControlledShutdown:
         try:
             remaining = await self._controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         except KafkaError as error:
-            call.reply(m.ControlledShutdownResponse(error_code=error.code))
+            # Of this API alone Kafka makes ControllerMovedException of a broker that is not the controller.
+            moved = error.code is ErrorCode.NOT_CONTROLLER
+            code = ErrorCode.STALE_CONTROLLER_EPOCH if moved else error.code
+            call.reply(m.ControlledShutdownResponse(error_code=code))
             return
         call.reply(
             m.ControlledShutdownResponse(

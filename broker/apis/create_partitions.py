@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.controller import Controller, NewPartitions
-from odradek.broker.topic_creation import TopicsKnown
+from odradek.broker.controller.auto_topic_creation import TopicsKnown
+from odradek.broker.controller.controller import Controller, NewPartitions
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
@@ -41,7 +41,7 @@ class CreatePartitions:
         try:
             outcomes = await self._controller.create_partitions(wanted, validate_only=request.validate_only)
         except KafkaError as error:
-            outcomes = dict.fromkeys(counts, (error.code, error.message))
+            outcomes = dict.fromkeys(counts, (error.code, None))
         else:
             for name, count in counts.items():
                 if count > 1:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.controller import Controller, NewTopic, TopicOutcome
-from odradek.broker.topic_creation import TopicsKnown
+from odradek.broker.controller.auto_topic_creation import TopicsKnown
+from odradek.broker.controller.controller import Controller, NewTopic, TopicOutcome
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Result = m.CreateTopicsResponse.CreatableTopicResult
 
@@ -53,12 +53,12 @@ class CreateTopics:
             for topic in request.topics
             if counts[topic.name] > 1
         ]
-        made = [outcome.name for outcome in outcomes if outcome.error is ErrorCode.NONE]
+        made = [outcome for outcome in outcomes if outcome.error is ErrorCode.NONE]
 
         def answer() -> None:
             topics = [
                 _late(outcome)
-                if outcome.name in made and not self._in_time(request, outcome.name)
+                if outcome.error is ErrorCode.NONE and not self._in_time(request, outcome)
                 else _result(outcome)
                 for outcome in outcomes + twice
             ]
@@ -67,10 +67,14 @@ class CreateTopics:
         if request.validate_only or not made or request.timeout_ms <= 0:
             answer()
         else:  # so that whoever asks for the new topic next finds it, with its leaders
-            self._known.wait(made, request.timeout_ms, answer)
+            self._known.wait_until(lambda: all(map(self._is_known, made)), request.timeout_ms, answer)
 
-    def _in_time(self, request: m.CreateTopicsRequest, name: str) -> bool:
-        return request.validate_only or (request.timeout_ms > 0 and self._known.knows(name))
+    def _in_time(self, request: m.CreateTopicsRequest, outcome: TopicOutcome) -> bool:
+        return request.validate_only or (request.timeout_ms > 0 and self._is_known(outcome))
+
+    def _is_known(self, made: TopicOutcome) -> bool:
+        """Whether this broker knows leaders of all partitions of a new topic, and not of one of its name before it."""
+        return self._known.knows(made.name, made.partitions, made.topic_id)
 
 
 def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:

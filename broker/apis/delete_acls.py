@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.machines.access_rules import NO_AUTHORIZER, is_unknown
+from odradek.broker.config.state.acl_codes import NO_AUTHORIZER, is_unknown
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 
 class DeleteAcls:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.machines.topics import is_internal
-from odradek.broker.replica import Replica, Replicas
-from odradek.broker.waiting import Clock, Timer, Timers
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import is_internal
+from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 HIGH_WATERMARK: Final = -1
 INVALID_LOW_WATERMARK: Final = -1
@@ -32,10 +33,10 @@ class DeleteRecords:
     KEY = 21
     VERSIONS = (0, 2)
 
-    def __init__(self, replicas: Replicas, runs: Callable[[int], bool], clock: Clock, timers: Timers) -> None:
-        """`runs` says whether a broker is one of those that the cluster has now."""
+    def __init__(self, replicas: Replicas, view: ClusterView, clock: Clock, timers: Timers) -> None:
         self._replicas = replicas
-        self._runs = runs
+        self._view = view
+        self._runs: Callable[[int], bool] = lambda broker_id: broker_id in view.brokers
         self._clock = clock
         self._timers = timers
 
@@ -66,10 +67,11 @@ class DeleteRecords:
     def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
         """Move the start of the leader's log; returns it, and where it has to begin. Raises KafkaError."""
         replica = self._replicas.get(topic, index)
-        if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if is_internal(topic):
+        absent = ErrorCode.NONE if replica is not None else self._view.error_without_replica(topic, index)
+        if is_internal(topic) and absent is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
+        if replica is None:
+            raise KafkaError(absent, f"{topic}-{index} is not on this broker")
         replica.machine.check_leader(NO_EPOCH)
         if not replica.log.config.deletes:
             raise KafkaError(
@@ -105,8 +107,11 @@ class _Deletion:
 
     def start(self, timers: Timers, deadline_ms: int) -> None:
         self._timer = timers.at(deadline_ms, self._time_out)
-        for replica in dict.fromkeys(replica for replica, _, _ in self._waiting):
+        replicas = dict.fromkeys(replica for replica, _, _ in self._waiting)
+        for replica in replicas:
             replica.watch(self)
+        for replica in replicas:
+            self.wake(replica)  # what the other partitions of the request completed may have settled this one
 
     def wake(self, replica: Replica) -> None:
         """The replica has moved, or leads no more."""

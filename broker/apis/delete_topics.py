@@ -3,6 +3,9 @@
 A broker with delete.topic.enable=false refuses (TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST). A request
 that gives a topic by both is refused as a whole; what is named twice is deleted once and answered twice. An entry with
 neither gets TOPIC_AUTHORIZATION_FAILED, as from Kafka, where nobody may delete the topic without a name.
+
+The answer comes when this broker's metadata no longer list the topics; a topic that they still list after `timeout_ms`
+gets REQUEST_TIMED_OUT, and so does every one with no time at all (Kafka: DelayedDeleteTopics). The deletion goes on.
 """
 
 from __future__ import annotations
@@ -10,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.controller import Controller
+from odradek.broker.controller.auto_topic_creation import TopicsKnown
+from odradek.broker.controller.controller import Controller
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Result = m.DeleteTopicsResponse.DeletableTopicResult
 STATES_FROM = 6
@@ -33,12 +37,18 @@ class DeleteTopics:
     VERSIONS = (0, 6)
 
     def __init__(
-        self, view: ClusterView, controller: Controller, enabled: Callable[[], bool], background: Background
+        self,
+        view: ClusterView,
+        controller: Controller,
+        enabled: Callable[[], bool],
+        known: TopicsKnown,
+        background: Background,
     ) -> None:
         self._background = background
         self._view = view
         self._controller = controller
         self._enabled = enabled
+        self._known = known
 
     def handle(self, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse | None:
         if call.version >= STATES_FROM:
@@ -67,32 +77,40 @@ class DeleteTopics:
         return None
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]], timeout_ms: int) -> None:
-        codes: dict[str, ErrorCode] = {}
-        results = []
-        for name, topic_id in wanted:
-            result = Result(name=name, topic_id=topic_id, error_message=None)
-            results.append(result)
-            if topic_id != NO_TOPIC_ID:
-                name = result.name = self._view.name_of(topic_id) or self._named(results, topic_id)
-                if name is None:
-                    result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-                    continue
-            elif name is None:
-                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                continue
-            if name not in codes:
-                codes[name] = await self._delete_one(name, timeout_ms)
-            result.error_code = codes[name]
-        call.reply(m.DeleteTopicsResponse(responses=results))
+        results = [self._resolve(name, topic_id) for name, topic_id in wanted]
+        names = dict.fromkeys(result.name for result in results if not result.error_code)
+        codes = {name: await self._delete_one(name) for name in names if name is not None}
+        going = [name for name, code in codes.items() if code is ErrorCode.NONE]
 
-    async def _delete_one(self, name: str, timeout_ms: int) -> ErrorCode:
+        def answer() -> None:
+            for name in going:
+                if timeout_ms <= 0 or name in self._view.topics:
+                    codes[name] = ErrorCode.REQUEST_TIMED_OUT
+            for result in results:
+                if not result.error_code and result.name is not None:
+                    result.error_code = codes[result.name]
+            call.reply(m.DeleteTopicsResponse(responses=results))
+
+        if not going or timeout_ms <= 0:
+            answer()
+        else:  # so that a client that asks for the topic next does not find it
+            self._known.wait_until(lambda: all(name not in self._view.topics for name in going), timeout_ms, answer)
+
+    def _resolve(self, name: str | None, topic_id: bytes) -> m.DeleteTopicsResponse.DeletableTopicResult:
+        """An entry with its topic's name, or with the error that this broker's metadata give it."""
+        result = Result(name=name, topic_id=topic_id, error_message=None)
+        if topic_id != NO_TOPIC_ID:
+            result.name = self._view.name_of(topic_id)
+            if result.name is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif name is None:
+            result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif name not in self._view.topics:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return result
+
+    async def _delete_one(self, name: str) -> ErrorCode:
         try:
-            code = await self._controller.delete_topic(name)
+            return await self._controller.delete_topic(name)
         except KafkaError as error:
             return error.code
-        return ErrorCode.REQUEST_TIMED_OUT if code is ErrorCode.NONE and timeout_ms <= 0 else code
-
-    @staticmethod
-    def _named(results: list[m.DeleteTopicsResponse.DeletableTopicResult], topic_id: bytes) -> str | None:
-        """The name that an entry before this one had for the same id; the topic may be gone by now."""
-        return next((each.name for each in results if each.topic_id == topic_id and each.name is not None), None)

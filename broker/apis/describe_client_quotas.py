@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.background import Background
-from odradek.broker.client_configs import ClientConfigs
-from odradek.broker.machines.quotas import CLIENT_ID, IP, USER, Wanted, check_filter
+from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.config.state.client_quotas import CLIENT_ID, IP, USER, Wanted, check_filter
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 EXACT: Final = 0
 DEFAULT: Final = 1

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.machines.topics import CLUSTER_OPERATIONS
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 BROKERS = 1
 CONTROLLERS = 2

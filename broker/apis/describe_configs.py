@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.background import Background
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigEntry, Type, whole_number
-from odradek.broker.logger_levels import describe_loggers
-from odradek.broker.machines.topics import name_problem
-from odradek.broker.topic_config import describe_topic
-from odradek.broker.topic_configs import TopicConfigs
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.loggers import describe_loggers
+from odradek.broker.config.topic_config import describe_topic
+from odradek.broker.config.topic_overrides import TopicConfigs
+from odradek.broker.config.types import ConfigEntry, Type, whole_number
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import name_problem
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines.group_membership import Membership
-from odradek.broker.machines.group_requests import State
-from odradek.broker.machines.group_roster import Member
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.state.classic_members import Member
+from odradek.broker.group.state.classic_membership import Membership
+from odradek.broker.group.state.classic_requests import State
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = -(2**31)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.log_dirs import DirectoryDescription, LogDirs
+from odradek.broker.replication.log_dirs import DirectoryDescription, LogDirs
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
 Topic = m.DescribeLogDirsResponse.DescribeLogDirsTopic

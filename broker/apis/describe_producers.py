@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.machines.partition import Role
-from odradek.broker.machines.topics import name_problem
-from odradek.broker.replica import Replicas
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import name_problem
+from odradek.broker.replication.partition import Replicas
+from odradek.broker.replication.state.partition import Role
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.DescribeProducersResponse
 
@@ -48,10 +48,8 @@ class DescribeProducers:
             return answer
         replica = self._replicas.get(topic, index)
         if replica is None:
-            known = self._view.topics.get(topic)
-            exists = known is not None and 0 <= index < len(known.partitions)
-            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if known is None:
+            answer.error_code = self._view.error_without_replica(topic, index)
+            if topic not in self._view.topics:
                 answer.error_message = f"there is no topic {topic}"
         elif replica.machine.role is Role.OFFLINE:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR

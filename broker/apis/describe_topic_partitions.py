@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
-from odradek.broker.machines.topics import TOPIC_OPERATIONS, is_internal, why_missing
+from odradek.broker.metadata.cache import NO_LEADER, ClusterView, TopicView
+from odradek.broker.metadata.state.topics import TOPIC_OPERATIONS, is_internal, why_missing
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.DescribeTopicPartitionsResponse
 Topic = Response.DescribeTopicPartitionsResponseTopic

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 State = m.DescribeTransactionsResponse.TransactionState
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.client_configs import ClientConfigs
+from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.DescribeUserScramCredentialsResponse
 Result = Response.DescribeUserScramCredentialsResult

@@ -2,24 +2,37 @@
 
 Version 0 knows only the preferred election. A request for every partition is answered with those for which there was
 something to do.
+
+The answer comes when this broker's metadata name the leaders that were elected; a partition of which they still name
+another one after `timeout_ms` gets REQUEST_TIMED_OUT (Kafka: DelayedElectLeader).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.background import Background
-from odradek.broker.controller import Controller
+from odradek.broker.controller.auto_topic_creation import TopicsKnown
+from odradek.broker.controller.controller import Controller
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 TopicResult = m.ElectLeadersResponse.ReplicaElectionResult
 PartitionResult = m.ElectLeadersResponse.PartitionResult
+Outcome = tuple[ErrorCode, str | None]
+MESSAGES: Final = {
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "Failed to elect leader for partition under strategy PreferredReplica",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Failed to elect leader for partition under strategy Offline",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted.",
+}
 
 
 class ElectLeaders:
@@ -28,8 +41,10 @@ class ElectLeaders:
     KEY = 43
     VERSIONS = (0, 2)
 
-    def __init__(self, controller: Controller, background: Background) -> None:
+    def __init__(self, controller: Controller, view: ClusterView, known: TopicsKnown, background: Background) -> None:
         self._controller = controller
+        self._view = view
+        self._known = known
         self._background = background
 
     def handle(self, call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse | None:
@@ -42,16 +57,36 @@ class ElectLeaders:
         wanted = request.topic_partitions
         partitions = None if wanted is None else [(each.topic, index) for each in wanted for index in each.partitions]
         try:
-            outcomes = await self._controller.elect_leaders(request.election_type == UNCLEAN, partitions)
+            elections = await self._controller.elect_leaders(request.election_type == UNCLEAN, partitions)
         except KafkaError as error:
-            if partitions is None:
-                call.reply(m.ElectLeadersResponse(error_code=error.code))
-                return
-            outcomes = dict.fromkeys(partitions, (error.code, error.message))
-        topics: dict[str, m.ElectLeadersResponse.ReplicaElectionResult] = {}
-        for (topic, index), (code, message) in outcomes.items():
-            if partitions is None and code is ErrorCode.ELECTION_NOT_NEEDED:
-                continue
-            result = topics.setdefault(topic, TopicResult(topic=topic))
-            result.partition_result.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
-        call.reply(m.ElectLeadersResponse(replica_election_results=list(topics.values())))
+            if partitions is None:  # version 0 has no error of the whole request, so each partition has it
+                partitions = [(topic.name, each.index) for topic in self._view for each in topic.partitions]
+            call.reply(_response(dict.fromkeys(partitions, (error.code, None))))
+            return
+        missing = {each: leader for each, (code, leader) in elections.items() if code is ErrorCode.NONE}
+
+        def all_are_known() -> bool:
+            for each in list(missing):
+                known = self._view.leader(*each)
+                if known is not None and known[0] == missing[each]:
+                    del missing[each]
+            return not missing
+
+        def answer() -> None:
+            outcomes: dict[tuple[str, int], Outcome] = {
+                each: (code, MESSAGES.get(code))
+                for each, (code, _) in elections.items()
+                if partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED
+            }
+            late: Outcome = ErrorCode.REQUEST_TIMED_OUT, None
+            call.reply(_response({**outcomes, **dict.fromkeys(missing, late)}))
+
+        self._known.wait_until(all_are_known, request.timeout_ms, answer)
+
+
+def _response(outcomes: dict[tuple[str, int], Outcome]) -> m.ElectLeadersResponse:
+    topics: dict[str, m.ElectLeadersResponse.ReplicaElectionResult] = {}
+    for (topic, index), (code, message) in outcomes.items():
+        result = topics.setdefault(topic, TopicResult(topic=topic))
+        result.partition_result.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
+    return m.ElectLeadersResponse(replica_election_results=list(topics.values()))

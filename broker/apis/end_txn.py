@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.machines.transaction import Outcome, Owner
-from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION
-from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION
+from odradek.broker.transaction.state.transaction import Outcome, Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 KNOWS_FENCED: Final = 2
 BUMPS_EPOCH: Final = 5

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 
 class Envelope:

@@ -16,21 +16,22 @@ on (KIP-110).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.conversions import lower
-from odradek.broker.machines.fetch_session import FetchContext, FetchPartition, FetchSessions
-from odradek.broker.machines.partition import NO_EPOCH, Role
-from odradek.broker.replica import READ_COMMITTED, Replica, Replicas, Worker
-from odradek.broker.waiting import Clock, Timers
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.replication.conversions import lower
+from odradek.broker.replication.delayed_fetch import FetchWait
+from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas, Worker
+from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
+from odradek.broker.replication.state.partition import NO_EPOCH, Role
+from odradek.broker.runtime.timers import Clock, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
-    from odradek.broker.replica import LogConfig
+    from odradek.broker.network.dispatcher import Call
+    from odradek.broker.replication.partition import LogConfig
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,12 @@ BEFORE_THE_LOG = (
 """Errors with which no log has been asked: Kafka then has no aborted transactions, in place of null."""
 CONSUMER = -1
 ISOLATION_LEVELS = (0, 1)
+EPOCHS_AT_ONCE: Final = 1000
+"""Leader epochs in an answer to a follower; of later ones it finds out by their batches, or by its next fetch."""
 LOWERED_AT_ONCE_BYTES: Final = 64 << 10
 """Bytes of batches that are converted on the event loop."""
 PartitionData = m.FetchResponse.PartitionData
+EpochStart = m.FetchResponse.EpochStartOffset
 
 
 Nearest = Callable[[Replica, str, int], int]
@@ -200,7 +204,7 @@ class Fetch:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         replica = self._replicas.get(wanted.topic, wanted.partition)
         if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(self.view.error_without_replica(wanted.topic, wanted.partition))
         if ids and replica.topic_id != wanted.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if leader_only:
@@ -262,6 +266,7 @@ class Reading:
     __slots__ = (
         "_call",
         "_context",
+        "_ends",
         "_fetch",
         "_follower",
         "_follower_epoch",
@@ -287,6 +292,8 @@ class Reading:
         self._isolation = request.isolation_level
         self._max_bytes = fetch.max_bytes(request.max_bytes)
         self.min_bytes = request.min_bytes
+        self._ends = 0
+        """The sum of the end offsets up to which a follower's partitions were read last."""
         self._results: list[tuple[FetchPartition, m.FetchResponse.PartitionData, int]] = []
 
     def try_read(self) -> tuple[dict[Replica, int], bool]:
@@ -296,6 +303,7 @@ class Reading:
         because a partition has something to say that must not wait.
         """
         left, found, urgent = self._max_bytes, 0, False
+        self._ends = 0
         sizes: dict[Replica, int] = {}
         results = []
         for wanted in self._context.partitions:
@@ -308,6 +316,7 @@ class Reading:
                 else:
                     size = self._read(replica, wanted, data, min(wanted.max_bytes, left), at_least_one=found == 0)
                     if self._follower >= 0:
+                        self._ends += replica.log.end_offset
                         self._followed(replica, wanted, data)
                 sizes[replica] = size
             except KafkaError as error:
@@ -351,8 +360,11 @@ class Reading:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None  # it knows of no epochs
             raise
         data.high_watermark = replica.machine.high_watermark
-        if wanted.cleaned_to >= 0:  # a broker of Kafka does not know the field
+        if wanted.cleaned_to >= 0:  # a broker of Kafka does not know the fields
             data.compacted_everywhere = replica.machine.compacted_everywhere
+            if wanted.fetch_offset <= replica.log.epochs.latest_start:
+                found = replica.log.epochs.starting_from(wanted.fetch_offset, EPOCHS_AT_ONCE)
+                data.leader_epochs = [EpochStart(epoch=epoch, start_offset=start) for epoch, start in found]
 
     @staticmethod
     def _bounds(replica: Replica, data: m.FetchResponse.PartitionData) -> None:
@@ -413,6 +425,22 @@ class Reading:
             if leader is not None:
                 data.current_leader = m.FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
+
+    def is_outdated(self, replicas: Iterable[Replica]) -> bool:
+        """Whether a partition has changed since it was read; `replicas` are all that were read.
+
+        Only a follower's fetch can change a log after it has read it: the follower's position advances the high
+        watermark, this completes a coordinator's append, and the next request of the coordinator appends to a log that
+        was read before. The ends of a leader's logs only grow, so their sum tells whether one of them did.
+        """
+        if self._follower < 0:
+            return False
+        ends = 0
+        for replica in replicas:
+            if replica.machine.role is not Role.LEADER:
+                return True
+            ends += replica.log.end_offset
+        return ends != self._ends
 
     def available(self, replica: Replica) -> int | None:
         """The bytes that one replica would give now; None when it has something to say that must not wait."""
@@ -529,52 +557,3 @@ class MessageSet:
             reading.refuse(self._wanted, self._data, outcome)
         else:
             self._data.records = outcome
-
-
-class FetchWait:
-    """A fetch that waits for logs to grow."""
-
-    __slots__ = ("_call", "_found", "_reading", "_sizes", "_timer")
-
-    def __init__(self, call: Call, reading: Reading, sizes: dict[Replica, int]) -> None:
-        self._call = call
-        self._reading = reading
-        self._sizes = sizes
-        self._found = sum(sizes.values())
-
-    def start(self, timers: Timers, deadline_ms: int) -> None:
-        """Begin to wait; at the deadline the answer is whatever there is."""
-        self._timer = timers.at(deadline_ms, self._time_out)
-        for replica in self._sizes:
-            replica.watch(self)
-
-    def wake(self, replica: Replica) -> None:
-        size = self._reading.available(replica)
-        if size is not None:
-            self._found += size - self._sizes[replica]
-            self._sizes[replica] = size
-            if self._found < self._reading.min_bytes:
-                return
-        if self._call.closed:
-            self._stop()
-            return
-        _, ready = self._reading.try_read()
-        if ready:
-            self._stop()
-            self._answer()
-
-    def _time_out(self) -> None:
-        self._stop()
-        if not self._call.closed:
-            self._reading.try_read()
-            self._answer()
-
-    def _answer(self) -> None:
-        response = self._reading.finish()
-        if response is not None:
-            self._call.reply(response)
-
-    def _stop(self) -> None:
-        self._timer.cancel()
-        for replica in self._sizes:
-            replica.unwatch(self)

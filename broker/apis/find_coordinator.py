@@ -13,7 +13,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

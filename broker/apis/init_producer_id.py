@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.machines.transaction import Outcome, Owner
-from odradek.broker.machines.transaction_records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.transactions import TransactionCoordinator
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.producer_ids import ProducerIds
+from odradek.broker.transaction.state.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from odradek.broker.transaction.state.transaction import Outcome, Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 KNOWS_FENCED: Final = 4
 NOBODY: Final = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

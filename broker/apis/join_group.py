@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.coordinator import Answer, GroupCoordinator
-from odradek.broker.machines.group_requests import JoinRequest, JoinResult, Terms
+from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, Terms
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 FIRST_VERSION_THAT_REQUIRES_IDS: Final = 4
 FIRST_VERSION_WITHOUT_PROTOCOL: Final = 7

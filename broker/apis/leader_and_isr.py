@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.roles import Roles
+from odradek.broker.replication.replica_manager import Roles
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 GROUPED_FROM = 5
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.coordinator import GroupCoordinator
+from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 FIRST_VERSION_WITH_MANY: Final = 3
 

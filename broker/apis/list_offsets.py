@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.machines.partition import UNKNOWN_OFFSET
-from odradek.broker.replica import Replica, Replicas
-from odradek.broker.waiting import Clock
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.state.partition import UNKNOWN_OFFSET
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -46,8 +47,9 @@ class ListOffsets:
     KEY = 2
     VERSIONS = (0, 11)
 
-    def __init__(self, replicas: Replicas, clock: Clock) -> None:
+    def __init__(self, replicas: Replicas, view: ClusterView, clock: Clock) -> None:
         self._replicas = replicas
+        self._view = view
         self._clock = clock
 
     def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
@@ -106,7 +108,7 @@ class ListOffsets:
         """The replica that may answer: the leader, for a debugging consumer any. Raises KafkaError."""
         replica = self._replicas.get(name, partition.partition_index)
         if replica is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise KafkaError(self._view.error_without_replica(name, partition.partition_index))
         if request.replica_id == DEBUGGING_CONSUMER:
             replica.machine.check_epoch(partition.current_leader_epoch)
         else:

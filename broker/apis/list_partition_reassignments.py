@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.background import Background
-from odradek.broker.controller import Controller
+from odradek.broker.controller.controller import Controller
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Topic = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment
 Partition = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from odradek.broker.machines.transaction_records import Standing, Status
-from odradek.broker.transactions import TransactionCoordinator
-from odradek.broker.waiting import Clock
+from odradek.broker.runtime.timers import Clock
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.state.records import Standing, Status
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False  # what a client may write wrong is nothing for our standard error

@@ -13,16 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_view import NO_LEADER, ClusterView, TopicView
-from odradek.broker.machines.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, can_be_made, is_internal, why_missing
-from odradek.broker.topic_answers import TopicAnswers
-from odradek.broker.topic_creation import TopicCreator, WantedTopic
+from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
+from odradek.broker.metadata.cache import NO_LEADER, ClusterView, TopicView
+from odradek.broker.metadata.state.topics import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    can_be_made,
+    is_internal,
+    why_missing,
+)
+from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.protocol import messages as m
 from odradek.protocol.encoded import EncodedArray, EncodedElement
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 NO_TOPIC_ID = bytes(16)
 TopicAnswer = m.MetadataResponse.MetadataResponseTopic

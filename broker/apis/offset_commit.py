@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.coordinator import Answer, GroupCoordinator
-from odradek.broker.machines.offsets import NO_EXPIRY, CommitRequest, Committed, Partition
-from odradek.broker.waiting import Clock
+from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, Committed, Partition
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 FIRST_VERSION_WITH_MEMBER_EPOCHS: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10

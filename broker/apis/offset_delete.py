@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines.offsets import Partition
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.state.offsets import Partition
+from odradek.broker.metadata.cache import ClusterView
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 Response = m.OffsetDeleteResponse
 

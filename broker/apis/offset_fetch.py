@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset, Partition
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset, Partition
+from odradek.broker.metadata.cache import ClusterView
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_GROUPS: Final = 8

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.replica import Replicas
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.replication.partition import Replicas
 from odradek.protocol import messages as m
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 EpochEnd = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
@@ -24,8 +25,9 @@ class OffsetForLeaderEpoch:
     KEY = 23
     VERSIONS = (0, 4)
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, view: ClusterView) -> None:
         self._replicas = replicas
+        self._view = view
 
     def handle(self, call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
         topics = []
@@ -37,7 +39,7 @@ class OffsetForLeaderEpoch:
                 replica = self._replicas.get(topic.topic, wanted.partition)
                 try:
                     if replica is None:
-                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                        raise KafkaError(self._view.error_without_replica(topic.topic, wanted.partition))
                     replica.machine.check_leader(wanted.current_leader_epoch)
                     end.leader_epoch, end.end_offset = replica.log.epochs.end_offset(
                         wanted.leader_epoch, replica.log.end_offset

@@ -18,25 +18,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.conversions import SMALL_BYTES, Conversion, Conversions, Outcome, Records
-from odradek.broker.replica import Replica, Replicas
-from odradek.broker.transactional_writes import HeldWrite, Sender, TransactionalWrites, Unconfirmed, Written
-from odradek.broker.waiting import Clock, Timer, Timers
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import is_internal
+from odradek.broker.replication.conversions import SMALL_BYTES, Conversion, Conversions, Outcome, Records
+from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.state.partition import Role
+from odradek.broker.replication.transactional_produce import (
+    HeldWrite,
+    Sender,
+    TransactionalWrites,
+    Unconfirmed,
+    Written,
+)
+from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
+    LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
     TRANSACTIONAL,
     InvalidRecords,
     NotABatch,
+    check_produce_shape,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 TOPIC_IDS_FROM = 13
 CODEC_POSITION = ATTRIBUTES_POSITION + 1
@@ -46,6 +56,11 @@ TopicResponse = m.ProduceResponse.TopicProduceResponse
 RecordError = m.ProduceResponse.BatchIndexAndErrorMessage
 Response = m.ProduceResponse
 LEADERS_FROM = 10
+BATCHES_SINCE = 3
+BEHIND_THE_SHAPE: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.INVALID_TOPIC_EXCEPTION}
+)
+"""Errors that a batch gets only where `check_produce_shape` has nothing against it."""
 LATE_REFUSALS: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -104,7 +119,7 @@ class Produce:
                 try:
                     replica = self._replicas.get(name, data.index)
                     if replica is None or replica.is_internal or not -1 <= acks <= 1:
-                        replica = _writable(call, name, data.index, replica, acks)
+                        replica = self._writable(call, name, data.index, replica, acks)
                     if busy or (records is not None and len(records) > SMALL_BYTES and _is_work(records, replica)):
                         conversion = self._convert(call, replica, records, acks)
                         if conversion is not None:
@@ -114,9 +129,9 @@ class Produce:
                             continue
                     appended = replica.produce(records, acks, now_ms, version)
                 except KafkaError as refused:
-                    error = _first_fault(records, refused)
+                    error = _first_fault(records, refused, version)
                     failed = failed or error.code is not NO_ERROR
-                    partitions.append(self._refusal(error, name, data.index, call.version))
+                    partitions.append(self._refusal(error, name, data.index))
                     continue
                 answer = PartitionResponse(
                     index=data.index,
@@ -135,7 +150,10 @@ class Produce:
                 topics.append(TopicResponse(name=name or "", topic_id=topic.topic_id, partition_responses=partitions))
         if waiting or acks == 0:
             return self._respond(call, request, Response(responses=topics), waiting, failed, held)
-        return Response(responses=topics)
+        response = Response(responses=topics)
+        if failed:
+            self._name_leaders(call, response)
+        return response
 
     def _convert(
         self, call: Call, replica: Replica, records: memoryview | None, acks: int, transactional_id: str | None = None
@@ -170,14 +188,15 @@ class Produce:
                 replica = self._replicas.get(name, data.index)
                 try:
                     if replica is None or replica.is_internal or not -1 <= request.acks <= 1:
-                        replica = _writable(call, name, data.index, replica, request.acks)
+                        replica = self._writable(call, name, data.index, replica, request.acks)
                     written: Written | HeldWrite | Conversion | None
                     written = self._convert(call, replica, data.records, request.acks, transactional_id)
                     if written is None:
                         written = self._transactional.write(sender, replica, data.records, now_ms)
-                except KafkaError as error:
+                except KafkaError as refused:
+                    error = _malformed(data.records, refused, call.version)
                     failed = failed or error.code is not NO_ERROR
-                    partitions.append(self._refusal(error, name, data.index, call.version))
+                    partitions.append(self._refusal(error, name, data.index))
                     continue
                 answer = PartitionResponse(index=data.index)
                 partitions.append(answer)
@@ -208,9 +227,11 @@ class Produce:
         if request.acks == 0:
             self._stay_silent(call, held, failed)
             return None
+        if failed:
+            self._name_leaders(call, response)
         if not waiting:
             return response
-        wait = ProduceWait(call, response, waiting, request.acks)
+        wait = ProduceWait(call, response, waiting, request.acks, self._name_leaders)
         timeout_ms = max(0, request.timeout_ms)
         wait.start(lambda at_last: self._timers.at(self._clock.monotonic_ms() + timeout_ms, at_last))
         if held:
@@ -221,6 +242,8 @@ class Produce:
             for write, _ in held:
                 if isinstance(write, Conversion):
                     self._conversions.add(call.connection, write, wait.written)
+        if failed or len(waiting) > 1:
+            wait.check()
         return None
 
     def _stay_silent(self, call: Call, held: Held, failed: bool) -> None:
@@ -244,17 +267,36 @@ class Produce:
             if isinstance(write, Conversion):
                 self._conversions.add(call.connection, write, written)
 
-    def _refusal(self, error: KafkaError, name: str | None, index: int, version: int) -> PartitionResponse:
+    def _writable(self, call: Call, name: str | None, index: int, replica: Replica | None, acks: int) -> Replica:
+        """The replica, unless there is none or the client may not write to it, with Kafka's order of errors.
+
+        Raises KafkaError.
+        """
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        absent = NO_ERROR if replica is not None else self._view.error_without_replica(name, index)
+        if absent is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise KafkaError(absent, f"there is no partition {name}-{index}")
+        if not -1 <= acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
+        if is_internal(name) and call.client_id != ADMIN_CLIENT:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to the internal topic {name}")
+        if replica is None:
+            raise KafkaError(absent, f"{name}-{index} is not on this broker")
+        return replica
+
+    def _refusal(self, error: KafkaError, name: str | None, index: int) -> PartitionResponse:
         answer = PartitionResponse(index=index)
-        self._refuse(answer, error, self._replicas.get(name, index), version)
+        self._refuse(answer, error, self._replicas.get(name, index))
         return answer
 
-    def _refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None, version: int) -> None:
+    def _refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None) -> None:
         """Say why a batch is not written; in words where it is for single records or is no batch, as Kafka does."""
         answer.error_code = error.code
         answer.base_offset = -1
         late = error.code in LATE_REFUSALS or type(error) is InvalidRecords
-        if late and replica is not None and not isinstance(error, Unconfirmed):
+        leads = replica is not None and replica.machine.role is Role.LEADER
+        if late and replica is not None and leads and not isinstance(error, Unconfirmed):
             answer.log_start_offset = replica.log.start_offset
         if isinstance(error, NotABatch):
             answer.error_message = error.message
@@ -265,18 +307,49 @@ class Produce:
                 RecordError(batch_index=batch_index, batch_index_error_message=message)
                 for batch_index, message in error.record_errors
             ]
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= LEADERS_FROM and replica is not None:
-            answer.current_leader = m.ProduceResponse.LeaderIdAndEpoch(
-                leader_id=replica.machine.leader_id, leader_epoch=replica.machine.leader_epoch
-            )
+
+    def _name_leaders(self, call: Call, response: m.ProduceResponse) -> None:
+        """Return the leader, and where it is, of each partition that this broker does not lead (KIP-951)."""
+        if call.version < LEADERS_FROM:
+            return
+        leaders: dict[int, None] = {}
+        for topic in response.responses:
+            name = topic.name if call.version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
+            for answer in topic.partition_responses:
+                if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or name is None:
+                    continue
+                replica = self._replicas.get(name, answer.index)
+                known = self._view.leader(name, answer.index)
+                if replica is not None:
+                    known = replica.machine.leader_id, replica.machine.leader_epoch
+                if known is not None:
+                    leaders[known[0]] = None
+                    answer.current_leader = Response.LeaderIdAndEpoch(leader_id=known[0], leader_epoch=known[1])
+        response.node_endpoints = [
+            Response.NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker, endpoint in (self._view.nodes(call.listener, leaders) if leaders else ())
+        ]
 
 
-def _first_fault(records: memoryview | None, refused: KafkaError) -> KafkaError:
+def _malformed(records: memoryview | None, refused: KafkaError, version: int) -> KafkaError:
+    """The error of a batch that is refused: where it has no sound shape either, that, as Kafka looks at this first."""
+    if refused.code in BEHIND_THE_SHAPE and version >= BATCHES_SINCE:
+        try:
+            check_produce_shape(records, version)
+        except KafkaError as fault:
+            return fault
+    return refused
+
+
+def _first_fault(records: memoryview | None, refused: KafkaError, version: int) -> KafkaError:
     """What is said of a batch that is refused: where it is transactional and its request names no transaction, that."""
+    refused = _malformed(records, refused, version)
     if records is None or len(records) <= CODEC_POSITION or records[MAGIC_POSITION] != MAGIC:
         return refused
-    if not records[CODEC_POSITION] & TRANSACTIONAL:
+    if not records[CODEC_POSITION] & TRANSACTIONAL or isinstance(refused, NotABatch):
         return refused
+    if LOG_OVERHEAD + int.from_bytes(records[8:12]) > len(records):
+        return refused  # no whole batch
     text = "a transactional batch without a transactional id"
     return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
 
@@ -299,20 +372,8 @@ def _fill(answer: PartitionResponse, appended: Written) -> None:
     answer.log_start_offset = appended.start_offset
 
 
-def _writable(call: Call, name: str | None, index: int, replica: Replica | None, acks: int) -> Replica:
-    """The replica, unless there is none or the client may not write to it, told in Kafka's order. Raises KafkaError."""
-    if name is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    if replica is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{index} is not on this broker")
-    if not -1 <= acks <= 1:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; -1, 0 and 1 are possible")
-    if replica.is_internal and call.client_id != ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to the internal topic {name}")
-    return replica
-
-
-Refuse = Callable[[PartitionResponse, KafkaError, Replica | None, int], None]
+Refuse = Callable[[PartitionResponse, KafkaError, Replica | None], None]
+NameLeaders = Callable[["Call", Response], None]
 
 
 class ProduceWait:
@@ -321,7 +382,9 @@ class ProduceWait:
     __slots__ = (
         "_acks",
         "_call",
+        "_failed",
         "_held",
+        "_name_leaders",
         "_refuse",
         "_response",
         "_set_timer",
@@ -336,7 +399,10 @@ class ProduceWait:
         response: m.ProduceResponse,
         waiting: list[tuple[PartitionResponse, Replica, int]],
         acks: int,
+        name_leaders: NameLeaders,
     ) -> None:
+        self._name_leaders = name_leaders
+        self._failed = False
         self._call = call
         self._response = response
         self._waiting = waiting
@@ -356,6 +422,16 @@ class ProduceWait:
         for _, replica, _ in self._waiting:
             replica.watch(self)
         self._timer = set_timer(self._time_out)
+
+    def check(self) -> None:
+        """Answer for the partitions that were settled before this was registered with them.
+
+        Only a request with several partitions needs it: a failure to write to one takes the others offline that have
+        the same disk.
+        """
+        settled = [replica for _, replica, end in self._waiting if replica.settled(end, self._acks) is not None]
+        for replica in settled:
+            self.wake(replica)
 
     def hold(self, held: Held, refuse: Refuse, transactional: TransactionalWrites) -> None:
         """These batches are to be written yet; `written` is told of each."""
@@ -385,7 +461,8 @@ class ProduceWait:
             return
         if isinstance(outcome, KafkaError):
             if self._refuse is not None:
-                self._refuse(answer, outcome, replica, self._call.version)
+                self._refuse(answer, outcome, replica)
+                self._failed = True
             self._keep([entry for entry in self._waiting if entry[0] is not answer], replica)
             return
         _fill(answer, outcome)
@@ -402,6 +479,7 @@ class ProduceWait:
                 left.append(entry)
             else:
                 answer.error_code = settled
+                self._failed = self._failed or settled is not NO_ERROR
         if len(left) < len(self._waiting):
             self._keep(left, replica)
 
@@ -415,7 +493,12 @@ class ProduceWait:
         if not left:
             if self._timer is not None:
                 self._timer.cancel()
-            self._call.reply(self._response)
+            self._reply()
+
+    def _reply(self) -> None:
+        if self._failed:
+            self._name_leaders(self._call, self._response)
+        self._call.reply(self._response)
 
     def _abandon(self) -> None:
         """A batch that has been answered for is not to be written any more."""
@@ -429,4 +512,4 @@ class ProduceWait:
             replica.unwatch(self)
         self._waiting = []
         self._abandon()
-        self._call.reply(self._response)
+        self._reply()

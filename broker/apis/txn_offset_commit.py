@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.coordinator import Answer, GroupCoordinator
-from odradek.broker.machines.offsets import CommitRequest, Committed, Partition
-from odradek.broker.transaction_verification import Support, Transaction
-from odradek.broker.waiting import Clock
+from odradek.broker.group.coordinator import Answer, GroupCoordinator
+from odradek.broker.group.state.offsets import CommitRequest, Committed, Partition
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.replication.transaction_verification import Support, Transaction
+from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 KNOWS_LOADING: Final = 2
 KNOWS_ABORTABLE: Final = 4

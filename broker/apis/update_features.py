@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller import Controller
-from odradek.broker.feature_levels import FeatureLevels
+from odradek.broker.controller.controller import Controller
+from odradek.broker.metadata.features import FeatureLevels
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
 ONE_ERROR_FROM = 2
 UPGRADE = 1

@@ -11,22 +11,31 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from odradek.broker.append_wait import AppendWait
-from odradek.broker.machines.topics import GROUP_OFFSETS
-from odradek.broker.replica import Replicas
-from odradek.broker.waiting import Clock, Timers
+from odradek.broker.metadata.state.topics import GROUP_OFFSETS
+from odradek.broker.replication.delayed_produce import AppendWait
+from odradek.broker.replication.partition import Replicas
+from odradek.broker.runtime.timers import Clock, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch import Call
+    from odradek.broker.network.dispatcher import Call
 
-OffsetsEnded = Callable[[int, int, bool], None]
-"""Told of a marker in a partition of `__consumer_offsets`: partition, producer id, whether it commits."""
+
+class Groups(Protocol):
+    """The coordinator of groups, whose offsets transactions carry."""
+
+    def before_commit(self, partition: int, producer_id: int) -> None:
+        """A commit marker is about to be written to a partition of `__consumer_offsets`. Raises KafkaError."""
+        ...
+
+    def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
+        """A marker is in a partition of `__consumer_offsets`."""
+        ...
+
 
 EPOCH_PER_TRANSACTION = 2
 """The first version of the transaction protocol whose producers get a new epoch with every transaction."""
@@ -44,14 +53,14 @@ class WriteTxnMarkers:
     VERSIONS = (0, 2)
 
     def __init__(
-        self, replicas: Replicas, clock: Clock, timers: Timers, request_timeout_ms: int, offsets_ended: OffsetsEnded
+        self, replicas: Replicas, clock: Clock, timers: Timers, request_timeout_ms: int, groups: Groups
     ) -> None:
         """`request_timeout_ms` is how long a marker may take to reach the in-sync replicas."""
         self._replicas = replicas
         self._clock = clock
         self._timers = timers
         self._request_timeout_ms = request_timeout_ms
-        self._offsets_ended = offsets_ended
+        self._groups = groups
 
     def handle(self, call: Call, request: m.WriteTxnMarkersRequest) -> m.WriteTxnMarkersResponse | None:
         response = m.WriteTxnMarkersResponse()
@@ -81,6 +90,8 @@ class WriteTxnMarkers:
             answer.error_code = ErrorCode.INVALID_REQUEST
             return answer
         try:
+            if topic == GROUP_OFFSETS and marker.transaction_result:
+                self._groups.before_commit(index, marker.producer_id)
             end_offset = replica.end_transaction(
                 marker.producer_id,
                 marker.producer_epoch,
@@ -98,7 +109,7 @@ class WriteTxnMarkers:
     def _written(self, answer: PartitionResult, marker: Marker, topic: str, code: ErrorCode) -> None:
         answer.error_code = code
         if topic == GROUP_OFFSETS and code is ErrorCode.NONE:
-            self._offsets_ended(answer.partition_index, marker.producer_id, marker.transaction_result)
+            self._groups.end_transaction(answer.partition_index, marker.producer_id, marker.transaction_result)
 
 
 def _topic(result: MarkerResult, name: str) -> TopicResult:

@@ -81,6 +81,7 @@ _ERRORS: Final[dict[int, type[RegistryError]]] = {
 # What stands in the answer for the operations of a failed transaction that are not the reason.
 _BYSTANDERS: Final = (kazoo.exceptions.RolledBackError, kazoo.exceptions.RuntimeInconsistency)
 
+log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # it tells of every try to connect; the state of the session says the same once
 
@@ -101,6 +102,7 @@ async def connect(
     check_path(chroot or ROOT)
     if "/" in hosts:
         raise BadArgumentsError(detail=f"zookeeper.connect: the hosts in {hosts!r} must not contain a path")
+    log.info("connecting to ZooKeeper", extra={"hosts": hosts, "timeout_ms": connection_timeout_ms})
     sys.setswitchinterval(min(_SWITCH_INTERVAL_S, sys.getswitchinterval()))
     handler = LoopHandler(connect_timeout_s=session_timeout_ms / 1000 / (hosts.count(",") + 1))
     retry = KazooRetry(max_tries=-1, delay=_FIRST_RETRY_S, max_delay=_LONGEST_RETRY_S, sleep_func=handler.sleep_func)

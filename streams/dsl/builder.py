@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from odradek.streams.dsl.graph import Graph
-from odradek.streams.dsl.kstream import SOURCE, KStream
+from odradek.streams.dsl.graph import SOURCE, Graph
+from odradek.streams.dsl.kstream import KStream
 from odradek.streams.dsl.ktable import TABLE_SOURCE, GlobalKTable, KTable
 from odradek.streams.dsl.materialization import materialization
 from odradek.streams.dsl.options import Consumed, Materialized
@@ -35,7 +35,6 @@ class StreamsBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._read: list[tuple[tuple[str, ...] | re.Pattern[str], str, Consumed[Any, Any]]] = []
 
     def stream(
         self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed[K, V] | None = None
@@ -45,12 +44,11 @@ class StreamsBuilder:
         The same topics may be read again with the same reset policy. Raises TopologyError otherwise.
         """
         said = consumed or Consumed()
-        name = self.graph.name(said.name, SOURCE)
         if not isinstance(topics, re.Pattern):
             topics = (topics,) if isinstance(topics, str) else tuple(topics)
             if not topics:
                 raise TopologyError("Invalid topology: You must provide at least one topic")
-        name = self._merged(name, topics, said)
+        name = self.graph.source(topics, said)
         return KStream(self.graph, name, said.key, said.value, frozenset((name,)))
 
     def table(
@@ -167,35 +165,3 @@ class StreamsBuilder:
         topology = Topology()
         self.graph.build(topology)
         return topology
-
-    def _merged(self, name: str, topics: tuple[str, ...] | re.Pattern[str], said: Consumed[Any, Any]) -> str:
-        """The source node of these topics: the first that reads them, whose children the others' become."""
-        for known_topics, known, before in self._read:
-            if isinstance(topics, re.Pattern) or isinstance(known_topics, re.Pattern):
-                if topics != known_topics:
-                    continue
-            elif not set(topics) & set(known_topics):
-                continue
-            elif set(topics) != set(known_topics):
-                raise TopologyError(
-                    "Invalid topology: Two source nodes are subscribed to overlapping but not equal input topics"
-                )
-            if said.offset_reset != before.offset_reset:
-                raise TopologyError(
-                    "Invalid topology: Two source nodes of the same topics have different offset reset policies"
-                )
-            return known
-        self._read.append((topics, name, said))
-
-        def write(topology: Topology) -> None:
-            topology.add_source(
-                name,
-                topics,
-                key=said.key,
-                value=said.value,
-                timestamp_extractor=said.timestamp_extractor,
-                offset_reset=said.offset_reset,
-            )
-
-        self.graph.add(write, provides=name)
-        return name

@@ -15,8 +15,9 @@ import heapq
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from odradek.streams.dsl.options import Consumed
 from odradek.streams.errors import TopologyError
 from odradek.streams.topology import Topology
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from odradek.streams.operators.repartition import RepartitionNode
 
 Write = Callable[[Topology], None]
+Topics = tuple[str, ...] | re.Pattern[str]
 
+SOURCE: Final = "KSTREAM-SOURCE-"
 LONGEST_NAME: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -46,6 +49,7 @@ class Graph:
         self._order = 0
         self._entries: list[_Entry] = []
         self._providers: dict[str, _Entry] = {}
+        self._sources: list[tuple[Topics, str, Consumed[Any, Any]]] = []
         self.graces: dict[str, int] = {}
         """How long the windows of aggregations stay open after their end, in ms, by node."""
         self.repartitions: dict[str, RepartitionNode] = {}
@@ -84,6 +88,43 @@ class Graph:
         self._entries.append(entry)
         if provides is not None:
             self._providers[provides] = entry
+
+    def source(self, topics: Topics, consumed: Consumed[Any, Any]) -> str:
+        """Add a source node for a stream of these topics. Returns its name.
+
+        Where an earlier source node reads the same topics, that node gets the children of the new one
+        (InternalStreamsBuilder.mergeDuplicateSourceNodes). Raises TopologyError where the two cannot be one node.
+        """
+        name = self.name(consumed.name, SOURCE)
+        for known_topics, known, before in self._sources:
+            if isinstance(topics, re.Pattern) or isinstance(known_topics, re.Pattern):
+                if topics != known_topics:
+                    continue
+            elif not set(topics) & set(known_topics):
+                continue
+            elif set(topics) != set(known_topics):
+                raise TopologyError(
+                    "Invalid topology: Two source nodes are subscribed to overlapping but not equal input topics"
+                )
+            if consumed.offset_reset != before.offset_reset:
+                raise TopologyError(
+                    "Invalid topology: Two source nodes of the same topics have different offset reset policies"
+                )
+            return known
+        self._sources.append((topics, name, consumed))
+
+        def write(topology: Topology) -> None:
+            topology.add_source(
+                name,
+                topics,
+                key=consumed.key,
+                value=consumed.value,
+                timestamp_extractor=consumed.timestamp_extractor,
+                offset_reset=consumed.offset_reset,
+            )
+
+        self.add(write, provides=name)
+        return name
 
     def grace_of(self, name: str) -> int | None:
         """The grace of the windows that are nearest upstream of a node, the longest of several; None without any."""

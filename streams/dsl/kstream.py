@@ -6,18 +6,30 @@ it (KStreamImpl). What an operator does with a record is in operators/.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from odradek.streams.dsl.graph import Graph
 from odradek.streams.dsl.materialization import materialization
-from odradek.streams.dsl.options import Branched, Grouped, Joined, Materialized, Printed, Produced, Repartitioned
+from odradek.streams.dsl.options import (
+    Branched,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Printed,
+    Produced,
+    Repartitioned,
+)
 from odradek.streams.dsl.options import StreamJoined as StreamJoinedOptions
 from odradek.streams.operators import stateless
 from odradek.streams.operators.repartition import RepartitionNode, WindowedKeyPartitioner, repartition_node
 from odradek.streams.operators.table import TableSource
 from odradek.streams.processor import ProcessorSupplier
 from odradek.streams.serdes import Serde, WindowedSerde
+from odradek.streams.timestamps import fail_on_invalid_timestamp
 from odradek.streams.topology import Operator, TopicChooser, Topology
 
 if TYPE_CHECKING:
@@ -33,7 +45,6 @@ VO = TypeVar("VO")
 GK = TypeVar("GK")
 GV = TypeVar("GV")
 
-SOURCE = "KSTREAM-SOURCE-"
 SINK = "KSTREAM-SINK-"
 FILTER = "KSTREAM-FILTER-"
 TO_TABLE = "KSTREAM-TOTABLE-"
@@ -138,6 +149,22 @@ class KStream(Generic[K, V]):
             topology.add_sink(name, topic, parent, key=key, value=value, partitioner=partitioner)
 
         self.graph.add(write, parents=(parent,), provides=name)
+
+    def through(self, topic: str, produced: Produced[K, V] | None = None) -> KStream[K, V]:
+        """Write to a topic and read it again. Deprecated as in Kafka Streams: use `repartition`, or `to` and `stream`.
+
+        The topic is the user's and has to exist; `repartition` manages its topic itself.
+        """
+        warnings.warn(
+            "KStream.through is deprecated (KIP-221): use repartition(), or to() and StreamsBuilder.stream()",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        said = produced or Produced()
+        key, value = said.key or self.key, said.value or self.value
+        self.to(topic, replace(said, key=key, value=value))
+        node = self.graph.source((topic,), Consumed(key, value, fail_on_invalid_timestamp))
+        return KStream(self.graph, node, key, value, frozenset((node,)))
 
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
         """Write to a topic of the application's own and read that: equal keys are in one partition again."""

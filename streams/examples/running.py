@@ -50,7 +50,7 @@ def parser(module_doc: str | None, application_id: str, *, rate: float | None = 
     options.add_argument(
         "--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT", help="default: %(default)s"
     )
-    options.add_argument("--application-id", default=application_id, metavar="NAME", help="default: %(default)s")
+    options.add_argument("--application-id", default=application_id, metavar="NAME", help=f"default: {application_id}")
     options.add_argument("--partitions", type=int, default=2, metavar="N", help="of topics that are made: %(default)s")
     options.add_argument("--seconds", type=float, metavar="N", help="how long to run; without it until ctrl-C")
     options.add_argument(

@@ -16,8 +16,9 @@ the snapshot. After a crash some records come again that are in the snapshot alr
 are passed over. So each reading counts once, though the application runs at_least_once.
 
 That is right for state that is small, and costly to log for each change. Instances that share tasks need a folder that
-all of them see. A changelog (any store of the runtime) is the better choice for everything else: it is written as it
-changes, it moves with its task, and standbys can follow it.
+all of them see; the example `snapshot_topic` keeps snapshots in Kafka and needs none. A changelog (any store of the
+runtime) is the better choice for everything else: it is written as it changes, it moves with its task, and standbys can
+follow it.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ import os
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from odradek.streams import (
     JSON,
@@ -82,10 +84,9 @@ class Snapshot:
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all. Raises OSError."""
-        sensors = {name: [each.count, each.least, each.most, each.total] for name, each in self.sensors.items()}
         beside = path.with_suffix(".tmp")
-        with open(beside, "w") as file:
-            json.dump({"positions": self.positions, "sensors": sensors}, file)
+        with open(beside, "wb") as file:
+            file.write(self.encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -93,11 +94,29 @@ class Snapshot:
     @classmethod
     def load(cls, path: Path) -> Snapshot:
         """Read it. Raises FileNotFoundError where there is none."""
-        found = json.loads(path.read_text())
+        return cls.decode(path.read_bytes())
+
+    def encode(self) -> bytes:
+        """The snapshot as JSON."""
+        sensors = {name: [each.count, each.least, each.most, each.total] for name, each in self.sensors.items()}
+        return json.dumps({"positions": self.positions, "sensors": sensors}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Snapshot:
+        """What `encode` has written."""
+        found = json.loads(data)
         return cls({name: Sensor(*each) for name, each in found["sensors"].items()}, found["positions"])
 
 
-class SnapshotStore(StateStore):
+class SnapshotStore(Protocol):
+    """What `Summarize` does with a store."""
+
+    state: Snapshot
+    changed: bool
+    """Whether the state has changed since the last snapshot."""
+
+
+class FileSnapshotStore(StateStore):
     """A store that is one object in memory, and a file: a commit begins with `flush_cache`, which writes the file."""
 
     persistent = False
@@ -116,13 +135,8 @@ class SnapshotStore(StateStore):
     def init(self, context: StoreContext) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._path = self._folder / f"{context.task_id}.json"
-        try:
+        with suppress(FileNotFoundError):
             self.state = Snapshot.load(self._path)
-        except FileNotFoundError:
-            print(f"{context.task_id}: no snapshot, begins with nothing", flush=True)
-            return
-        places = ", ".join(f"{place}@{offset}" for place, offset in sorted(self.state.positions.items()))
-        print(f"{context.task_id}: recovered {len(self.state.sensors)} sensors after {places}", flush=True)
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
         raise NotImplementedError("there is no changelog")
@@ -140,7 +154,7 @@ class SnapshotStore(StateStore):
 
 
 @dataclass(frozen=True)
-class SnapshotStoreBuilder:
+class FileSnapshotStoreBuilder:
     """Makes the store of each task."""
 
     folder: Path
@@ -148,9 +162,9 @@ class SnapshotStoreBuilder:
     logging: bool = False
     persistent: bool = False
 
-    def build(self) -> SnapshotStore:
+    def build(self) -> FileSnapshotStore:
         """A store that has not read its snapshot yet."""
-        return SnapshotStore(self.folder)
+        return FileSnapshotStore(self.folder)
 
 
 class Summarize(Processor):
@@ -159,6 +173,10 @@ class Summarize(Processor):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self.store: SnapshotStore = context.state_store(STORE)
+        state = self.store.state
+        places = ", ".join(f"{place}@{offset}" for place, offset in sorted(state.positions.items()))
+        recovered = f"recovered {len(state.sensors)} sensors after {places}"
+        print(f"{context.task_id}: {recovered if places else 'no snapshot, begins with nothing'}", flush=True)
 
     def process(self, record: Record) -> None:
         source, state = self.context.record_metadata, self.store.state
@@ -184,23 +202,28 @@ def show(sensor: str, summary: dict[str, Any]) -> None:
 
 def topology(folder: Path) -> Topology:
     """Readings to summaries, with snapshots in `folder`."""
+    return summarizing(FileSnapshotStoreBuilder(folder), READINGS, SUMMARIES)
+
+
+def summarizing(store: Any, readings: str, summaries: str) -> Topology:
+    """The topology from one topic to the other; `store` is what builds the SnapshotStore of each task."""
     builder = StreamsBuilder()
-    builder.add_state_store(SnapshotStoreBuilder(folder))  # type: ignore[arg-type]
+    builder.add_state_store(store)
     (
-        builder.stream(READINGS, Consumed(STRING, JSON))
+        builder.stream(readings, Consumed(STRING, JSON))
         .process(Summarize, STORE)
         .peek(show)
-        .to(SUMMARIES, Produced(STRING, JSON))
+        .to(summaries, Produced(STRING, JSON))
     )
     return builder.build()
 
 
-def readings() -> Iterator[Written]:
+def made_up_readings(topic: str) -> Iterator[Written]:
     """Temperatures around twenty degrees."""
     chance = random.Random()
     while True:
         sensor, value = f"sensor-{chance.randrange(1, 5)}", round(chance.gauss(20, 1), 2)
-        yield Written(READINGS, sensor.encode(), json.dumps(value).encode())
+        yield Written(topic, sensor.encode(), json.dumps(value).encode())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -211,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     chosen = options.parse_args(arguments)
     make_topics(chosen.bootstrap_servers, chosen.partitions, [READINGS, SUMMARIES])
-    return run(topology(chosen.snapshots), configuration(chosen), chosen, made_up=readings())
+    return run(topology(chosen.snapshots), configuration(chosen), chosen, made_up=made_up_readings(READINGS))
 
 
 if __name__ == "__main__":

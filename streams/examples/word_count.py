@@ -22,6 +22,9 @@ A session, in three terminals (or with the console tools of any Kafka):
     streams  2
 
 With `--windows 5s` words are counted for every five seconds by themselves, and the key says which: [kafka@5000/10000].
+These counts are in the topic streams-wordcount-windowed-output. The application is another one as well
+(streams-wordcount-5000ms), since the state of the one is not that of the other.
+
 Streams, topics, names and bytes are those of Java's WordCountDemo. ctrl-C ends it; started again, it goes on counting.
 """
 
@@ -37,6 +40,8 @@ from odradek.streams.examples.running import configuration, make_topics, parser,
 
 INPUT: Final = "streams-plaintext-input"
 OUTPUT: Final = "streams-wordcount-output"
+WINDOWED_OUTPUT: Final = "streams-wordcount-windowed-output"
+APPLICATION: Final = "streams-wordcount"
 CONFIG: Final = {"statestore.cache.max.bytes": 0}  # tell every count; a cache would leave out some that change soon
 
 _NO_WORD = re.compile(r"\W+", re.ASCII)
@@ -70,26 +75,41 @@ def topology(window: timedelta | None = None) -> Topology:
     else:
         windows = TimeWindows.of_size_with_no_grace(window)
         counts = words.windowed_by(windows).count().to_stream(lambda windowed, count: str(windowed))
-    counts.peek(show).to(OUTPUT, Produced(STRING, LONG))
+    counts.peek(show).to(output(window), Produced(STRING, LONG))
     return builder.build()
+
+
+def output(window: timedelta | None) -> str:
+    """The topic of the counts: keys of windows and bare words are not in one topic."""
+    return OUTPUT if window is None else WINDOWED_OUTPUT
+
+
+def application_id(window: timedelta | None) -> str:
+    """The default application.id. Its changelog has one format: windows of another length are another application."""
+    return APPLICATION if window is None else f"{APPLICATION}-{window // timedelta(milliseconds=1)}ms"
 
 
 def duration(text: str) -> timedelta:
     """Read "5s". Raises ValueError."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h)", text)
-    if found is None:
+    if found is None or not int(found[1]):
         raise ValueError(text)
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the example."""
-    options = parser(__doc__, "streams-wordcount")
+    options = parser(__doc__, APPLICATION)
     options.add_argument(
-        "--windows", type=duration, metavar="5s", help="count for each such time by itself (ms, s, m, h)"
+        "--windows",
+        type=duration,
+        metavar="5s",
+        help=f"count for each such time by itself (ms, s, m, h); the application is then {APPLICATION}-5000ms",
     )
+    options.set_defaults(application_id=None)
     chosen = options.parse_args(arguments)
-    make_topics(chosen.bootstrap_servers, chosen.partitions, [INPUT, OUTPUT])
+    chosen.application_id = chosen.application_id or application_id(chosen.windows)
+    make_topics(chosen.bootstrap_servers, chosen.partitions, [INPUT, output(chosen.windows)])
     return run(topology(chosen.windows), configuration(chosen, CONFIG), chosen)
 
 

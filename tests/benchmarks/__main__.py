@@ -1,9 +1,9 @@
 """`make bench`: Odradek beside Apache Kafka 3.9.2 and the floor, on this machine, driven by the stock perf tools; first
-one broker of each, then crowds of clients, then starts over full directories, then a cluster of three; and at the end
-stream applications, ours beside Java's and others, over one broker, and Spark's jobs over both brokers.
+one broker of each, then crowds of clients, the latency of each API, starts over full directories, a cluster of three;
+and at the end stream applications, ours beside Java's and others, over one broker, and Spark's jobs over both brokers.
 
     python -m tests.benchmarks [--cases NAME,…] [--only NAME,…] [--rounds N] [--records-scale X] [--minutes M] [--quick]
-        [--broker odradek|kafka]
+        [--broker odradek|kafka] [--in-turn]
     python -m tests.benchmarks --profile CASE
 
 The table goes to the terminal; results.json and results.png to build/bench/. The exit status is 0 if every run came
@@ -31,6 +31,7 @@ from tests.benchmarks import (
     cluster_report,
     clusters,
     crowd_cases,
+    latency_cases,
     log_cases,
     report,
     spark_cases,
@@ -45,6 +46,7 @@ from tests.benchmarks.cluster_rounds import ClusterCourse, ClusterSample
 from tests.benchmarks.clusters import Cluster
 from tests.benchmarks.contestants import Contestant, contestant
 from tests.benchmarks.crowd_cases import CrowdCase, CrowdCourse
+from tests.benchmarks.latency_cases import LatencyCourse, LatencyResults
 from tests.benchmarks.log_cases import LogCase, LogCourse
 from tests.benchmarks.rounds import Course, Failure, measure_start
 from tests.benchmarks.spark_cases import SparkCase, SparkCourse
@@ -75,12 +77,16 @@ def main(arguments: Sequence[str]) -> int:
         of_spark, names = spark_cases.pick(names) if names or not options.cases else ([], [])
         of_crowds, names = crowd_cases.pick(names) if names or not options.cases else ([], [])
         of_logs, names = log_cases.pick(names) if names or not options.cases else ([], [])
+        with_latencies = not options.cases or latency_cases.NAME in names
+        names = [name for name in names if name != latency_cases.NAME]
         of_one_broker, of_a_cluster = split(names) if names or not options.cases else ([], [])
         OUTPUT.mkdir(parents=True, exist_ok=True)
         classpath("3.9.2")  # fetched now, not in the middle of a measurement
         results = run([case.scaled(options.records_scale) for case in of_one_broker], options)
         options.minutes = (deadline - time.monotonic()) / 60
         crowds = run_crowds([case.scaled(options.records_scale) for case in of_crowds], options)
+        options.minutes = (deadline - time.monotonic()) / 60
+        latencies = run_latencies(options) if with_latencies else LatencyResults([], [])
         options.minutes = (deadline - time.monotonic()) / 60
         starts = run_logs([case.scaled(options.records_scale) for case in of_logs], options)
         options.minutes = (deadline - time.monotonic()) / 60
@@ -95,23 +101,33 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     others = {"crowds": crowds, "starts": starts, "cluster": cluster, "spark": spark}
-    show(results, others, streams, keep=not options.profile)
-    failed = results.failures or streams.failures or any(each.failures for each in others.values())
+    show(results, others, streams, latencies, keep=not options.profile)
+    failed = results.failures or streams.failures or any(each.failures for each in (*others.values(), latencies))
     return 1 if failed else 0
 
 
-def show(results: report.Results, others: Mapping[str, ClusterResults], streams: StreamsResults, *, keep: bool) -> None:
+def show(
+    results: report.Results,
+    others: Mapping[str, ClusterResults],
+    streams: StreamsResults,
+    latencies: LatencyResults,
+    *,
+    keep: bool,
+) -> None:
     """Print what there is and, with `keep`, write it to files."""
     if results.cases:
         print(report.table(results))
     for name, found in others.items():
         if found.cases:
             print(cluster_report.table(found, HEADINGS[name]))
+    if latencies.samples or latencies.failures:
+        print(latency_cases.table(latencies))
     if streams.cases:
         print(streams_report.table(streams))
     if keep:
         written = [OUTPUT / "results.json"]
         parts = {name: cluster_report.as_json(found) for name, found in others.items()}
+        parts["latencies"] = latency_cases.as_json(latencies)
         report.write_json(results, written[0], **parts, streams=streams_report.as_json(streams))
         if results.cases:
             written.append(OUTPUT / "results.png")
@@ -133,6 +149,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--minutes", type=float, default=MINUTES, help="begin no round that would end later (default: %(default)g)"
     )
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the size: to try things out")
+    parser.add_argument(
+        "--in-turn",
+        action="store_true",
+        help="clusters: all at once, in turn in each round, for a machine that is busy",
+    )
     parser.add_argument("--profile", metavar="CASE", help="only Odradek, under py-spy: build/bench/CASE*.svg")
     parser.add_argument(
         "--broker", choices=("odradek", "kafka"), default="odradek", help="which one serves the streams-* cases"
@@ -199,6 +220,22 @@ def run_spark(cases: Sequence[SparkCase], options: argparse.Namespace) -> Cluste
     return run_pairs(cases, SparkCourse, spark_cases.NAMES, options)
 
 
+def run_latencies(options: argparse.Namespace) -> LatencyResults:
+    """Time every API on both contestants."""
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
+    names = [name for name in options.only if name in latency_cases.NAMES]
+    course = LatencyCourse(
+        folder, names, options.rounds, say, budget_s=options.minutes * 60, scale=options.records_scale
+    )
+    try:
+        course.run()
+    except KeyboardInterrupt:
+        course.failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return LatencyResults(course.samples, course.failures)
+
+
 class PairCourse(Protocol[C]):
     """Cases through which both brokers go."""
 
@@ -249,10 +286,10 @@ def run_clusters(cases: Sequence[ClusterCase], options: argparse.Namespace) -> C
         beside=profiled if profiler else nullcontext,
     )
     failures: list[Failure] = []
-    for name in names:
+    for together in [names] if options.in_turn and names else [[name] for name in names]:
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
         try:
-            course.run(Cluster(name, folder / name))
+            course.run_in_turn([Cluster(name, folder / name) for name in together])
         except KeyboardInterrupt:
             failures.append(Failure("all", "all", 0, "interrupted; shown is what was measured before"))
             break

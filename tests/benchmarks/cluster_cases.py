@@ -1,4 +1,4 @@
-"""What is measured of a cluster of three brokers: a replicated load, the death of a leader, many partitions at once.
+"""What is measured of a cluster of three brokers: replicated loads, the death of a leader, many partitions at once.
 
 Every case has several measures, and each of them is a ratio to Apache Kafka's. Only some have a goal; the others say
 where the time went.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from tests.benchmarks.cases import CASES, TOOL_START_S, Case, choose
 
-Kind = Literal["replicated", "failover", "create"]
+Kind = Literal["replicated", "transactions", "failover", "create"]
 
 REPLICAS = 3
 LOAD_PARTITIONS = 6
-_LEAST_SIZE: dict[Kind, int] = {"replicated": 1_000, "create": 30}
+WARMED_UP: Final[frozenset[Kind]] = frozenset({"replicated", "transactions"})
+"""Loads whose first round is not counted."""
+_LEAST_SIZE: dict[Kind, int] = {"replicated": 1_000, "transactions": 20, "create": 30}
 
 
 class Measure(NamedTuple):
@@ -33,7 +35,8 @@ class Measure(NamedTuple):
 class ClusterCase:
     """One thing done to a cluster.
 
-    `size` is the number of records to write, of seconds to write before the leader is killed, or of partitions to make.
+    `size` is the number of records to write, of transactions of one record, of seconds to write before the leader is
+    killed, or of partitions to make.
     No more than `most_rounds` rounds of it take place in one life of a cluster. `expected_s` is a guess at the length
     of a round, for the progress lines only.
     """
@@ -57,12 +60,19 @@ class ClusterCase:
     @property
     def amount(self) -> str:
         """The size in words."""
-        units: dict[Kind, str] = {"replicated": "records", "failover": "s before the kill", "create": "partitions"}
+        units: dict[Kind, str] = {
+            "replicated": "records",
+            "transactions": "transactions",
+            "failover": "s before the kill",
+            "create": "partitions",
+        }
         return f"{self.size:,} {units[self.kind]}"
 
     @property
     def load(self) -> Case:
-        """What the producer tool is to send, for a replicated load; acks=all and idempotence are its defaults."""
+        """What the producer is to send, for a replicated load; acks=all and idempotence are the defaults."""
+        if self.kind == "transactions":
+            return Case(self.name, self.title, "transactions", self.size, 100, (), 0.5)
         producer = ("acks=all", "enable.idempotence=true")
         return Case(self.name, self.title, "produce", self.size, 1024, producer, 0.5, partitions=LOAD_PARTITIONS)
 
@@ -81,6 +91,20 @@ CLUSTER_CASES: tuple[ClusterCase, ...] = (
             Measure("resident_mb", "resident MB, all brokers", 0),
         ),
         expected_s=14,
+    ),
+    ClusterCase(
+        "replicated-transactions",
+        f"begin, send one record of 100 B, flush, commit; one partition x {REPLICAS} replicas",
+        "transactions",
+        600,
+        (
+            Measure("transactions_per_s", "transactions/s", 1, least=1.5),
+            Measure("p50_ms", "p50 ms", 2),
+            Measure("average_ms", "mean ms", 2),
+            Measure("p99_ms", "p99 ms", 1),
+            Measure("cpu_ms", "CPU ms a transaction, all brokers", 2),
+        ),
+        expected_s=20,
     ),
     ClusterCase(
         "failover",

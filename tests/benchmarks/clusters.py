@@ -37,6 +37,8 @@ _CLUSTER_PROPERTIES: Mapping[str, str] = {
     "default.replication.factor": str(REPLICAS),
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": str(REPLICAS),
+    "transaction.state.log.replication.factor": str(REPLICAS),  # the harness of Kafka sets 1 for single brokers
+    "transaction.state.log.min.isr": "2",
     "auto.create.topics.enable": "false",
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "zookeeper.connection.timeout.ms": "30000",

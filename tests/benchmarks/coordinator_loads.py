@@ -31,9 +31,9 @@ SUBSCRIPTION_VERSION: Final = 1
 _MIB: Final = 1024 * 1024
 
 
-def transactions(case: Case, bootstrap: str, topic: str) -> Outcome:
+def transactions(case: Case, bootstrap: str, topic: str, records_in_each: int = RECORDS_IN_A_TRANSACTION) -> Outcome:
     """Write `topic` in transactions, one after the other. Latencies are a transaction's. Raises ToolError."""
-    return _run(case, ["transactions", bootstrap, topic], [str(case.record_bytes), str(RECORDS_IN_A_TRANSACTION)])
+    return _run(case, ["transactions", bootstrap, topic], [str(case.record_bytes), str(records_in_each)])
 
 
 def commits(case: Case, bootstrap: str, topic: str) -> Outcome:

@@ -42,7 +42,6 @@ BATCHES: Final = 4
 """How many batches a job makes of a topic."""
 KEYS: Final = 1_000
 TIMEOUT_S: Final = 120.0
-_QUIET: Final = {"spark.sql.adaptive.enabled": "false", "spark.driver.memory": "1g"}
 
 Job = Literal["archive", "windows", "mirror"]
 MEASURES: Final = (
@@ -174,7 +173,7 @@ def session() -> SparkSession:
         return found
     os.environ[JARS_VARIABLE] = os.pathsep.join(map(str, classpath("spark-4.2.0")))
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
-    return open_session("bench", settings=_QUIET)
+    return open_session("bench")
 
 
 def fill(bootstrap: str, topic: str, case: SparkCase) -> None:

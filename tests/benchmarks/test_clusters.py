@@ -19,7 +19,7 @@ from tests.benchmarks.clusters import SESSION_TIMEOUT_MS, Cluster
 from tests.benchmarks.failover import ROUNDS_SPREAD, kill_after_s, longest_gap
 from tests.benchmarks.rounds import Failure
 
-REPLICATED, FAILOVER, CREATE = CLUSTER_CASES
+REPLICATED, TRANSACTIONS, FAILOVER, CREATE = CLUSTER_CASES
 LATENCY = next(case for case in CASES if case.name == "latency")
 
 
@@ -36,7 +36,7 @@ class TestCases:
     def test_split_finds_each_and_gives_all_for_none(self) -> None:
         assert split([]) == (list(CASES), list(CLUSTER_CASES))
         assert split(["failover", "latency", "replicated-1k"]) == ([LATENCY], [FAILOVER, REPLICATED])
-        assert split(["create-2000"]) == ([], [CREATE])
+        assert split(["create-2000", "replicated-transactions"]) == ([], [CREATE, TRANSACTIONS])
         with pytest.raises(ValueError, match=r"no case 'fail-over'; cases are produce-1k, .*, failover, create-2000"):
             split(["failover", "fail-over"])
 
@@ -44,6 +44,7 @@ class TestCases:
         goals = {(case.name, each.key): (each.least, each.largest) for case in CLUSTER_CASES for each in case.measures}
         assert goals["replicated-1k", "mib_per_s"] == (1.0, None)
         assert goals["replicated-1k", "cpu_s_per_gb"] == (None, 0.5)
+        assert goals["replicated-transactions", "transactions_per_s"] == (1.5, None)
         assert goals["failover", "gap_s"] == (None, 1.0)
 
     @given(st.sampled_from(CLUSTER_CASES), st.floats(0.0001, 10))
@@ -107,7 +108,7 @@ class TestComparison:
         report.write_json(report.Results([], [], [], {}), tmp_path / "results.json", cluster=found)
         cluster = json.loads((tmp_path / "results.json").read_text())["cluster"]
         assert [one["figures"]["mib_per_s"] for one in cluster["samples"]] == [20.0, 30.0]
-        assert [goal["met"] for goal in cluster["goals"]] == [True, False, None]
+        assert [goal["met"] for goal in cluster["goals"]] == [True, False, None, None]
 
 
 @pytest.mark.slow
@@ -115,7 +116,9 @@ class TestComparison:
 @pytest.mark.usefixtures("small")
 class TestCourse:
     @pytest.mark.parametrize(
-        ("name", "cases"), [("odradek", CLUSTER_CASES), ("kafka", (REPLICATED, CREATE))], ids=["odradek", "kafka"]
+        ("name", "cases"),
+        [("odradek", CLUSTER_CASES), ("kafka", (REPLICATED, TRANSACTIONS, CREATE))],
+        ids=["odradek", "kafka"],
     )
     def test_a_cluster_gets_through(self, name: str, cases: tuple[ClusterCase, ...], tmp_path: Path) -> None:
         tiny = [replace(case, size=1) if case is FAILOVER else case.scaled(0.001) for case in cases]
@@ -130,6 +133,14 @@ class TestCourse:
         for case, one in zip(tiny, course.samples, strict=True):
             assert set(one.figures) == {measure.key for measure in case.measures}
             assert all(value > 0 for value in one.figures.values())
+
+    def test_clusters_take_turns_in_every_round(self, tmp_path: Path) -> None:
+        said: list[str] = []
+        tiny = [TRANSACTIONS.scaled(0.001)]
+        course = ClusterCourse(tiny, 2, said.append, expected_clusters=2, budget_s=600)
+        course.run_in_turn([Cluster("odradek", tmp_path / each) for each in ("one", "two")])
+        assert course.failures == []
+        assert [one.round for one in course.samples] == [1, 1, 2, 2]
 
     def test_a_cluster_that_does_not_start_is_a_failure_and_ends(self, tmp_path: Path) -> None:
         course = ClusterCourse([REPLICATED], 1, lambda line: None, expected_clusters=1, budget_s=600)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.machines.partition import IsrChange, LeaderAndIsr
-from odradek.broker.replica import Replica, Replicas
-from odradek.broker.replica_host import ReplicaHost
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.replicas import ReplicaHost
+from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest

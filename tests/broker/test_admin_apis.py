@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.machines import quotas, scram
+from odradek.broker.config.state import client_quotas as quotas
+from odradek.broker.config.state import scram
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.observe import AT_ONCE
+from odradek.broker.metrics.refusals import AT_ONCE
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.compression import Codec

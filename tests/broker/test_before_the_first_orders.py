@@ -15,16 +15,16 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from odradek.broker.apis.metadata import Metadata
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig
-from odradek.broker.dispatch import Call
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.controller.auto_topic_creation import Outcomes, TopicCreator, WantedTopic
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.topic_responses import TopicAnswers
+from odradek.broker.network.dispatcher import Call
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
+from odradek.broker.runtime.timers import SystemClock
 from odradek.broker.server import Broker, Environment
-from odradek.broker.topic_answers import TopicAnswers
-from odradek.broker.topic_creation import Outcomes, TopicCreator, WantedTopic
-from odradek.broker.waiting import SystemClock
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from odradek.broker.background import Background
-from odradek.broker.config_changes import EXPIRE_AFTER_MS, ConfigChanges, change_config
+from odradek.broker.config.changes import EXPIRE_AFTER_MS, ConfigChanges, change_config
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Registry, ensure_path
+from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
@@ -231,6 +232,33 @@ async def test_old_notifications_are_cleared_away(world: World) -> None:
     await reaches(lambda: len(world.told.topics) == 3)
     assert [name for name, _ in world.told.topics] == ["old", "young", "younger"]
     await until(world.notifications, lambda names: len(names) == 2)
+
+
+class CountingReads:
+    """A session with the registry that counts how often each node is read."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.reads: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    async def get(self, path: str, *watcher: Any) -> Any:
+        self.reads[path] += 1
+        return await self._registry.get(path, *watcher)
+
+
+async def test_each_notification_is_read_once_however_many_there_are(world: World) -> None:
+    session = CountingReads(await world.ensemble.connect())
+    await world.changes.session_begun(session)  # type: ignore[arg-type]
+    for number in range(20):
+        await world.change("topics/t", **{f"b{number}": "2"})
+        await world.changes.catch_up()
+    assert len(world.told.topics) == 20
+    read = {path: count for path, count in session.reads.items() if path.startswith(znodes.CONFIG_CHANGE_PREFIX)}
+    assert len(read) == len(await world.notifications()) == 20
+    assert set(read.values()) == {1}
 
 
 async def test_what_was_missed_between_two_sessions_is_read_again(world: World) -> None:

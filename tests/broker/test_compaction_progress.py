@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.machines.partition import Role
-from odradek.broker.replica import Replica
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.partition import Role
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_cluster_admin import Cluster, running_cluster

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster_view import BrokerView, ClusterView, Endpoint
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigError
-from odradek.broker.controller_link import ControllerLink
-from odradek.broker.housekeeping import Periodic
-from odradek.broker.peers import Network, Peer, PeerLostError
-from odradek.broker.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
+from odradek.broker.config.types import ConfigError
+from odradek.broker.metadata.cache import BrokerView, ClusterView, Endpoint
+from odradek.broker.network.controller_channel import ControllerLink
+from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.runtime.scheduler import Periodic
+from odradek.broker.runtime.timers import LoopTimers, SystemClock
 from odradek.broker.server import Broker, Environment
-from odradek.broker.waiting import LoopTimers, SystemClock
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from odradek.protocol.dial import Channel, connect
@@ -602,7 +602,7 @@ async def test_a_policy_that_is_not_there_ends_the_start(tmp_path: Path, path: s
 
 
 async def test_levels_of_loggers_are_seen_and_set(client: Client) -> None:
-    logger = logging.getLogger("odradek.broker.controller")
+    logger = logging.getLogger("odradek.broker.controller.controller")
     before = logger.level
 
     async def level() -> str:
@@ -620,7 +620,7 @@ async def test_levels_of_loggers_are_seen_and_set(client: Client) -> None:
         answer = await client.ask(describe(LOGGER, "0"), 4)
         names = [each.name for each in answer.results[0].configs]
         assert names[0] == "root"
-        assert {"odradek.broker.controller", "odradek.broker.config_writer"} <= set(names)
+        assert {"odradek.broker.controller.controller", "odradek.broker.config.admin_manager"} <= set(names)
         assert all(name.startswith("odradek.") for name in names[1:])
     finally:
         logger.setLevel(before)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigError
-from odradek.broker.listeners import Endpoint
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.listeners import Endpoint
+from odradek.broker.config.types import ConfigError
 
 TWO_NAMES = "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT"
 
@@ -133,3 +133,61 @@ def test_free_ports_do_not_clash() -> None:
         inter_broker_listener_name="INTERNAL",
     )
     assert [endpoint.port for endpoint in both_free.listeners] == [0, 0]
+
+
+# Names that Kafka 3.9 does not read
+
+
+@pytest.mark.parametrize(
+    ("removed", "instead"),
+    [
+        ({"host.name": "127.0.0.1", "port": "9093"}, ["listeners=PLAINTEXT://127.0.0.1:9093"]),
+        ({"port": "9093"}, ["listeners=PLAINTEXT://:9093"]),
+        ({"host.name": "127.0.0.1"}, ["listeners=PLAINTEXT://127.0.0.1:9092"]),
+        ({"host.name": "::1"}, ["listeners=PLAINTEXT://[::1]:9092"]),
+        (
+            {"port": "9093", "advertised.host.name": "kafka.example.org"},
+            ["listeners=PLAINTEXT://:9093", "advertised.listeners=PLAINTEXT://kafka.example.org:9093"],
+        ),
+        (
+            {"advertised.host.name": "kafka.example.org", "advertised.port": "19092"},
+            ["advertised.listeners=PLAINTEXT://kafka.example.org:19092"],
+        ),
+        ({"advertised.port": "19092"}, ["advertised.listeners=PLAINTEXT://HOST:19092"]),
+        (
+            {"listeners": "PLAINTEXT://:9092", "advertised.host.name": "kafka.example.org"},
+            ["advertised.listeners=PLAINTEXT://kafka.example.org:9092"],
+        ),
+    ],
+)
+def test_a_removed_address_is_refused_with_what_replaced_it(removed: dict[str, str], instead: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig(removed)
+    given, _, advice = refused.value.message.partition(": removed in Kafka 3.0")
+    assert set(given.split(", ")) == {f"{name}={value}" for name, value in removed.items() if name != "listeners"}
+    assert advice.endswith(f"; set {' and '.join(instead)} instead")
+    replacements = dict(each.split("=", 1) for each in instead if "HOST" not in each)
+    BrokerConfig({**removed, "advertised.listeners": "PLAINTEXT://h:1", **replacements})  # the advice is enough
+
+
+def test_a_removed_address_beside_its_replacement_is_ignored_as_in_kafka_2() -> None:
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:9093",
+        "advertised.listeners": "PLAINTEXT://h:1",
+        "host.name": "0.0.0.0",
+        "port": "9092",
+        "advertised.host.name": "other",
+        "advertised.port": "2",
+    }
+    read = BrokerConfig(properties)
+    assert read.listeners == (Endpoint("PLAINTEXT", "127.0.0.1", 9093, "PLAINTEXT"),)
+    assert read.advertised_listeners == (Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),)
+    assert read.unknown() == {}
+    assert set(read.replaced()) == {"host.name", "port", "advertised.host.name", "advertised.port"}
+
+
+@pytest.mark.parametrize("misspelt", ["listener", "listners", "Listeners", "listeners."])
+def test_a_misspelt_listeners_does_not_open_every_interface(misspelt: str) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean listeners\? .* every interface"):
+        BrokerConfig({misspelt: "PLAINTEXT://127.0.0.1:9092"})
+    BrokerConfig({misspelt: "PLAINTEXT://127.0.0.1:9092", "listeners": "PLAINTEXT://127.0.0.1:0"})

@@ -16,10 +16,10 @@ from typing import Final
 
 import pytest
 
-from odradek.broker.config_table import BROKER_PROPERTIES
-from odradek.broker.config_types import Property, Type, Update, show_value
-from odradek.broker.properties import parse_properties
-from odradek.broker.topic_table import TOPIC_PROPERTIES
+from odradek.broker.config.definitions import BROKER_PROPERTIES
+from odradek.broker.config.properties import parse_properties
+from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
+from odradek.broker.config.types import Property, Type, Update, show_value
 from odradek.ports import free_port
 from odradek.protocol import messages as m
 from tests import configuration

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.config_types import ConfigError
-from odradek.broker.properties import parse_properties
+from odradek.broker.config.properties import parse_properties
+from odradek.broker.config.types import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config_dynamic import DYNAMIC_ONLY
-from odradek.broker.config_reasons import beginnings, documentation, named, without_effect
-from odradek.broker.config_rules import REFUSED
-from odradek.broker.config_table import BROKER_PROPERTIES, FALLBACKS
-from odradek.broker.config_types import Property, Type, Update, show_value
-from odradek.broker.machines.group_settings import GroupSettings
-from odradek.broker.topic_table import BROKER_DEFAULTS, TOPIC_PROPERTIES
-from odradek.broker.transaction_settings import TransactionSettings
+from odradek.broker.config.definitions import BROKER_PROPERTIES, FALLBACKS
+from odradek.broker.config.dynamic import DYNAMIC_ONLY
+from odradek.broker.config.ignored import beginnings, documentation, named, without_effect
+from odradek.broker.config.rules import REFUSED
+from odradek.broker.config.topic_definitions import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from odradek.broker.config.types import Property, Type, Update, show_value
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.transaction.state.settings import TransactionSettings
 from odradek.storage.config import LogConfig
 from tests import configuration
 from tests.jvm.jars import classpath
@@ -126,7 +126,9 @@ def test_update_modes_have_the_words_of_the_documentation() -> None:
 
 
 SOURCES = ("broker", "protocol", "storage", "odradek")
-ABOUT_PROPERTIES = {"config_table.py", "topic_table.py", "config_rules.py", "config_reasons.py", "config_dynamic.py"}
+ABOUT_PROPERTIES = {
+    f"broker/config/{name}.py" for name in ("definitions", "topic_definitions", "rules", "ignored", "dynamic")
+}
 
 
 @cache
@@ -137,7 +139,7 @@ def read_somewhere() -> frozenset[str]:
         node.value
         for folder in SOURCES
         for file in (root / folder).rglob("*.py")
-        if file.name not in ABOUT_PROPERTIES
+        if file.relative_to(root).as_posix() not in ABOUT_PROPERTIES
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }

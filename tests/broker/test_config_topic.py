@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.config_types import ConfigEntry, ConfigError, Source, Synonym, Type
-from odradek.broker.topic_config import (
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.topic_config import (
     check_topic,
     check_topic_value,
     describe_topic,
     effective_values,
     topic_values,
 )
-from odradek.broker.topic_table import TOPIC_PROPERTIES
+from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
+from odradek.broker.config.types import ConfigEntry, ConfigError, Source, Synonym, Type
 
 BROKER = BrokerConfig({})
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster_view import ClusterView
-from odradek.broker.config import BrokerConfig
-from odradek.broker.control_channels import LiveBroker
-from odradek.broker.controller import Controller, NewPartitions, NewTopic
-from odradek.broker.registration import Registration
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.controller.channel_manager import LiveBroker
+from odradek.broker.controller.controller import Controller, NewPartitions, NewTopic
+from odradek.broker.metadata.broker_registration import Registration
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ConnectionLossError, NoNodeError, Registry
-from odradek.broker.registry_session import RegistrySession
-from odradek.broker.waiting import LoopTimers, SystemClock
+from odradek.broker.runtime.timers import LoopTimers, SystemClock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import OsDisk

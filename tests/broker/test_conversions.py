@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.server import Broker, Environment
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records

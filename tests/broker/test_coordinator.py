@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker import coordinator as shell
-from odradek.broker.coordinator import partition_for
-from odradek.broker.machines.effects import KeyValue
-from odradek.broker.machines.group_records import offset_record
-from odradek.broker.machines.group_requests import JoinRequest
-from odradek.broker.machines.offsets import Committed
+from odradek.broker.group import coordinator as shell
+from odradek.broker.group.state.classic_requests import JoinRequest
+from odradek.broker.group.state.offsets import Committed
+from odradek.broker.group.state.records import offset_record
+from odradek.broker.metadata.state.coordinator_partition import partition_for
+from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol.batch import Header, Record, build, control_batch, headers
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.jvm.process import java_command, run_java

@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.background import Background
-from odradek.broker.feature_levels import REGISTERED, SUPPORTED, FeatureLevels, common
+from odradek.broker.metadata.features import REGISTERED, SUPPORTED, FeatureLevels, common
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
-from odradek.broker.waiting import SystemClock
+from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.timers import SystemClock
 from odradek.protocol import messages as m
 from odradek.storage.disk import OsDisk
 from tests.broker.test_controller import until

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.figures import KEPT, RequestFigures, percentiles
+from odradek.broker.metrics.broker_metrics import KEPT, RequestFigures, percentiles
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.jvm.jars import classpath

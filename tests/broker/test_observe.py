@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.observe import AT_ONCE, INTERVAL_MS, RateLimitedReport
-from odradek.broker.waiting import Clock
+from odradek.broker.metrics.refusals import AT_ONCE, INTERVAL_MS, RateLimitedReport
+from odradek.broker.runtime.timers import Clock
 
 
 class Watch(Clock):

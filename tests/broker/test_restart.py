@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.registry.embedded import EmbeddedEnsemble
+from odradek.broker.runtime.timers import SystemClock
 from odradek.broker.server import Broker, Environment
-from odradek.broker.waiting import SystemClock
 from odradek.broker_process import BrokerProcess
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.apis.metadata import AUTHORIZED_OPERATIONS_UNKNOWN, Metadata
-from odradek.broker.cluster_view import NO_LEADER, BrokerView, ClusterView, Endpoint, PartitionView, TopicView
-from odradek.broker.dispatch import Call
-from odradek.broker.machines.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from odradek.broker.topic_answers import MOST_BYTES, OVERHEAD_BYTES, TopicAnswers
-from odradek.broker.topic_creation import TopicCreator, WantedTopic
+from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
+from odradek.broker.metadata.cache import NO_LEADER, BrokerView, ClusterView, Endpoint, PartitionView, TopicView
+from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from odradek.broker.metadata.topic_responses import MOST_BYTES, OVERHEAD_BYTES, TopicAnswers
+from odradek.broker.network.dispatcher import Call
 from odradek.protocol import messages as m
 from odradek.protocol.encoded import EncodedElement
 from odradek.protocol.errors import ErrorCode

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.registry.interface import ConnectionLossError
-from odradek.broker.topic_configs import TopicConfigs
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.wire import Client, batch, running_broker

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.machines.partition import LeaderAndIsr, PartitionMachine
-from odradek.broker.peers import PeerLostError
-from odradek.broker.replica import Replica
-from odradek.broker.transaction_verification import TransactionVerification
-from odradek.broker.transactional_writes import HeldWrite, Sender, TransactionalWrites
+from odradek.broker.network.inter_broker_connection import PeerLostError
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
+from odradek.broker.replication.transaction_verification import TransactionVerification
+from odradek.broker.replication.transactional_produce import HeldWrite, Sender, TransactionalWrites
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from odradek.broker.cluster_view import BrokerView, ClusterView, PartitionView, TopicView
-from odradek.broker.machines.transaction import Outcome, Owner
-from odradek.broker.machines.transaction_records import Partition
-from odradek.broker.peers import PeerLostError
-from odradek.broker.transaction_markers import Marker, Markers
-from odradek.broker.transaction_settings import TransactionSettings
-from odradek.broker.transactions import MOST_EARLY, PATIENCE_MS, TransactionCoordinator
+from odradek.broker.metadata.cache import BrokerView, ClusterView, PartitionView, TopicView
+from odradek.broker.network.inter_broker_connection import PeerLostError
+from odradek.broker.transaction.coordinator import MOST_EARLY, PATIENCE_MS, TransactionCoordinator
+from odradek.broker.transaction.markers import Marker, Markers
+from odradek.broker.transaction.state.records import Partition
+from odradek.broker.transaction.state.settings import TransactionSettings
+from odradek.broker.transaction.state.transaction import Outcome, Owner
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.wire import Client, running_broker
@@ -199,6 +199,24 @@ def test_a_marker_follows_its_leader_until_it_is_written(shell: Shell) -> None:
     assert shell.state == "CompleteAbort"
 
 
+def test_a_partition_without_a_leader_does_not_delay_the_markers_of_others(shell: Shell) -> None:
+    shell.lead("a", -1)
+    owner = shell.begin(A0)
+    shell.end(owner)
+    shell.time.advance(1)
+    assert shell.links.owed == [], "nobody leads it"
+    other = Owner(77, 0)
+    shell.markers.write(Marker("another id", other, True, 7), [B0])
+    shell.time.advance(1)
+    assert [each[0] for each in shell.links.owed] == [1]
+    shell.links.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    shell.lead("a", 2)
+    shell.time.advance(1)
+    assert [each[0] for each in shell.links.owed] == [2], "the new leader gets it at once"
+    shell.links.answer()
+    assert shell.state == "CompleteCommit"
+
+
 def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
     owner = shell.begin(A0, B0)
     shell.end(owner)
@@ -238,13 +256,51 @@ def test_nobody_is_kept_for_long_nor_are_many(shell: Shell) -> None:
     assert shell.state == "CompleteCommit"
 
 
+def test_requests_that_came_too_early_are_admitted_one_after_the_other(shell: Shell) -> None:
+    """The second waits for the record of the first, and gets no CONCURRENT_TRANSACTIONS."""
+    owner = shell.begin(A0)
+    assert shell.end(owner) is NONE
+    heard: list[Outcome] = []
+    for partition in (A0, B0):
+        shell.coordinator.add(ID, owner, [partition], 0, heard.append)
+    shell.time.advance(1)
+    shell.log.hold = True
+    shell.links.answer()
+    assert heard == []
+    shell.log.release()
+    assert [outcome.error for outcome in heard] == [NONE, NONE]
+    assert shell.coordinator.describe(ID)[1].partitions == {A0, B0}
+
+
+def test_a_request_that_came_too_early_is_admitted_when_the_append_of_another_id_completes_its_record(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = shell.begin(A0)
+    assert shell.end(owner) is NONE
+    heard: list[Outcome] = []
+    shell.coordinator.add(ID, owner, [B0], 0, heard.append)
+    shell.time.advance(1)
+    shell.log.hold = True
+    shell.links.answer()
+    append = shell.log.append
+
+    def completing(*arguments: Any) -> None:
+        shell.log.hold = False
+        shell.log.release()
+        append(*arguments)
+
+    monkeypatch.setattr(shell.log, "append", completing)
+    shell.coordinator.init("another id", TIMEOUT_MS, None, lambda outcome: None)
+    assert [outcome.error for outcome in heard] == [NONE]
+    assert shell.state == "Ongoing"
+
+
 def test_whose_coordinator_goes_meanwhile_is_sent_to_the_next(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
     heard: list[Outcome] = []
     shell.coordinator.add(ID, owner, [B0], 0, heard.append)
     shell.coordinator.unload(0)
-    shell.time.advance(PATIENCE_MS)
     assert [outcome.error for outcome in heard] == [ErrorCode.NOT_COORDINATOR]
 
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.clients.toolchain import AbsentError
+from tests.clients.toolchain import AbsentError, kaskade_command
 from tests.clients.walks import TRANSCRIPTS, WALKS
 from tests.jvm.cache import FetchError
 from tests.jvm.kafka import running_kafka
@@ -24,9 +24,9 @@ def fetch() -> int:
     started = time.monotonic()
     missing: dict[str, None] = {}
     try:
-        for walk in WALKS:
+        for command in (*(walk.command for walk in WALKS), kaskade_command):
             try:
-                walk.command()
+                command()
             except AbsentError as reason:
                 missing[str(reason)] = None
     except (FetchError, AssertionError) as error:

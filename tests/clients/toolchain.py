@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ JAVA: Final = HERE / "java"
 # Neither may fetch another toolchain, and nothing of Go's needs a C compiler.
 _GO_SETTINGS: Final = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 _FIRST_NODE: Final = 18
+KASKADE: Final = "kaskade==5.1.0"
 
 
 class AbsentError(Exception):
@@ -61,6 +63,27 @@ def java_command(release: str, program: str) -> list[str]:
     """
     jars = ":".join(map(str, classpath(release)))
     return [str(find_java()), *QUICK_START, *QUIET, "-cp", f"{_compiled_java(release)}:{jars}", program]
+
+
+def kaskade_command() -> list[str]:
+    """What runs kaskade, a terminal program in Python with dependencies of its own, before its arguments.
+
+    Raises AbsentError where the package index cannot be reached.
+    """
+    start = "import sys; from kaskade.main import cli; sys.argv[0] = 'kaskade'; cli()"
+    return ["env", f"PYTHONPATH={_installed_kaskade()}", sys.executable, "-c", start]
+
+
+@functools.cache
+def _installed_kaskade() -> Path:
+    def fill(folder: Path) -> None:
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        try:
+            run_quietly([*install, "--target", str(folder), KASKADE], failure=f"{KASKADE} cannot be fetched")
+        except FetchError as error:
+            raise AbsentError(str(error)) from error
+
+    return obtain(cache_folder() / "clients" / "kaskade", f"{KASKADE}\n{sys.version}", fill)
 
 
 @functools.cache

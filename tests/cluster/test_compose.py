@@ -23,13 +23,16 @@ from typing import Any
 import pytest
 import yaml
 
-from odradek.spark_jobs import pipeline
+from odradek.broker.runtime.open_files import RECOMMENDED
+from odradek.spark_jobs import fetch_connector, pipeline
+from odradek.spark_jobs.connector import JARS_VARIABLE
 from tests.jvm.kafka import free_port
 from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_command
 from tests.jvm.tools import run_tool
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE = yaml.safe_load(COMPOSE_TEXT)
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROFILES: dict[str, dict[str, Any]] = {
     name: service for name, service in COMPOSE["services"].items() if "profiles" in service
@@ -37,7 +40,7 @@ PROFILES: dict[str, dict[str, Any]] = {
 SERVICES: dict[str, dict[str, Any]] = {
     name: service for name, service in COMPOSE["services"].items() if name not in PROFILES
 }
-BROKERS = [name for name, service in SERVICES.items() if service.get("build") == "."]
+BROKERS = [name for name, service in SERVICES.items() if service["image"] == "odradek"]
 VERSION = "3.9.2"
 PATIENCE_S = 60
 # What the image of ZooKeeper sets where the compose file does not.
@@ -97,15 +100,23 @@ class Machine:
         return re.sub(pattern, lambda found: f"127.0.0.1{found[1]}{self.port(service, int(found[2]))}", text)
 
     def is_healthy(self, service: str) -> bool:
-        """Run the health check as the engine would, within the container."""
-        kind, *command = SERVICES[service]["healthcheck"]["test"]
-        assert kind == "CMD"
-        here = [self._within(service, word) for word in command]
-        if here[0] == "odradek":
-            here = [sys.executable, "-m", *here]
-        allowed_s = float(SERVICES[service]["healthcheck"]["timeout"].removesuffix("s"))
+        """Run the health check as the engine would, within the container: the service's, or that of the image."""
+        if "healthcheck" in SERVICES[service]:
+            kind, *command = SERVICES[service]["healthcheck"]["test"]
+            assert kind == "CMD"
+            here = [self._within(service, word) for word in command]
+            allowed = SERVICES[service]["healthcheck"]["timeout"]
+            environment = dict(os.environ)
+        else:
+            options, command = image_health_check()
+            assert command[0] == "odradek"
+            here = [sys.executable, "-m", *command]
+            allowed = options["timeout"]
+            environment = {**os.environ, **self.broker_environment(service)}
+        allowed_s = float(allowed.removesuffix("s"))
         try:
-            return subprocess.run(here, capture_output=True, timeout=allowed_s, check=False).returncode == 0
+            ended = subprocess.run(here, env=environment, capture_output=True, timeout=allowed_s, check=False)
+            return ended.returncode == 0
         except subprocess.TimeoutExpired:
             return False  # as for the engine
 
@@ -138,7 +149,8 @@ class Machine:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         return BackgroundProcess(java_command(VERSION, main, [str(config)], (*QUICK_START, *QUIET)))
 
-    def start_broker(self, service: str) -> BackgroundProcess:
+    def broker_environment(self, service: str) -> dict[str, str]:
+        """What the image and the service set, with the addresses and folders of this machine."""
         environment = {**image_environment(), **{k: str(v) for k, v in SERVICES[service]["environment"].items()}}
         hosts, slash, chroot = environment["KAFKA_ZOOKEEPER_CONNECT"].partition("/")
         environment["KAFKA_ZOOKEEPER_CONNECT"] = self.address(hosts) + slash + chroot
@@ -146,6 +158,10 @@ class Machine:
         environment["KAFKA_ADVERTISED_LISTENERS"] = self.advertised(environment["KAFKA_ADVERTISED_LISTENERS"])
         environment["KAFKA_LOG_DIRS"] = str(self.volume(service, environment["KAFKA_LOG_DIRS"]))
         environment.pop("PATH")
+        return environment
+
+    def start_broker(self, service: str) -> BackgroundProcess:
+        environment = self.broker_environment(service)
         command = [*instruction("ENTRYPOINT"), *instruction("CMD")]
         assert command[0] == "odradek"
         assignments = [f"{name}={value}" for name, value in environment.items()]
@@ -162,6 +178,14 @@ def image_environment() -> dict[str, str]:
     """What the Dockerfile's ENV sets."""
     text = re.findall(r"^ENV ((?:.*\\\n)*.*)$", DOCKERFILE, re.MULTILINE)[-1]
     return dict(item.split("=", 1) for item in shlex.split(text.replace("\\\n", " ")))
+
+
+def image_health_check() -> tuple[dict[str, str], list[str]]:
+    """Options and words of the Dockerfile's HEALTHCHECK, which belongs to the last stage: that of the brokers."""
+    ((options, words),) = re.findall(r"^HEALTHCHECK (.*) CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    assert DOCKERFILE.rindex("\nHEALTHCHECK ") > DOCKERFILE.rindex("\nFROM ")
+    command: list[str] = json.loads(words)
+    return dict(option.removeprefix("--").split("=", 1) for option in options.split()), command
 
 
 @pytest.fixture
@@ -212,11 +236,39 @@ def test_the_services_are_a_cluster_for_stock_tools_on_the_host(
 
 def test_every_service_has_a_health_check_a_volume_and_comes_back() -> None:
     assert len(BROKERS) == 3
+    of_image, _ = image_health_check()
+    assert set(of_image) == {"interval", "timeout", "retries", "start-period"}
     for name, service in SERVICES.items():
-        assert {"test", "interval", "timeout", "retries", "start_period"} <= set(service["healthcheck"]), name
+        if name in BROKERS:
+            assert "healthcheck" not in service, f"{name}: a broker's health check is that of the image"
+        else:
+            assert {"test", "interval", "timeout", "retries", "start_period"} <= set(service["healthcheck"]), name
         assert service["restart"] == "unless-stopped", name
         for volume in service["volumes"]:
             assert volume.split(":")[0] in COMPOSE["volumes"], name
+
+
+def test_one_service_builds_the_image_of_all_brokers_and_none_asks_a_registry_for_it() -> None:
+    assert [name for name in BROKERS if "build" in SERVICES[name]] == BROKERS[:1]
+    assert {SERVICES[name]["pull_policy"] for name in BROKERS} == {"never"}
+
+
+def test_no_service_asks_for_a_limit_that_an_engine_may_refuse() -> None:
+    """Rootless engines and CI sandboxes refuse to start a container whose limit is above their own."""
+    for name, service in COMPOSE["services"].items():
+        assert "ulimits" not in service, name
+    (override,) = re.findall(r"^# +(services: \{.*\})$", COMPOSE_TEXT, re.MULTILINE)
+    limits = yaml.safe_load(override)["services"]
+    assert limits == {name: {"ulimits": {"nofile": RECOMMENDED}} for name in BROKERS}
+
+
+def test_the_image_of_the_pipeline_carries_the_connectors_jars() -> None:
+    begin = DOCKERFILE.index("\nFROM build AS pipeline\n")
+    stage = DOCKERFILE[begin : DOCKERFILE.index("\nFROM ", begin + 1)]
+    (folder,) = re.findall(rf"^RUN \S+/python -m {fetch_connector.__name__} (\S+)", stage, re.MULTILINE)
+    assert f"ENV {JARS_VARIABLE}={folder}\n" in stage
+    # In /source the folder odradek would be imported in place of the installed package.
+    assert stage.index("WORKDIR ") < stage.index(fetch_connector.__name__)
 
 
 def test_brokers_share_no_id_port_or_volume() -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker_process import BrokerProcess
-from odradek.service import properties_in
+from odradek.service import broker_address, properties_in
 
 UNIT = Path(__file__).resolve().parents[2] / "docs/systemd/odradek.service"
 PATIENCE_S = 30
@@ -44,6 +45,33 @@ def test_variables_stand_for_properties_as_in_kafkas_image() -> None:
         "log.dirs": "/data",
         "listener.name.in_side.sasl-jaas": "x=y",
     }
+
+
+def test_the_variables_of_kubernetes_are_no_address() -> None:
+    assert properties_in({"KAFKA_PORT": "tcp://10.0.0.7:9092", "KAFKA_BROKER_ID": "1"}) == {"broker.id": "1"}
+    assert properties_in({"KAFKA_PORT": "9093"}) == {"port": "9093"}
+
+
+@pytest.mark.parametrize(
+    ("listeners", "inter_broker", "address"),
+    [
+        ("PLAINTEXT://:9092", "", "localhost:9092"),
+        ("PLAINTEXT://0.0.0.0:9093", "", "127.0.0.1:9093"),
+        ("PLAINTEXT://[::]:9092", "", "[::1]:9092"),
+        ("PLAINTEXT://[fe80::1]:9092", "", "[fe80::1]:9092"),
+        ("OUTSIDE://broker:9092,INSIDE://:19092", "", "broker:9092"),
+        ("OUTSIDE://:9092, INSIDE://:19092", "INSIDE", "localhost:19092"),
+        ("OUTSIDE://:9092,INSIDE://:19092", "MISSING", "localhost:9092"),
+    ],
+)
+def test_a_container_finds_its_own_broker(listeners: str, inter_broker: str, address: str) -> None:
+    environment = {"KAFKA_LISTENERS": listeners, "KAFKA_INTER_BROKER_LISTENER_NAME": inter_broker}
+    assert broker_address(environment) == address
+
+
+def test_a_container_without_listeners_names_no_broker() -> None:
+    assert broker_address({}) is None
+    assert broker_address({"KAFKA_LISTENERS": ""}) is None
 
 
 def ready_line(arguments: list[str], environment: dict[str, str]) -> str:
@@ -131,6 +159,16 @@ def test_the_unit_restarts_after_a_crash_and_gives_time_and_files(unit: configpa
     assert service["User"] not in ("root", "")
     assert f"/var/lib/{service['StateDirectory']}" == service["WorkingDirectory"]
     assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_lines_for_a_cluster_are_a_configuration_of_one() -> None:
+    lines = dict(re.findall(r"^#     ([a-z.]+)=(\S+)$", UNIT.read_text(), re.MULTILINE))
+    config = BrokerConfig(lines)
+    assert (config.unknown(), config.without_effect()) == ({}, [])
+    assert config["zookeeper.connect"].count(":2181") == 3
+    assert config.advertised_listeners[0].host == "broker1.example.org"
+    assert config["default.replication.factor"] > config["min.insync.replicas"] > 1
+    assert "After=zookeeper.service" in UNIT.read_text().splitlines()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -86,6 +86,36 @@ def test_a_follower_that_stands_still_is_behind_and_then_out_of_sync(odradek_clu
     assert "1 under-replicated" in ended.stdout.splitlines()[-1]
 
 
+def test_one_topic_can_be_shown_and_internal_topics_come_last(odradek_cluster: ClusterFactory) -> None:
+    cluster = odradek_cluster(1, {"offsets.topic.num.partitions": "1"})
+    server = f"--bootstrap-server={cluster.bootstrap_servers}"
+    for topic in ("zebras", "Zoos", "__by_a_user"):
+        make_topic(cluster.bootstrap_servers, topic, 2, 1)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition("zebras", 0, 0)], asynchronous=False)
+    consumer.close()
+
+    every = json.loads(odradek("cluster", "status", "--json", server).stdout)["partitions"]
+    assert [each["topic"] for each in every] == [
+        *("Zoos", "Zoos", "__by_a_user", "__by_a_user", "zebras", "zebras", "__consumer_offsets"),
+    ]
+    table = odradek("cluster", "status", server).stdout.splitlines()
+    assert table[-3].startswith("__consumer_offsets ")
+
+    shown = odradek("cluster", "status", server, "--topic=zebras")
+    assert shown.exit_code == 0
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("-")] == ["zebras", "zebras"]
+    assert lines[-1] == "2 partitions, all replicas in sync"
+    two = json.loads(odradek("cluster", "status", "--json", server, "--topic=zebras", "--topic=Zoos").stdout)
+    assert [each["topic"] for each in two["partitions"]] == ["Zoos", "Zoos", "zebras", "zebras"]
+
+    for missing in ("nowhere", "no/topic"):
+        ended = odradek("cluster", "status", server, f"--topic={missing}")
+        assert (ended.exit_code, ended.stdout, ended.stderr) == (1, "", f"odradek: there is no topic {missing}\n")
+    assert "nowhere" not in odradek("cluster", "status", server).stdout
+
+
 def test_a_broker_that_is_gone_or_does_not_answer_is_said_to_be(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(2)
     make_topic(cluster.bootstrap_servers, "orders", 1, 2)
@@ -127,6 +157,17 @@ def test_a_broker_that_serves_is_healthy_and_one_that_does_not_is_not(odradek_br
     assert ended.stderr.startswith(f"odradek: no answer from {odradek_broker.bootstrap}: ")
     odradek_broker.stop()
     assert odradek("health", odradek_broker.bootstrap).exit_code == 1
+
+
+def test_health_finds_the_broker_of_the_environment(
+    odradek_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_LISTENERS", f"PLAINTEXT://127.0.0.1:{odradek_broker.port}")
+    assert odradek("health", "--from-environment").exit_code == 0
+    monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://:none")
+    ended = odradek("health", "--from-environment")
+    assert ended.exit_code == 1
+    assert "'localhost:none' is not host:port" in ended.stderr
 
 
 def test_something_else_than_a_broker_is_told_from_one() -> None:

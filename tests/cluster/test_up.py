@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,6 +119,82 @@ def test_a_cluster_survives_a_broker_and_a_restart(up: Start) -> None:
 
     second = up()
     assert sorted(consume(second.await_ready(), "orders", 400)) == sorted(before + after)
+
+
+def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "odradek", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def place_of(line: str) -> tuple[str, int]:
+    """Address and process id in the line of a broker."""
+    found = re.search(r"^broker \d+ at (\S+), process (\d+), data in ", line)
+    assert found is not None, line
+    return found[1], int(found[2])
+
+
+def test_a_broker_is_restarted_on_its_port_with_its_data(up: Start, tmp_path: Path) -> None:
+    cluster = up("--brokers=2", "--property=min.insync.replicas=1")
+    bootstrap = cluster.await_ready()
+    address, pid = place_of(cluster.await_line("broker 2 at"))
+    make_topic(bootstrap, "orders", 2)
+    produce(bootstrap, "orders", ["before"])
+    data = f"--data={tmp_path / 'cluster'}"
+
+    ended = odradek("cluster", "restart", "2", data)  # one that runs
+    assert (ended.returncode, ended.stderr) == (0, "")
+    again, second_pid = place_of(ended.stdout)
+    assert again == address
+    assert second_pid != pid
+    assert (tmp_path / "cluster/2/.kafka_cleanshutdown").exists() is False  # the new process has read and removed it
+    assert "stopped" in (tmp_path / "cluster/broker-2.log").read_text()
+
+    os.kill(second_pid, signal.SIGKILL)  # one that has ended
+    cluster.await_line("broker 2 has ended by signal SIGKILL; ")
+    third = place_of(odradek("cluster", "restart", "2", data).stdout)
+    assert third[0] == address
+    produce(address, "orders", ["after"])
+    assert sorted(consume(bootstrap, "orders", 2)) == ["after", "before"]
+
+    os.kill(third[1], signal.SIGKILL)  # and the new process is watched as the first was
+    os.kill(cluster.broker_pid(1), signal.SIGKILL)
+    cluster.end()
+    assert cluster.process.stop() == 1
+
+
+def test_the_last_broker_can_be_restarted(up: Start, tmp_path: Path) -> None:
+    cluster = up("--brokers=1")
+    cluster.await_ready()
+    assert odradek("cluster", "restart", "1", f"--data={tmp_path / 'cluster'}").returncode == 0
+    cluster.signal(signal.SIGTERM)
+    cluster.end()
+    assert cluster.process.stop() == 0
+
+
+def test_a_restart_that_cannot_be_is_told(up: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    ended = odradek("cluster", "restart", "1", f"--data={folder}")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert f"no cluster runs in {folder}" in ended.stderr
+    cluster = up("--brokers=1")
+    address = cluster.await_ready()
+    ended = odradek("cluster", "restart", "7", f"--data={folder}")
+    assert (ended.returncode, ended.stderr) == (1, "odradek: there is no broker 7; there are 1\n")
+    assert odradek("health", address).returncode == 0
+    cluster.process.kill()  # and a socket that a kill has left
+    ended = odradek("cluster", "restart", "1", f"--data={folder}")
+    assert ended.returncode == 1
+    assert f"no cluster runs in {folder}" in ended.stderr
+
+
+def test_the_registry_listens_where_it_is_told_to(up: Start, tmp_path: Path) -> None:
+    port = free_port()
+    cluster = up("--brokers=1", f"--registry-port={port}")
+    assert cluster.await_line("registry (--zookeeper) at") == f"registry (--zookeeper) at 127.0.0.1:{port}"
+    cluster.await_ready()
+    ended = odradek("cluster", "up", "--port=0", f"--registry-port={port}", f"--data={tmp_path / 'other'}")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == f"odradek: 127.0.0.1:{port} is in use; choose another --registry-port"
 
 
 def test_the_controller_is_stopped_last(up: Start) -> None:

@@ -1,9 +1,9 @@
 """What an answer says, with everything in it that two brokers cannot have in common given a name.
 
 Ids (of topics, producers, members, sessions, clusters, directories) get a name by the order in which they appear, so
-it still counts which id stands where. A moment of today is "now", the broker's own port "own", the size of a disk
-"some"; of a message for people it counts whether there is one. Records are read: every batch with its header and what
-is in it.
+it still counts which id stands where. A moment of today is "now", the broker's own port "own", those of a cluster by
+the broker's id, the size of a disk "some"; of a message for people it counts whether there is one. Records are read:
+every batch with its header and what is in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import time
 import zlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from odradek.protocol import batch
@@ -64,6 +65,7 @@ HASHED: Final = frozenset(
     DescribeClientQuotasResponse.entries
     DescribeClientQuotasResponse.entries.entity
     DescribeClientQuotasResponse.entries.values
+    DescribeClusterResponse.brokers
     DescribeConfigsResponse.results
     DescribeConfigsResponse.results.configs
     DescribeGroupsResponse.groups.members
@@ -79,6 +81,7 @@ HASHED: Final = frozenset(
     JoinGroupResponse.members
     ListGroupsResponse.groups
     ListTransactionsResponse.transaction_states
+    MetadataResponse.brokers
     MetadataResponse.topics
     MetadataResponse.topics.partitions
     OffsetCommitResponse.topics
@@ -110,8 +113,9 @@ ABOUT: Final = (
 class Names:
     """Names for ids, in the order in which they appear."""
 
-    def __init__(self, own_port: int) -> None:
-        self.own_port = own_port
+    def __init__(self, ports: Mapping[int, str]) -> None:
+        """`ports` gives the ports of brokers their names."""
+        self.ports = ports
         self._known: dict[str, dict[Any, str]] = {}
 
     def of(self, kind: str, value: Any) -> str:
@@ -186,8 +190,8 @@ def _named(value: Any, names: Names, field: str = "") -> Any:
         return None if value is None else "said"
     if field in SIZES and value > 0:
         return "some"
-    if field == "port" and value == names.own_port:
-        return "own"
+    if field == "port" and value in names.ports:
+        return names.ports[value]
     if isinstance(value, str) and value.startswith("LISTENER"):
         return value
     if type(value) is int and abs(value - time.time() * 1000) < DAY_MS:

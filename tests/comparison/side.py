@@ -79,7 +79,7 @@ class Side:
         self.steps: list[Step] = []
         self.asked: set[tuple[int, int]] = set()
         self.versions = versions
-        self._names = Names(port)
+        self._names = Names({port: "own"})
         self._lines: dict[str, Line] = {}
         self._correlation_id = 0
 
@@ -142,10 +142,12 @@ class Side:
         self.note(api, version, f"{fields}", answer)
         return answer
 
-    async def unanswered(self, api: str, versions: str | int | None = None, **fields: Any) -> None:
+    async def unanswered(
+        self, api: str, versions: str | int | None = None, *, at: str = "unanswered", **fields: Any
+    ) -> None:
         """Send what gets no answer (acks=0), and see whether the connection goes on."""
         for version in self.span(api, versions):
-            pending = await self.send(api, version, at="unanswered", **fields)
+            pending = await self.send(api, version, at=at, **fields)
             await pending.line.send(frame(self._head(18, 0)))
             data = await pending.line.receive()
             self.note(api, version, pending.told, data if isinstance(data, str) else SILENT)
@@ -195,8 +197,12 @@ class Side:
         """Write an answer down."""
         self.steps.append(Step(api, version, told, plain(answer, self._names)))
 
+    def port_of(self, at: str) -> int:
+        """Where the connection of this name goes."""
+        return self.port
+
     def _line(self, at: str) -> Line:
-        return self._lines.setdefault(at, Line(self.port))
+        return self._lines.setdefault(at, Line(self.port_of(at)))
 
     def _head(self, key: int, version: int) -> bytes:
         self._correlation_id += 1

@@ -127,9 +127,9 @@ def test_loggers_are_configured(sides: Sides, version: str) -> None:
     one = ("--entity-type", "broker-loggers", "--entity-name", "0")
     before = {line.split()[0] for line in configs(tools, "--describe", *one) if "=" in line}
     assert any(line.startswith("odradek.") for line in before)
-    configs(tools, "--alter", *one, "--add-config", "odradek.broker.controller=DEBUG")
-    assert "odradek.broker.controller=DEBUG" in "\n".join(configs(tools, "--describe", *one))
+    configs(tools, "--alter", *one, "--add-config", "odradek.broker.controller.controller=DEBUG")
+    assert "odradek.broker.controller.controller=DEBUG" in "\n".join(configs(tools, "--describe", *one))
     refused = "\n".join(configs(tools, "--alter", *one, "--add-config", "no.such.logger=DEBUG"))
     assert "Invalid broker logger(s): no.such.logger" in refused
-    configs(tools, "--alter", *one, "--delete-config", "odradek.broker.controller")
+    configs(tools, "--alter", *one, "--delete-config", "odradek.broker.controller.controller")
     assert before == {line.split()[0] for line in configs(tools, "--describe", *one) if "=" in line}

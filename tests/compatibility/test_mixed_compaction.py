@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.machines.follower import Position
-from odradek.broker.replica import Replica
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.follower import Position
 from odradek.broker.server import Broker
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -117,7 +117,7 @@ async def test_kafka_leads_and_follows_as_if_nothing_were_said(
         return positions[-1]
 
     monkeypatch.setattr(Replica, "fetch_position", noted)
-    caplog.set_level(logging.INFO, logger="odradek.broker.fetcher")
+    caplog.set_level(logging.INFO, logger="odradek.broker.replication.fetcher")
     clients = {LED_BY_OURS: await Client.connect(ours.port), LED_BY_KAFKA: await Client.connect(kafka.port)}
     await create(clients[LED_BY_KAFKA])  # the controller, as it was there first
     wanted = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=TOPIC)])

@@ -1,5 +1,7 @@
 """A Java Kafka Streams 3.9.2 application with processing.guarantee=exactly_once_v2: its counts are right over kills.
 
+One of 1.1.1, the oldest release that Odradek serves, does the same with exactly_once.
+
 It groups by word, so that records go through a repartition topic, and keeps counts in RocksDB with a changelog topic.
 The application is killed in the middle, then the broker. Since its output is the count so far, the output of a word
 must be 1, 2, 3, … with no number missing, doubled or out of order: what Apache Kafka gives (--broker kafka).
@@ -22,7 +24,8 @@ from tests.jvm.process import QUIET, BackgroundProcess, java_command
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-RELEASE: Final = "streams-3.9.2"
+NEW: Final = ("streams-3.9.2", "WordCount.java")
+OLD: Final = ("streams-1.1.1", "OldWordCount.java")
 JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx384m")
 WORDS: Final = ["odradek", "stairs", "spool", "thread", "star", "lung", "laughter", "attic", "corridor", "hall", "wood"]
 LINES: Final = 1500
@@ -33,10 +36,13 @@ TIMEOUT_S: Final = 60.0
 class Counting:
     """The application, and those that come after it on the same state directory."""
 
-    def __init__(self, broker: Broker, application: str, topics: tuple[str, str], folder: Path) -> None:
-        program = str(Path(__file__).with_name("WordCount.java"))
+    def __init__(
+        self, broker: Broker, application: str, topics: tuple[str, str], folder: Path, which: tuple[str, str] = NEW
+    ) -> None:
+        release, name = which
+        program = str(Path(__file__).with_name(name))
         where = [broker.bootstrap, application, *topics, str(folder)]
-        self._command = java_command(RELEASE, program, where, [*JVM, *QUIET])
+        self._command = java_command(release, program, where, [*JVM, *QUIET])
         self.process = BackgroundProcess(self._command)
 
     def await_running(self) -> None:
@@ -99,6 +105,33 @@ def test_words_are_counted_exactly_once_over_kills(broker: Broker, topic: str, t
         broker.kill()
         broker.start()
         send(lines[2 * LINES // 3 :])
+        counts.read_until(lambda: {word: of[-1] for word, of in counts.of.items()} == expected, counting.process)
+    finally:
+        counting.process.kill()
+        counts.close()
+    assert counts.of == {word: list(range(1, count + 1)) for word, count in expected.items()}
+
+
+def test_words_are_counted_exactly_once_by_the_oldest_release(broker: Broker, topic: str, tmp_path: Path) -> None:
+    topics = f"{topic}-lines", f"{topic}-counts"
+    for name in topics:
+        create_topic(broker, name, PARTITIONS)
+    chance = random.Random(11)
+    lines = [" ".join(chance.choices(WORDS, k=4)) for _ in range(LINES // 3)]
+    expected = Counter(word for line in lines for word in line.split())
+    total = sum(expected.values())
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    for number, line in enumerate(lines):
+        producer.produce(topics[0], line.encode(), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    counts = Counts(broker, topics[1])
+    counting = Counting(broker, topic, topics, tmp_path, OLD)
+    try:
+        counting.await_running()
+        counts.read_until(lambda: sum(map(len, counts.of.values())) > total // 10, counting.process)
+        counting.process.kill()
+        # On another machine, as it were: the state comes from the changelog alone.
+        counting = Counting(broker, topic, topics, tmp_path / "other", OLD)
         counts.read_until(lambda: {word: of[-1] for word, of in counts.of.items()} == expected, counting.process)
     finally:
         counting.process.kill()

@@ -47,6 +47,16 @@ _LOG4J_CLASSES = Artifact("ch.qos.reload4j", "reload4j", "1.2.25")
 PINNED: dict[str, tuple[Artifact, ...]] = {
     # The last of the releases that know nothing of record batches; it brings its own log4j.
     "0.10.2.2": (Artifact(_KAFKA, "kafka_2.11", "0.10.2.2"), _LOGGING),
+    # The oldest releases whose tools and clients are said to work; 2.2.2 also writes the oldest data directory.
+    "0.11.0.3": (Artifact(_KAFKA, "kafka_2.11", "0.11.0.3"), _LOGGING),
+    "1.1.1": (Artifact(_KAFKA, "kafka_2.11", "1.1.1"), _LOGGING),
+    # ZooKeeper 3.4.11 to 3.4.14 cannot resolve an address on Java 14 and newer, so an earlier one takes its place.
+    "2.2.2": (
+        Artifact(_KAFKA, "kafka_2.12", "2.2.2"),
+        Artifact("org.apache.zookeeper", "zookeeper", "3.4.10"),
+        _LOG4J_CLASSES,
+        _LOGGING,
+    ),
     "2.8.2": (Artifact(_KAFKA, "kafka_2.13", "2.8.2"), _LOG4J_CLASSES, _LOGGING),
     "3.9.2": (
         Artifact(_KAFKA, "kafka_2.13", "3.9.2"),
@@ -69,6 +79,7 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
         Artifact(_KAFKA, "kafka-streams-test-utils", "3.9.2"),
         _LOGGING,
     ),
+    "streams-1.1.1": (Artifact(_KAFKA, "kafka-streams", "1.1.1"), _LOGGING),
     # What Spark's jobs talk to Kafka with; Spark itself comes with PySpark, and brings the logging.
     "spark-4.2.0": (
         Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
@@ -154,7 +165,8 @@ def _maven_environment(scratch: Path) -> dict[str, str]:
 
 
 def _fetch_with_ivy(ivy: Path, artifacts: tuple[Artifact, ...], folder: Path, *, transitive: bool) -> None:
-    conf = f"conf='default->default' transitive='{str(transitive).lower()}'"
+    # Forced: of two versions Ivy takes the newer one, Maven the one that is asked for here.
+    conf = f"conf='default->default' force='true' transitive='{str(transitive).lower()}'"
     dependencies = "".join(f"<dependency org='{a.group}' name='{a.name}' rev='{a.version}' {conf}/>" for a in artifacts)
     exclusions = "".join(f"<exclude org='{group}' module='{name}'/>" for group, name in _EXCLUDED)
     with tempfile.TemporaryDirectory() as scratch:

@@ -25,6 +25,8 @@ from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, archive_opt
 VERSION = "3.9.2"
 START_TIMEOUT_S = 90.0
 _POLL_S = 0.02
+_METADATA_OF_OLD_RELEASES = 4
+"""Kafka knows it since 0.11."""
 
 # bin/kafka-server-start.sh and bin/kafka-run-class.sh of the release: what a user's broker runs with.
 STOCK_JVM = (
@@ -56,6 +58,7 @@ _SMALL_BROKER = {
     "controlled.shutdown.retry.backoff.ms": "100",
 }
 _BROKER_LOGGER = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info"
+_NO_LOG4J = "-Dzookeeper.jmx.log4j.disable=true"  # ZooKeeper 3.4 looks for a class that reload4j does not have
 _ZOOKEEPER_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
 
 
@@ -64,6 +67,7 @@ class Kafka:
 
     `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
     `zookeeper_jvm` are ZooKeeper's. With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
+    `version` is the release of both, a key of `tests.jvm.jars.PINNED`.
     One that is `gated` has a listener PEERS for brokers, and clients reach it when it knows every topic (`gate`).
     """
 
@@ -76,7 +80,9 @@ class Kafka:
         zookeeper_jvm: tuple[str, ...] = ZOOKEEPER_JVM,
         *,
         gated: bool = False,
+        version: str = VERSION,
     ) -> None:
+        self._version = version
         self._folder = folder
         self._properties = dict(properties or {})
         self._jvm = jvm
@@ -124,8 +130,8 @@ class Kafka:
         config = self._folder / "server.properties"
         config.write_text(_properties(self._server_properties()))
         main = "kafka.Kafka"
-        archive = archive_options(VERSION, main) if self._jvm == SMALL_JVM else ()
-        command = java_command(VERSION, main, [str(config)], (*self._jvm, *archive, *QUIET, _BROKER_LOGGER))
+        archive = archive_options(self._version, main) if self._jvm == SMALL_JVM else ()
+        command = java_command(self._version, main, [str(config)], (*self._jvm, *archive, *QUIET, _BROKER_LOGGER))
         self._broker = BackgroundProcess(command)
         # KafkaServer says so once its listeners answer.
         self._broker.stderr.wait_for("] started", START_TIMEOUT_S)
@@ -193,9 +199,9 @@ class Kafka:
             )
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        archive = archive_options(VERSION, main) if self._zookeeper_jvm == ZOOKEEPER_JVM else ()
-        options = (*self._zookeeper_jvm, *archive, *QUIET, _ZOOKEEPER_LOGGER, "-Dzookeeper.forceSync=no")
-        process = BackgroundProcess(java_command(VERSION, main, [str(config)], options))
+        archive = archive_options(self._version, main) if self._zookeeper_jvm == ZOOKEEPER_JVM else ()
+        options = (*self._zookeeper_jvm, *archive, *QUIET, _ZOOKEEPER_LOGGER, "-Dzookeeper.forceSync=no", _NO_LOG4J)
+        process = BackgroundProcess(java_command(self._version, main, [str(config)], options))
         process.stderr.wait_for("binding to port", START_TIMEOUT_S)
         return process
 
@@ -223,7 +229,8 @@ class Kafka:
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         with Wire("127.0.0.1", self._behind[0] if self._behind else self.port, START_TIMEOUT_S) as wire:
-            while wire.metadata([]).controller_id < 0:
+            asked = m.MetadataRequest(topics=[], allow_auto_topic_creation=False)
+            while wire.ask(asked, _METADATA_OF_OLD_RELEASES).controller_id < 0:
                 if time.monotonic() > deadline:
                     raise TimeoutError("the broker has not heard of a controller")
                 time.sleep(_POLL_S)

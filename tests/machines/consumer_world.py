@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.broker.machines.consumer_group import ConsumerMembership
-from odradek.broker.machines.consumer_group_requests import HeartbeatRequest, HeartbeatResult
-from odradek.broker.machines.consumer_group_roster import Roster
-from odradek.broker.machines.group_loading import Loader
-from odradek.broker.machines.group_requests import SyncResult
+from odradek.broker.group.state.classic_requests import SyncResult
+from odradek.broker.group.state.consumer_group import ConsumerMembership
+from odradek.broker.group.state.consumer_group_members import Roster
+from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest, HeartbeatResult
+from odradek.broker.group.state.loading import Loader
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_world import GROUP, Slot, World
@@ -42,9 +42,9 @@ def membership(world: World) -> ConsumerMembership:
 
 
 def reloaded(world: World) -> Roster:
-    """The group as a load would find it."""
+    """The group as a load would find it once everything pending is written."""
     loader = Loader()
-    for header, record in world.log.read_all(0):
+    for header, record in world.log.pending(0):
         loader.feed(header, record)
     groups = loader.groups(world.settings, world.groups._now(), world.topics)
     found = next(group.membership for group in groups if group.group_id == GROUP)

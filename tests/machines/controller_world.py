@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from odradek.broker.machines.controller import ControllerMachine, ControllerSettings
-from odradek.broker.machines.controller_context import Partition
-from odradek.broker.machines.controller_steps import Children, Read, Send, Step, Steps, Watch, Write
+from odradek.broker.controller.state.context import Partition
+from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
+from odradek.broker.controller.state.steps import Children, Read, Send, Step, Steps, Watch, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check, Create, Delete, NoNodeError, RegistryError, Set
 from odradek.broker.registry.tree import Tree

@@ -1,7 +1,8 @@
 """A coordinator in a world of its own: virtual time, a log in memory, and clients that keep what they were told.
 
-The log holds real record batches, so what is read back at a load is what Kafka would read. Appends are durable at once
-unless the test holds them back, and then they end in the order in which they came, well or badly.
+The log holds real record batches, so what is read back at a load is what Kafka would read. Appends are committed at
+once unless the test holds them back, and then they end in the order in which they came, well or badly. An append that
+times out stands in the log; it is committed with `release`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.broker.coordinator import GroupCoordinator, GroupSettings
-from odradek.broker.machines.effects import KeyValue
-from odradek.broker.machines.group_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
-from odradek.broker.machines.offsets import CommitRequest, Committed, Partition
-from odradek.broker.transaction_verification import Support, Transaction
+from odradek.broker.coordinator.state.pending_writes import COMMITTED
+from odradek.broker.group.coordinator import GroupCoordinator, GroupSettings
+from odradek.broker.group.state.classic_requests import JoinRequest, JoinResult, SyncRequest, SyncResult, Terms
+from odradek.broker.group.state.loading import COMMIT_MARKER
+from odradek.broker.group.state.offsets import CommitRequest, Committed, Partition
+from odradek.broker.replication.transaction_verification import Support, Transaction
+from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol.batch import Header, Record, build, control_batch, read_header, records
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
+Held = tuple[int, list[KeyValue], Callable[[ErrorCode], None], dict[str, Any]]
+"""Partition, records, what to call, producer."""
 START_MS = 1_700_000_000_000
 GROUP = "g"
 
@@ -80,7 +85,8 @@ class MemoryLog:
         self.next_offset: dict[int, int] = {}
         self.hold = False
         self.error = ErrorCode.NONE
-        self._held: deque[tuple[int, list[KeyValue], Callable[[ErrorCode], None], dict[str, Any]]] = deque()
+        self._held: deque[Held] = deque()
+        self._late: deque[Callable[[ErrorCode], None]] = deque()
 
     def append(
         self, partition: int, records: list[KeyValue], done: Callable[[ErrorCode], None], **producer: Any
@@ -91,9 +97,36 @@ class MemoryLog:
             self._end(partition, records, done, producer, self.error)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """End every append that is held back."""
+        """End every append that is held back. Where that is no failure, what has timed out is committed first."""
+        while self._late and not error:
+            self._late.popleft()(ErrorCode.NONE)
         while self._held:
             self._end(*self._held.popleft(), error)
+
+    def time_out(self) -> None:
+        """The appends that were late are later still."""
+        for done in list(self._late):
+            done(ErrorCode.REQUEST_TIMED_OUT)
+
+    def lose(self) -> None:
+        """This broker leads no more: every append without an outcome fails."""
+        held, self._held = self._held, deque()
+        late, self._late = self._late, deque()
+        for done in [*late, *(each[2] for each in held)]:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def late(self) -> int:
+        return len(self._late)
+
+    def pending(self, partition: int) -> Iterator[tuple[Header, Record]]:
+        """Every record of a partition: those in the log, and behind them those that are held back."""
+        yield from self.read_all(partition)
+        for at, items, _, producer in self._held:
+            if at == partition:
+                batch = _batch(self.next_offset.get(partition, 0), items, producer)
+                for record in records(batch):
+                    yield read_header(batch), record
 
     @property
     def held(self) -> int:
@@ -103,6 +136,40 @@ class MemoryLog:
         """Put a batch at the end of the log that nobody here appended."""
         self.batches.setdefault(partition, []).append(bytes(batch))
         self.next_offset[partition] = read_header(batch).next_offset
+
+    def compact(self, partition: int = 0) -> None:
+        """Below the first unstable offset, keep the last record of each key that is not of an aborted transaction."""
+        batches = self.batches.get(partition, [])
+        headers = [read_header(batch) for batch in batches]
+        begun: dict[int, int] = {}
+        aborted: set[int] = set()
+        for at, header in enumerate(headers):
+            if header.is_control:
+                first = begun.pop(header.producer_id, at)
+                (marker,) = records(batches[at])
+                if marker.key is not None and marker.key[3] != COMMIT_MARKER:
+                    aborted |= {each for each in range(first, at) if headers[each].producer_id == header.producer_id}
+            elif header.is_transactional:
+                begun.setdefault(header.producer_id, at)
+        end = min(begun.values(), default=len(batches))
+        counting = [at for at in range(end) if not headers[at].is_control and at not in aborted]
+        last = {record.key: record.offset for at in counting for record in records(batches[at])}
+        kept: list[bytes] = []
+        for at, batch in enumerate(batches):
+            found = list(records(batch))
+            if at < end and not headers[at].is_control:
+                found = [each for each in found if at in counting and last[each.key] == each.offset]
+            if len(found) == len(list(records(batch))):
+                kept.append(batch)
+            elif found:
+                header = headers[at]
+                producer = {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
+                kept.append(
+                    bytes(
+                        build(found, base_offset=header.base_offset, **producer, transactional=header.is_transactional)
+                    )
+                )
+        self.batches[partition] = kept
 
     def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
         for batch in self.batches.get(partition, []):
@@ -118,17 +185,16 @@ class MemoryLog:
         producer: dict[str, Any],
         error: ErrorCode,
     ) -> None:
-        if not error:
-            base = self.next_offset.get(partition, 0)
-            self.write(
-                partition,
-                build(
-                    [Record(base + i, START_MS, key, value, []) for i, (key, value) in enumerate(items)],
-                    base_offset=base,
-                    **producer,
-                ),
-            )
+        if error in COMMITTED or error is ErrorCode.REQUEST_TIMED_OUT:
+            self.write(partition, _batch(self.next_offset.get(partition, 0), items, producer))
+        if error is ErrorCode.REQUEST_TIMED_OUT:
+            self._late.append(done)
         done(error)
+
+
+def _batch(base: int, items: list[KeyValue], producer: dict[str, Any]) -> bytearray:
+    entries = [Record(base + index, START_MS, key, value, []) for index, (key, value) in enumerate(items)]
+    return build(entries, base_offset=base, **producer)
 
 
 class MemoryTransactions:
@@ -148,6 +214,13 @@ class MemoryTransactions:
     def append(self, partition: int, entries: list[KeyValue], permit: Any, done: Callable[[ErrorCode], None]) -> None:
         producer = {"producer_id": permit.producer_id, "producer_epoch": permit.producer_epoch, "transactional": True}
         self._log.append(partition, entries, done, **producer)
+
+    def append_again(self, partition: int, producer_id: int, entries: list[KeyValue]) -> None:
+        outcomes: list[ErrorCode] = []
+        producer = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True}
+        self._log.append(partition, entries, outcomes.append, **producer)
+        if outcomes[0]:
+            raise KafkaError(outcomes[0], "refused")
 
 
 class MemoryTopics:
@@ -231,6 +304,7 @@ class World:
     def fail_over(self) -> None:
         """Another broker takes over: the old coordinator is told, the new one reads the log."""
         self.groups.close()
+        self.log.lose()
         self.groups = self._coordinator()
         self.groups.load(0)
 
@@ -311,7 +385,9 @@ class World:
         return slot
 
     def end_transaction(self, *, commit: bool, producer: tuple[int, int] = (7, 0), partition: int = 0) -> None:
-        """The marker comes into the log, and the coordinator of groups is told."""
+        """The marker comes into the log, and the coordinator of groups is told, before and after."""
+        if commit:
+            self.groups.before_commit(partition, producer[0])
         marker = control_batch(
             commit=commit,
             coordinator_epoch=0,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.broker.machines.consumer_assignors import Assignment, MemberSpec
+from odradek.broker.group.state.consumer_assignors import Assignment, MemberSpec
 from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
 
 RELEASE = "4.3.0"

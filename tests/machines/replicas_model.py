@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.broker.machines.follower import truncation_offset
-from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.follower import truncation_offset
+from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 BROKERS = (0, 1, 2)

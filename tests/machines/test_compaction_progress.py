@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.machines.partition import LeaderAndIsr, PartitionMachine
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
 from odradek.protocol.errors import KafkaError
 
 NOW = 1_000_000

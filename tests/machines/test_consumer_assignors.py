@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.machines.consumer_assignors import ASSIGNORS, Assignment, MemberSpec, assign_range, assign_uniform
+from odradek.broker.group.state.consumer_assignors import (
+    ASSIGNORS,
+    Assignment,
+    MemberSpec,
+    assign_range,
+    assign_uniform,
+)
 from tests.machines import kafka_assigns
 from tests.machines.kafka_assigns import Question, text, topic_id
 

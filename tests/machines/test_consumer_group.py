@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.machines import consumer_group_ledger
-from odradek.broker.machines.consumer_group_roster import MemberState
+from odradek.broker.coordinator.state.pending_writes import RETRY_MS
+from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_ledger
+from odradek.broker.group.state.consumer_group_members import MemberState
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import (
     REBALANCE_MS,
@@ -433,21 +434,67 @@ def test_answers_wait_for_everything_that_was_decided_before() -> None:
     ("refused", "heard"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_the_log_refused_is_written_with_the_next_answer(refused: ErrorCode, heard: ErrorCode) -> None:
+def test_what_the_log_refuses_is_reverted(refused: ErrorCode, heard: ErrorCode) -> None:
     world = world_with(t=2)
     join(world, "a", "t")
+    before, armed = facts(membership(world).roster), membership(world).armed
     world.log.error = refused
     assert join(world, "b", "t").error is heard
-    assert beat(world, "a", 1).answer.error is heard, "nobody is answered well before it is written"
+    assert facts(membership(world).roster) == before == facts(reloaded(world))
+    assert membership(world).armed == armed, "b has no session"
     world.log.error = ErrorCode.NONE
     assert beat(world, "a", 1).answer.error is ErrorCode.NONE
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert join(world, "b", "t").error is ErrorCode.NONE
     assert list(reloaded(world).members) == ["a", "b"]
+
+
+def test_what_the_log_takes_too_late_stays_and_is_answered_once_it_is_committed() -> None:
+    world = world_with(t=2)
+    join(world, "a", "t")
+    world.log.error = ErrorCode.REQUEST_TIMED_OUT
+    assert join(world, "b", "t").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert list(reloaded(world).members) == list(membership(world).roster.members) == ["a", "b"]
+    world.log.error = ErrorCode.NONE
+    first = beat(world, "a", 1, owned={})
+    world.log.time_out()
+    assert (first.waits, first.answers) == (False, first.answers)
+    again = beat(world, "b", 2, owned={})
+    world.log.release()
+    assert not again.waits
+    assert facts(reloaded(world)) == facts(membership(world).roster)
+
+
+def test_a_session_that_ends_while_the_log_refuses_ends_once_more() -> None:
+    world = world_with(t=2)
+    join(world, "a", "t")
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.time.advance(SESSION_MS)
+    assert list(membership(world).roster.members) == ["a"]
+    world.log.error = ErrorCode.NONE
+    world.time.advance(RETRY_MS)
+    assert not membership(world).roster.members
+    assert facts(reloaded(world)) == facts(membership(world).roster)
+
+
+def test_a_refused_piece_of_a_large_change_reverts_what_is_not_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_group_ledger, "LARGEST_APPEND", 200)
+    world = world_with(**{f"topic-{number}": 20 for number in range(20)})
+    real, taken = world.log.append, []
+
+    def append(*args: Any, **producer: Any) -> None:
+        taken.append(args)
+        world.log.error = ErrorCode.NONE if len(taken) < 3 else ErrorCode.NOT_ENOUGH_REPLICAS
+        real(*args, **producer)
+
+    world.log.append = append  # type: ignore[method-assign]
+    slot = beat(world, "a", 0, rebalance_timeout_ms=60_000, expression=".*", owned={})
+    assert slot.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert len(taken) == 3, "what comes behind a refused piece is not handed to the log"
+    assert facts(reloaded(world)) == facts(membership(world).roster)
 
 
 def test_a_large_change_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.machines.consumer_group import ConsumerMembership
-from odradek.broker.machines.group_loading import Loader
-from odradek.broker.machines.group_membership import Membership
-from odradek.broker.machines.group_requests import JoinResult, SyncResult
+from odradek.broker.group.state.classic_membership import Membership
+from odradek.broker.group.state.classic_requests import JoinResult, SyncResult
+from odradek.broker.group.state.consumer_group import ConsumerMembership
+from odradek.broker.group.state.loading import Loader
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import (
     REBALANCE_MS,
@@ -221,22 +221,50 @@ def kind_in(world: World) -> type | None:
     return next((type(group.membership) for group in groups if group.group_id == GROUP), None)
 
 
-def test_a_way_back_that_could_not_be_written_is_written_with_what_comes_next() -> None:
+def test_a_way_back_that_the_log_refuses_is_not_taken() -> None:
     world = world_with(t=4)
     classic = classic_group(world, "t")
     a = Client(world, "a", "t")
     settle_all(world, classic, a)
+    before = facts(membership(world).roster)
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     a.leave()
+    assert facts(membership(world).roster) == before == facts(reloaded(world))
     world.log.error = ErrorCode.NONE
     assert kind_in(world) is ConsumerMembership
-    protocols = (("cooperative-sticky", subscription("t")),)
-    rejoined = [world.join(each.member_id, protocols=protocols, session_ms=SESSION_MS) for each in classic]
-    assert {slot.answer.generation for slot in rejoined} == {world.groups.describe(GROUP)[1].generation}
-    assert kind_in(world) is None
-    leader = rejoined[0].answer
-    world.sync(leader.leader, leader.generation)
+    members = dict(membership(world).roster.members)
+    for _ in range(9):
+        world.time.advance(SESSION_MS // 2)
+        for each in classic:
+            world.beat(each.member_id, members[each.member_id].epoch)
+    assert kind_in(world) is Membership, "the session of the member that left ends"
+
+
+def test_a_way_there_that_the_log_refuses_is_not_taken() -> None:
+    world = world_with(t=4)
+    classic_group(world, "t")
+    before = world.groups.describe(GROUP)[1]
+    assert before is not None
+    state, generation, armed = before.state, before.generation, sorted(before.armed)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert join(world, "a", "t").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    after = world.groups.describe(GROUP)[1]
+    assert after is before
+    assert (after.state, after.generation, sorted(after.armed)) == (state, generation, armed)
     assert kind_in(world) is Membership
+
+
+def test_a_classic_member_of_an_empty_group_whose_end_the_log_refuses_is_not_in() -> None:
+    world = world_with(t=4)
+    a = Client(world, "a", "t")
+    a.beat()
+    a.leave()
+    before = facts(membership(world).roster)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    slot = world.join("", protocols=(("range", subscription("t")),))
+    assert slot.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert facts(membership(world).roster) == before == facts(reloaded(world))
+    assert not membership(world).armed
 
 
 def test_the_group_stays_what_it_is_where_it_may_not_go_back() -> None:

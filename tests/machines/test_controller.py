@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.machines.controller import ControllerMachine
-from odradek.broker.machines.controller_steps import Steps
+from odradek.broker.controller.state.controller import ControllerMachine
+from odradek.broker.controller.state.steps import Steps
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import NodeExistsError, Set
 from odradek.protocol import messages as m
@@ -181,6 +181,7 @@ def test_a_reassignment_adds_waits_and_removes(world: World) -> None:
     assert world.assignment(T0) == znodes.Replicas((3, 1))
     assert set(world.state(T0).isr) == {1, 3}
     assert world.state(T0).leader == 3
+    assert world.state(T0).leader_epoch == epoch + 2, "one for the election, one for the final assignment, as in Kafka"
     assert told(world, m.StopReplicaRequest) == [0, 2]
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.machines import election
-from odradek.broker.machines.election import Elected
+from odradek.broker.controller.state import election
+from odradek.broker.controller.state.election import Elected
 from tests.machines.kafka_decides import ask, numbers
 
 KINDS = ("offline", "unclean", "preferred", "reassigned", "leaving")

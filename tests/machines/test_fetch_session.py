@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.machines.fetch_session import (
+from odradek.broker.replication.state.fetch_session import (
     EVICTION_MS,
     MAX_INT32,
     FetchContext,
     FetchPartition,
     FetchSessions,
 )
-from odradek.broker.machines.follower import FetchSession as FollowerSession
-from odradek.broker.machines.follower import Position
+from odradek.broker.replication.state.follower import FetchSession as FollowerSession
+from odradek.broker.replication.state.follower import Position
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Key = tuple[str | bytes, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.machines.group_requests import JoinResult
+from odradek.broker.group.state.classic_requests import JoinResult
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_world import GROUP, World
 

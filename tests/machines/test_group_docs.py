@@ -9,14 +9,15 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
 MODULES = (
-    "group_membership",
-    "consumer_group",
-    "consumer_group_reconciliation",
-    "consumer_group_classic",
-    "group_migration",
-    "offsets",
-    "group_records",
-    "consumer_group_records",
+    "group.state.classic_membership",
+    "group.state.consumer_group",
+    "group.state.consumer_group_reconciliation",
+    "group.state.consumer_group_classic_members",
+    "group.state.migration",
+    "group.state.offsets",
+    "coordinator.state.pending_writes",
+    "group.state.records",
+    "group.state.consumer_group_records",
 )
 
 
@@ -26,7 +27,7 @@ def tables(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_page_has_the_tables_of_the_code(name: str) -> None:
-    head = importlib.import_module(f"odradek.broker.machines.{name}").__doc__
+    head = importlib.import_module(f"odradek.broker.{name}").__doc__
     assert head is not None
     found = tables(head)
     assert found
@@ -35,6 +36,6 @@ def test_the_page_has_the_tables_of_the_code(name: str) -> None:
 
 
 def test_the_page_has_no_other_tables() -> None:
-    heads = [importlib.import_module(f"odradek.broker.machines.{name}").__doc__ or "" for name in MODULES]
+    heads = [importlib.import_module(f"odradek.broker.{name}").__doc__ or "" for name in MODULES]
     known = [table for head in heads for table in tables(head)]
     assert [table for table in tables(PAGE.read_text()) if table not in known] == []

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.machines.group_requests import JoinResult, State, SyncResult
+from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_world import GROUP, Slot, World
 

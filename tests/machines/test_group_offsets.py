@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.broker.machines.offsets import CommitRequest, Committed
+from odradek.broker.group.state.offsets import CommitRequest, Committed
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_world import GROUP, Slot, World
@@ -63,10 +63,10 @@ def test_metadata_has_a_bound_and_the_other_partitions_are_committed() -> None:
 @pytest.mark.parametrize(
     ("log_says", "client_hears"),
     [
-        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
-        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),  # it is in the log, and is not committed yet
     ],
 )
 def test_a_commit_that_cannot_be_stored_leaves_the_old_offset(log_says: ErrorCode, client_hears: ErrorCode) -> None:
@@ -75,6 +75,41 @@ def test_a_commit_that_cannot_be_stored_leaves_the_old_offset(log_says: ErrorCod
     world.log.error = log_says
     assert world.commit({("t", 0): 2}).answer == [client_hears]
     assert world.offset(("t", 0)) == 1
+
+
+def test_a_commit_that_the_log_takes_too_late_counts_once_it_is_committed() -> None:
+    world = World()
+    world.commit({("t", 0): 1})
+    world.log.error = ErrorCode.REQUEST_TIMED_OUT
+    assert world.commit({("t", 0): 2}).answer == [ErrorCode.REQUEST_TIMED_OUT]
+    _, (found,) = world.groups.fetch(GROUP, [("t", 0)], require_stable=True)
+    assert found.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    world.log.release()
+    assert world.offset(("t", 0)) == 2
+    world.fail_over()
+    assert world.offset(("t", 0)) == 2
+
+
+def test_a_commit_that_is_committed_with_too_few_replicas_counts_although_its_answer_is_an_error() -> None:
+    world = World()
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert world.commit({("t", 0): 2}).answer == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert world.offset(("t", 0)) == 2
+    world.fail_over()
+    assert world.offset(("t", 0)) == 2
+
+
+def test_a_group_whose_deletion_the_log_refuses_stays() -> None:
+    world = World()
+    world.commit({("t", 0): 1})
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world.groups.delete_offsets(GROUP, [("t", 0)])[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.groups.delete_group(GROUP) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.groups.forget_partitions([("t", 0)])
+    assert world.offset(("t", 0)) == 1
+    world.log.error = ErrorCode.NONE
+    assert world.groups.delete_group(GROUP) is ErrorCode.NONE
+    assert world.state() == "Dead"
 
 
 def test_a_commit_under_way_is_not_seen_and_makes_its_partition_unstable() -> None:

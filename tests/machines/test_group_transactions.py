@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.machines.group_world import GROUP, World
 
 P = ("t", 0)
@@ -59,14 +59,16 @@ def test_a_marker_that_comes_while_the_partition_is_read_is_not_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.commit_in_transaction({P: 5})
-    monkeypatch.setattr("odradek.broker.coordinator.RECORDS_AT_A_TIME", 1)
+    monkeypatch.setattr("odradek.broker.group.coordinator.RECORDS_AT_A_TIME", 1)
     read_all = world.log.read_all
     monkeypatch.setattr(world.log, "read_all", lambda partition: iter(list(read_all(partition))))  # up to here
     world.fail_over()
-    world.end_transaction(commit=True)
+    with pytest.raises(KafkaError, match="is not loaded"):
+        world.end_transaction(commit=True)
+    world.end_transaction(commit=False)
     assert world.groups.fetch(GROUP, [P], require_stable=False)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     world.time.advance(10)
-    assert world.offset(P) == 5
+    assert world.offset(P) is None
     assert not unstable(world)
 
 
@@ -188,6 +190,60 @@ def test_deleting_one_offset_leaves_what_a_transaction_has_of_it(world: World) -
     assert world.offset(P) == 5
 
 
+def test_an_offset_that_stands_before_a_tombstone_outlives_compaction(world: World) -> None:
+    world.commit({P: 1})
+    world.commit_in_transaction({P: 5, Q: 6})
+    assert world.groups.delete_group(GROUP) is ErrorCode.NONE
+    world.end_transaction(commit=True)
+    world.log.compact()
+    world.fail_over()
+    assert (world.offset(P), world.offset(Q)) == (5, 6)
+
+
+def test_the_tombstone_is_known_to_a_coordinator_that_loads_before_the_marker(world: World) -> None:
+    world.commit({P: 1})
+    world.commit_in_transaction({P: 5})
+    assert world.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
+    world.fail_over()
+    world.end_transaction(commit=True)
+    world.log.compact()
+    world.fail_over()
+    assert world.offset(P) == 5
+
+
+def test_the_marker_waits_until_the_log_takes_the_offset_again(world: World) -> None:
+    world.commit({P: 1})
+    world.commit_in_transaction({P: 5})
+    world.groups.delete_group(GROUP)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError, match="refused"):
+        world.end_transaction(commit=True)
+    assert unstable(world)
+    world.log.error = ErrorCode.NONE
+    world.end_transaction(commit=True)
+    world.log.compact()
+    world.fail_over()
+    assert world.offset(P) == 5
+
+
+def test_an_aborted_transaction_writes_nothing_again(world: World) -> None:
+    world.commit({P: 1})
+    world.commit_in_transaction({P: 5})
+    world.groups.delete_group(GROUP)
+    written = len(world.log.batches[0])
+    world.end_transaction(commit=False)
+    assert len(world.log.batches[0]) == written + 1, "the marker"
+    assert world.offset(P) is None
+
+
+def test_no_commit_marker_is_written_before_the_partition_is_loaded(world: World) -> None:
+    world.commit_in_transaction({P: 5})
+    world.groups.unload(0)
+    with pytest.raises(KafkaError) as refused:
+        world.end_transaction(commit=True)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class TransactionalOffsets(RuleBasedStateMachine):
     """Commits, markers, deletions and failovers in any order, held against a model that reads the same log in words."""
 
@@ -221,8 +277,10 @@ class TransactionalOffsets(RuleBasedStateMachine):
             if commit and self.committed.get(partition, (0, 0)) < entry:
                 self.committed[partition] = entry
 
-    @rule()
-    def fail_over(self) -> None:
+    @rule(compacts=st.booleans())
+    def fail_over(self, compacts: bool) -> None:
+        if compacts:
+            self.world.log.compact()
         self.world.fail_over()
 
     @precondition(lambda self: self.committed or self.pending)

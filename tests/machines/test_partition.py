@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from odradek.broker.machines.partition import LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, Role
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 ALONE = frozenset({0})

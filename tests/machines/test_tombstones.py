@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from odradek.broker.machines.partition import PartitionMachine
+from odradek.broker.replication.state.partition import PartitionMachine
 from tests.machines.searching import run_search, search_alone
 from tests.machines.tombstones_model import BROKERS, Compacted, meaning
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.machines.topics import (
+from odradek.broker.metadata.state.topics import (
     Assignment,
     check_assignment,
     collision,

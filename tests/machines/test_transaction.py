@@ -10,13 +10,30 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.machines import transaction as module
-from odradek.broker.machines.transaction import ENDING, LAST_EPOCH, Owner
-from odradek.broker.machines.transaction_records import NO_PRODUCER_ID, Standing, Status, read_key, read_value, record
+from odradek.broker.transaction.state import transaction as module
+from odradek.broker.transaction.state.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Standing,
+    Status,
+    read_key,
+    read_value,
+    record,
+)
+from odradek.broker.transaction.state.transaction import ENDING, LAST_EPOCH, Owner
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from tests.machines.transaction_world import A0, A1, B0, TIMEOUT_MS, Asked, World
 
 NONE = ErrorCode.NONE
+OUTCOMES = (
+    NONE,
+    NONE,
+    NONE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+"""What an append comes to."""
 
 
 @pytest.fixture
@@ -80,18 +97,55 @@ def test_a_successor_fences_and_the_transaction_is_aborted(world: World) -> None
     assert error(world.end(old, commit=True)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_fence_that_could_not_be_written_raises_the_epoch_once(world: World) -> None:
+def test_a_fence_that_the_log_refuses_is_none(world: World) -> None:
     old = owned(world)
     world.add(old, A0)
     world.settle()
+    before = world.standing
     for _ in range(3):
         world.init()
         world.stored(ErrorCode.NOT_ENOUGH_REPLICAS)
         assert world.standing.status is Status.ONGOING
-        assert world.standing.epoch == old.epoch + 1
+        assert world.standing == before
+    assert error(world.add(old, A0)) is NONE
     world.init()
     world.settle()
     assert (world.standing.status, world.standing.epoch) == (Status.COMPLETE_ABORT, old.epoch + 1)
+
+
+def test_an_id_that_the_log_refuses_is_forgotten(world: World) -> None:
+    asked = world.init()
+    world.stored(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert error(asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.machine is not None
+    assert world.machine.is_dead
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_decision_that_the_log_takes_too_late_cannot_be_reversed(world: World, commit: bool) -> None:
+    owner = owned(world)
+    world.add(owner, A0)
+    world.settle()
+    asked = world.end(owner, commit=commit)
+    world.stored(ErrorCode.REQUEST_TIMED_OUT)
+    assert error(asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error(world.end(owner, commit=not commit)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert not world.markers, "no marker before the decision is committed"
+    world.stored(ErrorCode.REQUEST_TIMED_OUT)
+    world.settle()
+    assert world.standing.status is (Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT)
+    assert error(world.end(owner, commit=commit)) is NONE
+
+
+def test_a_decision_that_too_few_replicas_have_is_carried_out(world: World) -> None:
+    owner = owned(world)
+    world.add(owner, A0)
+    world.settle()
+    asked = world.end(owner, commit=True)
+    world.stored(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    assert error(asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.settle()
+    assert world.standing.status is Status.COMPLETE_COMMIT
 
 
 def test_a_producer_that_goes_on_says_who_it_was(world: World) -> None:
@@ -399,9 +453,10 @@ class Transactions(RuleBasedStateMachine):
             assert owner == self.world.machine.owner, "only the owner adds partitions"
 
     @precondition(lambda self: self.world.appends)
-    @rule(error=st.sampled_from((NONE, NONE, NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)))
+    @rule(error=st.sampled_from(OUTCOMES))
     def stored(self, error: ErrorCode) -> None:
-        self.world.stored(error)
+        """What is in the log, but late, cannot be refused any more."""
+        self.world.stored(NONE if self.world.is_written and error is ErrorCode.NOT_ENOUGH_REPLICAS else error)
         self._note()
 
     @precondition(lambda self: self.world.markers)
@@ -435,15 +490,22 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def the_machine_is_what_the_log_says(self) -> None:
-        """A reload equals the state before, but for an epoch that was raised to fence, and for a last epoch."""
+        """A reload equals the state before an append in flight, or the one after it where the append is written."""
         machine, last = self.world.machine, self.world.last
-        if machine is None or machine.is_dead or last is None:
+        if machine is None:
             return
-        standing = machine.standing
-        assert standing.status is last.status
-        assert standing.partitions == last.partitions
-        assert standing.epoch - last.epoch in (0, 1)
-        assert standing.epoch == last.epoch or standing.status is Status.ONGOING
+        storing = machine._storing
+        if storing is not None:
+            assert len(self.world.appends) == 1
+            expected = storing.target if self.world.is_written else storing.before or machine.standing
+        else:
+            expected = machine.standing
+        if expected.status is Status.DEAD or expected.epoch == NO_PRODUCER_EPOCH:
+            assert last is None
+        else:
+            _, value = record("id", expected)
+            assert value is not None
+            assert read_value(value) == last
 
     @invariant()
     def epochs_only_grow(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.broker.machines.partition import LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, Role
 
 BROKERS = (0, 1, 2)
 NOW = 1_000_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from odradek.broker.machines.effects import Append, Now, Reply, SetTimer
-from odradek.broker.machines.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
-from odradek.broker.machines.transaction_records import Partition, Standing, Status, read_key, read_value
+from odradek.broker.coordinator.state.pending_writes import COMMITTED
+from odradek.broker.runtime.state.effects import Append, Now, Reply, SetTimer
+from odradek.broker.transaction.state.records import Partition, Standing, Status, read_key, read_value
+from odradek.broker.transaction.state.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
 from odradek.protocol.errors import ErrorCode
 
 ID = "payments"
@@ -49,6 +50,8 @@ class World:
     timer_set: bool = False
     requests: list[Asked] = field(default_factory=list)
     next_id: int = 1000
+    is_written: bool = False
+    """Whether the oldest append is in the log and not committed yet."""
 
     @property
     def now(self) -> Now:
@@ -117,18 +120,22 @@ class World:
     # ---- what becomes of it
 
     def stored(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The outcome of the oldest append."""
-        append = self.appends.pop(0)
+        """An outcome of the oldest append; after REQUEST_TIMED_OUT it stands in the log and has another to come."""
+        append = self.appends[0]
         ((key, value),) = append.records
         assert read_key(key) == ID
         assert isinstance(append.token, Storing)
         assert self.machine is not None
-        if not error:
+        is_late = error is ErrorCode.REQUEST_TIMED_OUT
+        if (error in COMMITTED or is_late) and not self.is_written:
             now = read_value(value) if value is not None else None
             before = self.last.status if self.last is not None else None
             after = now.status if now is not None else None
             assert after in LEGAL[before], f"{before} cannot become {after}"
             self.log.append(now)
+        self.is_written = is_late
+        if not is_late:
+            self.appends.pop(0)
         self.take(self.machine.appended(append.token, error, self.now))
 
     def mark(self) -> None:
@@ -155,6 +162,7 @@ class World:
         if self.machine is not None:
             self.take(self.machine.unload())
         self.appends.clear()
+        self.is_written = False
         self.markers.clear()
         self.timer_set = False
         last = self.last

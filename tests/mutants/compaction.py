@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
-from odradek.broker import log_cleaner
+from odradek.broker.replication import log_cleaner
 from odradek.protocol.batch import CONTROL, Header
+from odradek.storage import compaction_checkpoint, recovery, swap
 from odradek.storage import log as log_module
-from odradek.storage import recovery, swap
 from odradek.storage.compaction import _batches, _DirtyMap, _payload, _Rewriting
+from odradek.storage.compaction_checkpoint import CompactionCheckpoint
 from odradek.storage.disk import Folder
 from odradek.storage.log import Log
 from odradek.storage.producers import ProducerState
@@ -142,14 +143,11 @@ def markers_by_key() -> Iterator[None]:
                     base = header.base_offset
                     dirty_map.offsets.note(payload, start, end, header.record_count, base, request.first_dirty)
 
-    def filtered(rewriting: _Rewriting, target: Any, whole: memoryview, header: Header, is_last: bool) -> Any:
+    def filtered(rewriting: _Rewriting, target: Any, whole: memoryview, header: Header) -> Any:
         if header.attributes & CONTROL and header.last_offset <= rewriting._latest and header.record_count:
             kept, count = rewriting._retained(whole, header, 0, latest=rewriting._latest)
-            if kept is None and not is_last:
-                return None, 0
-            if kept is not None:
-                return kept, count
-        return real_filter(rewriting, target, whole, header, is_last)
+            return kept, count
+        return real_filter(rewriting, target, whole, header)
 
     with mock.patch.object(_DirtyMap, "fill", fill), mock.patch.object(_Rewriting, "_filter", filtered):
         yield
@@ -240,14 +238,59 @@ def aborted_long_ago() -> Iterator[None]:
 
 @contextmanager
 def begin_of_an_epoch() -> Iterator[None]:
-    """The batch that begins a leader's epoch is compacted away, and followers take the epoch to begin later."""
-    real = _Rewriting._filter
+    """The batch that begins a leader's epoch is compacted away, and followers take the epoch to begin later, as those
+    of Kafka do.
+    """
+    real = Log._follow_epoch
 
-    def filtered(rewriting: _Rewriting, target: Any, whole: memoryview, header: Header, is_last: bool) -> Any:
-        rewriting._epoch = header.leader_epoch
-        return real(rewriting, target, whole, header, is_last)
+    def follow_epoch(log: Log, header: Header, epochs: Any) -> None:
+        real(log, header, ())
 
-    with mock.patch.object(_Rewriting, "_filter", filtered):
+    with mock.patch.object(Log, "_follow_epoch", follow_epoch):
+        yield
+
+
+@contextmanager
+def checkpoint_ignored() -> Iterator[None]:
+    """Recovery passes over the compaction checkpoint."""
+
+    class Empty(CompactionCheckpoint):
+        def __init__(self, folder: Folder, *, exists: bool = True) -> None:
+            super().__init__(folder, exists=False)
+
+    with mock.patch.object(recovery, "CompactionCheckpoint", Empty):
+        yield
+
+
+@contextmanager
+def checkpoint_after_the_swap() -> Iterator[None]:
+    """The compaction checkpoint is written when the compacted segments have taken their places."""
+    real_note, real_swap_in = swap.note, swap.swap_in
+    noted: list[Any] = []
+
+    def swap_in(*arguments: Any) -> Any:
+        try:
+            return real_swap_in(*arguments)
+        finally:
+            real_note(*noted.pop())
+
+    with (
+        mock.patch.object(log_module, "note", lambda *arguments: noted.append(arguments)),
+        mock.patch.object(log_module, "swap_in", swap_in),
+    ):
+        yield
+
+
+@contextmanager
+def checkpoint_unsynced() -> Iterator[None]:
+    """The compaction checkpoint is written before the swap, and a loss of power may take it."""
+
+    def replace_file(checkpoint: CompactionCheckpoint, segments: Any, epochs: Any) -> None:
+        data = compaction_checkpoint._encode(segments, epochs)
+        checkpoint._folder.replace(compaction_checkpoint.COMPACTION_CHECKPOINT, data, sync=False)
+        checkpoint._segments, checkpoint.epochs = frozenset(segments), list(epochs)
+
+    with mock.patch.object(CompactionCheckpoint, "_replace", replace_file):
         yield
 
 
@@ -284,6 +327,13 @@ def unsynced_copy() -> Iterator[None]:
         yield
 
 
+CHECKPOINT_MUTANTS: Final[dict[str, Plant]] = {
+    "ignored": checkpoint_ignored,
+    "after the swap": checkpoint_after_the_swap,
+    "not synced": checkpoint_unsynced,
+}
+"""For power that is lost at every call of a compaction (tests/storage/test_compaction_power_loss.py)."""
+
 COMPACTION_MUTANTS: dict[str, Plant] = {
     "KAFKA-5490": kafka_5490,
     "KAFKA-13727": kafka_13727,
@@ -298,6 +348,7 @@ COMPACTION_MUTANTS: dict[str, Plant] = {
     "swap without a sync": unsynced_swap,
     "aborted long ago": aborted_long_ago,
     "begin of an epoch": begin_of_an_epoch,
+    "compaction checkpoint ignored": checkpoint_ignored,
     "emptied marker": emptied_marker,
     "unsynced copy": unsynced_copy,
 }

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker.coordinator import GroupCoordinator
-from odradek.broker.machines import consumer_group, consumer_group_reconciliation
-from odradek.broker.machines.consumer_group_requests import HeartbeatRequest
-from odradek.broker.machines.consumer_group_roster import ConsumerMember
-from odradek.broker.machines.effects import Effect, Now
-from odradek.broker.machines.group import Group
-from odradek.broker.machines.group_requests import State
-from odradek.broker.machines.offsets import Offsets
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.state import consumer_group, consumer_group_reconciliation
+from odradek.broker.group.state.classic_requests import State
+from odradek.broker.group.state.consumer_group_members import ConsumerMember
+from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest
+from odradek.broker.group.state.group import Group
+from odradek.broker.group.state.offsets import Offsets
+from odradek.broker.runtime.state.effects import Effect, Now
 from tests.mutants.replication import Plant
 
 
@@ -79,10 +79,22 @@ def kafka_14639() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def tombstone_after_offset() -> Iterator[None]:
+    """An offset that stands before a tombstone is not written again when its transaction commits."""
+
+    def before_commit(coordinator: GroupCoordinator, partition: int, producer_id: int) -> None:
+        return None
+
+    with mock.patch.object(GroupCoordinator, "before_commit", before_commit):
+        yield
+
+
 GROUP_MUTANTS: dict[str, Plant] = {
     "KAFKA-17507": kafka_17507,
     "KAFKA-19163": kafka_19163,
     "KAFKA-13636": kafka_13636,
     "KAFKA-14639": kafka_14639,
     "two owners": two_owners,
+    "tombstone after offset": tombstone_after_offset,
 }

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 from unittest import mock
 
-from odradek.broker.machines.controller_partitions import Partitions
+from odradek.broker.controller.state.partitions import Partitions
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.log import Log
 from odradek.storage.segment import Segment

@@ -11,15 +11,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker import replica as replica_module
-from odradek.broker.machines.controller_partitions import Partitions
-from odradek.broker.machines.controller_steps import Steps, Write
-from odradek.broker.machines.follower import Position
-from odradek.broker.machines.partition import IsrChange, LeaderAndIsr, PartitionMachine
+from odradek.broker.controller.state.partitions import Partitions
+from odradek.broker.controller.state.steps import Steps, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check
-from odradek.broker.replica import Replica
-from odradek.broker.roles import Roles
+from odradek.broker.replication import partition as replica_module
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.state.follower import Position
+from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine
 from odradek.protocol.errors import ErrorCode
 
 Plant = Callable[[], AbstractContextManager[None]]
@@ -151,6 +151,21 @@ def kafka_6082() -> Iterator[None]:
         return results
 
     with mock.patch.object(Partitions, "write", write):
+        yield
+
+
+@contextmanager
+def late_fsync() -> Iterator[None]:
+    """At the end of an fsync the leader does not count followers that have fetched past it meanwhile.
+
+    The write waits for the next one; a mistake of this broker, not of Kafka's.
+    """
+    real = PartitionMachine.appended
+
+    def appended(machine: PartitionMachine, local_end: int, now_ms: int = 0, *, flushed: bool = False) -> bool:
+        return real(machine, local_end, now_ms)
+
+    with mock.patch.object(PartitionMachine, "appended", appended):
         yield
 
 

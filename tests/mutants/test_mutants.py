@@ -12,11 +12,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mutants.compaction import kafka_3330, unsynced_swap
+from tests.machines import test_group_transactions as groups
+from tests.machines.group_world import World
+from tests.mutants.compaction import CHECKPOINT_MUTANTS, kafka_3330, unsynced_swap
+from tests.mutants.groups import tombstone_after_offset
 from tests.mutants.transactions import kafka_9307
 from tests.simulation.campaign import seeds_to_find
 from tests.simulation.directed import PowerLossInSwap, UncleanElection
 from tests.simulation.world import Fault, Simulation
+from tests.storage import test_compaction_power_loss as power_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 QUICK = {
@@ -40,6 +44,8 @@ QUICK = {
     "markers by key": range(3, 11),
     "offline replica": range(2, 10),
     "past the first unstable offset": range(8),
+    "late registration": range(3),
+    "late fsync": range(3),
 }
 """Seeds of which one at least finds a mistake; the first did when this was written."""
 
@@ -88,6 +94,13 @@ def test_a_registry_that_is_lost_midway_leaves_no_coordinator_that_does_not_know
         assert any(violation is not None and violation.startswith("L1") for violation in found)
 
 
+def test_an_offset_that_stands_before_a_tombstone_is_lost_where_it_is_not_written_again() -> None:
+    """A scenario of the group coordinator: delete the group under a transaction, commit, compact, load."""
+    groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(World())
+    with tombstone_after_offset(), pytest.raises(AssertionError):
+        groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(World())
+
+
 UNCLEAN = range(6)
 
 
@@ -132,3 +145,18 @@ def test_a_swap_that_loses_its_power_at_any_call_loses_no_record() -> None:
         assert simulation.run().violation is None, f"seed {seed}"
         crashes += simulation.crashes
     assert crashes > 25, "hardly any swap lost its power"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", CHECKPOINT_MUTANTS)
+def test_without_the_compaction_checkpoint_a_loss_of_power_takes_records_or_epochs(mutant: str) -> None:
+    """The test of a sound log is `test_power_is_lost_at_every_call_of_a_compaction`."""
+    logging.disable(logging.CRITICAL)
+    with CHECKPOINT_MUTANTS[mutant]():
+        crashes, seen = power_loss.crashes(), set[object]()
+        found = (
+            power_loss.judged(crash, way, choose, seen)
+            for crash in crashes[::11]
+            for way, choose in power_loss.ways(crash).items()
+        )
+        assert any(found)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest import mock
 
-from odradek.broker.machines.effects import Now
-from odradek.broker.machines.topics import TRANSACTION_STATE
-from odradek.broker.machines.transaction import Effects, Owner, Transaction, WriteMarkers
-from odradek.broker.machines.transaction_records import EPOCH_PER_TRANSACTION, Status
-from odradek.broker.partition_events import CoordinatorEvents
-from odradek.broker.replica import Replica
-from odradek.broker.roles import Roles
-from odradek.broker.transaction_verification import Support, TransactionVerification
+from odradek.broker.apis.fetch import Reading
+from odradek.broker.composition.partition_state_listener import CoordinatorEvents
+from odradek.broker.metadata.state.topics import TRANSACTION_STATE
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.transaction_verification import Support, TransactionVerification
+from odradek.broker.runtime.state.effects import Now
+from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION, Status
+from odradek.broker.transaction.state.transaction import Effects, Owner, Transaction, WriteMarkers
 from odradek.protocol.batch import Header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage import producers
-from odradek.storage.producers import WAIVED, Marker, Producer, ProducerState, Verification
+from odradek.storage.markers import Marker
+from odradek.storage.producers import WAIVED, Producer, ProducerState, Verification
 from tests.mutants.groups import GROUP_MUTANTS
-from tests.mutants.replication import Plant
+from tests.mutants.replication import Plant, late_fsync
 
 
 @contextmanager
@@ -149,7 +151,7 @@ def markers_first() -> Iterator[None]:
 
     with (
         mock.patch.object(Transaction, "_decide", decide),
-        mock.patch("odradek.broker.transactions.TransactionCoordinator._awaits", return_value=True),
+        mock.patch("odradek.broker.transaction.coordinator.TransactionCoordinator._awaits", return_value=True),
     ):
         yield
 
@@ -193,6 +195,20 @@ def kafka_9307() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def late_registration() -> Iterator[None]:
+    """A follower's fetch begins to wait although its own position has completed an append, which led to another.
+
+    The next transaction then waits for replica.fetch.wait.max.ms; a mistake of this broker, not of Kafka's.
+    """
+
+    def is_outdated(reading: Reading, replicas: Iterable[Replica]) -> bool:
+        return False
+
+    with mock.patch.object(Reading, "is_outdated", is_outdated):
+        yield
+
+
 TRANSACTION_MUTANTS: dict[str, Plant] = {
     "lost ack": lost_acknowledgement,
     "KIP-360": kip_360,
@@ -204,5 +220,7 @@ TRANSACTION_MUTANTS: dict[str, Plant] = {
     "KAFKA-19999": kafka_19999,
     "KAFKA-9807": kafka_9807,
     "markers first": markers_first,
+    "late registration": late_registration,
+    "late fsync": late_fsync,
     **GROUP_MUTANTS,
 }

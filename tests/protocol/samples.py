@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, Literal
 
@@ -54,19 +54,32 @@ def sample(
     special: Special = usual,
     unknown_tags: bool = True,
     nulls: Nulls = "some",
+    without: Collection[str] = (),
 ) -> Any:
-    """An object of the message `name` with values for the fields that `version` carries."""
-    return _Maker(Shape(definitions()[name], version), rng, special, unknown_tags, nulls).root()
+    """An object of the message `name` with values for the fields that `version` carries.
+
+    Tagged fields whose name is in `without` keep their defaults.
+    """
+    return _Maker(Shape(definitions()[name], version), rng, special, unknown_tags, nulls, without).root()
 
 
 class _Maker:
-    def __init__(self, shape: Shape, rng: random.Random, special: Special, unknown_tags: bool, nulls: Nulls) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        rng: random.Random,
+        special: Special,
+        unknown_tags: bool,
+        nulls: Nulls,
+        without: Collection[str],
+    ) -> None:
         self._message = shape.message
         self._shape = shape
         self._rng = rng
         self._special = special
         self._unknown_tags = unknown_tags
         self._nulls = nulls
+        self._without = without
         self._class = getattr(messages, shape.message.name)
 
     def root(self) -> Any:
@@ -77,7 +90,7 @@ class _Maker:
         for field in self._shape.present(struct):
             made[field.attribute] = self._value(struct, field)
         for field in self._shape.tagged(struct):
-            if self._nulls != "some" or self._rng.randint(0, 1):
+            if field.name not in self._without and (self._nulls != "some" or self._rng.randint(0, 1)):
                 made[field.attribute] = self._value(struct, field)
         if self._shape.flexible and self._unknown_tags and self._rng.randint(0, 3) == 0:
             made["unknown_tagged_fields"] = [(200, b""), (70000, self._rng.randbytes(self._rng.randint(0, 200)))]

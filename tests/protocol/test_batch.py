@@ -234,7 +234,8 @@ def test_mutated_batches_are_read_or_are_protocol_errors(codec: Codec) -> None:
             list(batch.records(damaged))
         except ProtocolError as problem:
             fields.append(problem.field.split("[")[0])
-    assert set(fields) <= {"RecordBatch", "RecordBatch.magic", "RecordBatch.batchLength", "RecordBatch.records"}
+    named = ("magic", "batchLength", "lastOffsetDelta", "records")
+    assert set(fields) <= {"RecordBatch", *(f"RecordBatch.{name}" for name in named)}
     assert len(fields) > 150
 
 
@@ -420,6 +421,11 @@ def test_one_batch_of_magic_2_has_the_right_shape(version: int) -> None:
     assert batch.check_produce_shape(memoryview(GOLDEN), version) == batch.read_header(GOLDEN)
 
 
+@pytest.mark.parametrize("rest", [b"\0", bytes(11), GOLDEN[:12], GOLDEN[:-1]], ids=len)
+def test_bytes_behind_a_batch_that_are_no_whole_one_are_passed_over(rest: bytes) -> None:
+    assert batch.check_produce_shape(GOLDEN + rest, 9) == batch.read_header(GOLDEN)
+
+
 @pytest.mark.parametrize(
     ("data", "version", "code"),
     [
@@ -429,7 +435,8 @@ def test_one_batch_of_magic_2_has_the_right_shape(version: int) -> None:
         (GOLDEN[:17], 9, ErrorCode.INVALID_RECORD),
         (GOLDEN[:-1], 9, ErrorCode.INVALID_RECORD),
         (GOLDEN + GOLDEN, 3, ErrorCode.INVALID_RECORD),
-        (GOLDEN + b"\0", 9, ErrorCode.INVALID_RECORD),
+        (GOLDEN + bytes(12), 9, ErrorCode.CORRUPT_MESSAGE),
+        (GOLDEN + GOLDEN[:16] + b"\x03", 9, ErrorCode.CORRUPT_MESSAGE),
         (OLD, 3, ErrorCode.INVALID_RECORD),
         (OLD, 2, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         (ZSTD, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),

@@ -14,7 +14,7 @@ from odradek.protocol import messages
 from odradek.protocol.classes import BaseMessage
 from tests.jvm.process import QUICK_START, java_command
 from tests.protocol.kafka_definitions import RELEASES, Json, definitions, versions
-from tests.protocol.samples import Nulls, Special, sample, usual
+from tests.protocol.samples import Nulls, sample
 from tests.protocol.test_definitions import DIFFERENT, OTHER_VERSIONS, OWN_FIELDS, RENAMED, TAGS, is_ours, our_version
 
 KINDS: tuple[Nulls, ...] = ("none", "all", "some", "some")
@@ -69,20 +69,20 @@ def cases(release: str) -> Iterator[Case]:
         ours, java = RENAMED.get(name, name), java_class(definition)
         for version in both:
             mine = our_version(definition, version)
-            values = [sample(ours, mine, rng, nulls=nulls, special=silent(ours)) for nulls in KINDS]
+            values = [sample(ours, mine, rng, nulls=nulls, without=own_tags(ours)) for nulls in KINDS]
             for value in (getattr(messages, ours)(), *values):
                 for other in both if version in ends else [version]:
                     expected = written(value, our_version(definition, other))
                     yield Case(java, version, other, value.encode(mine).hex(), expected)
-            if silent(ours) is not usual:
+            if own_tags(ours):
                 data = sample(ours, mine, rng, nulls="none").encode(mine).hex()
                 yield Case(java, version, version, data, data)
 
 
-def silent(name: str) -> Special:
-    """Leaves out fields of our own, which Kafka could not drop in a version that has no tags."""
-    own = {path.rpartition(".")[2] for message, path in OWN_FIELDS if message == name}
-    return (lambda _, field: (lambda rng: field.default) if field.name in own else None) if own else usual
+def own_tags(name: str) -> set[str]:
+    """Tagged fields of our own, which Kafka could not drop in a version that has no tags."""
+    own = {path for message, path in OWN_FIELDS if message == name}
+    return {path.rpartition(".")[2] for path in own if path.rpartition(".")[0] not in own}
 
 
 def written(value: BaseMessage, version: int) -> str | None:

@@ -49,7 +49,7 @@ def test_nothing_is_read_or_compiled_before_it_is_needed() -> None:
     imported, names, looked_up, decoded, made, again = json.loads(run.stdout)
     assert imported == []
     assert len(names) == len(set(names)) > 60
-    assert looked_up == ["00_produce.txt"]
+    assert looked_up == []  # the text has been read with the names: a broker may have no file descriptor left by now
     assert decoded == ["<odradek decoder of ProduceRequest v0>"]
     assert made == ["<odradek constructor of ProduceRequest>"]
     assert again == []

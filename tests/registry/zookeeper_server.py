@@ -18,9 +18,13 @@ _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 class ZooKeeperServer:
-    """One standalone server over a data directory. It runs from `start` to `stop`; the data stays."""
+    """One standalone server over a data directory. It runs from `start` to `stop`; the data stays.
 
-    def __init__(self, folder: Path, data: Path) -> None:
+    With `upgrade` it also takes the data of a ZooKeeper 3.4 that has not written a snapshot yet (ZOOKEEPER-3056).
+    """
+
+    def __init__(self, folder: Path, data: Path, *, upgrade: bool = False) -> None:
+        self._upgrade = upgrade
         self._config = folder / "zookeeper.properties"
         self._data = data
         self._port = free_port()
@@ -45,6 +49,7 @@ class ZooKeeperServer:
             _LOGGER,
             "-Dzookeeper.forceSync=no",
             "-Dzookeeper.preAllocSize=64",
+            f"-Dzookeeper.snapshot.trust.empty={str(self._upgrade).lower()}",
         )
         self._process = BackgroundProcess(java_command(VERSION, _MAIN, [str(self._config)], options))
         self._process.stderr.wait_for(_READY, START_TIMEOUT_S)

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, Final
 from unittest import mock
 
-from odradek.broker.log_cleaner import CleanDone, CleanersHere
+from odradek.broker.replication.log_cleaner import CleanDone, CleanersHere
 from odradek.protocol import messages as m
 from odradek.protocol.batch import Record, read_header
 from odradek.protocol.errors import KafkaError
@@ -364,11 +364,6 @@ class Keyed(Client):
 
 class KeyedTransactional(Keyed, TransactionalProducer):
     """One transactional id."""
-
-    async def _delete_group(self) -> None:
-        """Not here: the tombstone of an offset that is deleted while a transaction holds a newer one stands behind that
-        in the log, so compaction takes the newer one, although it counts from the marker on (docs/simulation.md).
-        """
 
 
 class KeyedIdempotent(Keyed, IdempotentProducer):

@@ -13,9 +13,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, Final
 
-from odradek.broker.controller import NewTopic
-from odradek.broker.machines.partition import Role
-from odradek.broker.replica import Replica
+from odradek.broker.controller.controller import NewTopic
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.partition import Role
 from tests.simulation.clients import BACKOFF_S, Producer
 from tests.simulation.compaction import CLEANED_S, CompactionSimulation, Keyed
 from tests.simulation.compaction_monitor import CompactionMonitor

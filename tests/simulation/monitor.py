@@ -12,16 +12,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from odradek.broker.machines.partition import PartitionMachine, Role
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import ANY_VERSION, Check, Create, NoNodeError, Operation, Set
-from odradek.broker.replica import Replica
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.partition import PartitionMachine, Role
 from odradek.protocol.batch import Header
 from odradek.storage.log import Log
 from tests.simulation.clients import History
 from tests.simulation.disk_faults import check_recovered
 from tests.simulation.processes import Process
 from tests.simulation.registry import SimulatedEnsemble
+from tests.simulation.waiting import WaitMonitor
 
 Partition = tuple[str, int]
 LOG_CHANGES = ("append", "append_replicated", "truncate_to", "truncate_fully")
@@ -75,6 +76,7 @@ class Monitor:
         self.true_high_watermark = dict.fromkeys(partitions, 0)
         self.shadows: dict[tuple[int, Partition], list[Batch]] = {}
         self.checks = 0
+        self.waits = WaitMonitor(processes)
         self._dirty = self._logs_dirty = self._touched = True
         self._seen: dict[tuple[int, Partition], tuple[Any, ...]] = {}
         self._epochs: dict[tuple[int, int, Partition], int] = {}
@@ -142,6 +144,7 @@ class Monitor:
             for name in MACHINE_CHANGES:
                 patches.enter_context(touching(name))
             patches.enter_context(mock.patch.object(Replica, "produce", produce))
+            patches.enter_context(self.waits.listening())
             yield
 
     def _owner_of(self, log: Log) -> int:
@@ -236,6 +239,9 @@ class Monitor:
 
     def look(self) -> None:
         """After an event."""
+        waits = self.waits.look()
+        if waits is not None:
+            raise ViolationError(f"L2: {waits}")
         if self._touched:
             self._touched = False
             self._look_at_machines()

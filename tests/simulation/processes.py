@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any
 
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.server import Broker, Environment
 from odradek.protocol.errors import KafkaError

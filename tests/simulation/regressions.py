@@ -26,5 +26,12 @@ SEEDS: dict[int, str] = {
 COMPACTION_SEEDS: dict[int, str] = {
     415: "a loss of power made a gap in a segment that had been found clean before it was durable",
     318: "the marker that compaction had emptied and kept for its epoch was passed over when the log was read anew",
+    17: "a leader that started again read a high watermark below what it had compacted, so a reader saw neither record",
+    920005: "after a restart a transaction counted as stable whose marker the high watermark had not passed",
+    930084: "a follower lacked a last sequence that compaction had removed for the sake of a batch not replicated yet",
 }
 """The same of the simulation with compaction. What its first seeds found, the mutants show again."""
+
+COMPACTION_SEEDS_WITH_DISKS: dict[int, str] = {17: COMPACTION_SEEDS[17]}
+"""The same with disks that fail. The tests beside: tests/broker/test_high_watermarks.py, for 920005
+tests/storage/test_transactions.py, for 930084 tests/storage/test_compaction.py."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulation.compaction import COMPACTED, CompactionSimulation
-from tests.simulation.regressions import COMPACTION_SEEDS
+from tests.simulation.regressions import COMPACTION_SEEDS, COMPACTION_SEEDS_WITH_DISKS
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 
@@ -39,6 +39,13 @@ def test_seeds_are_clean_and_everything_that_concerns_compaction_happens() -> No
 @pytest.mark.parametrize("seed", COMPACTION_SEEDS)
 def test_what_broke_once_does_not_break_again(seed: int) -> None:
     assert CompactionSimulation(seed).run().violation is None, COMPACTION_SEEDS[seed]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", COMPACTION_SEEDS_WITH_DISKS)
+def test_what_broke_once_with_disks_that_fail_does_not_break_again(seed: int) -> None:
+    result = CompactionSimulation(seed, disks=True).run()
+    assert result.violation is None, COMPACTION_SEEDS_WITH_DISKS[seed]
 
 
 @pytest.mark.slow

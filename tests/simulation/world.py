@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from odradek.broker.controller import NewTopic
-from odradek.broker.machines.partition import Role
-from odradek.broker.replica import Replica
+from odradek.broker.controller.controller import NewTopic
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.partition import Role
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import KafkaError
 from tests.simulation.classic_groups import ClassicMember

@@ -3,6 +3,7 @@
     python -m tests soak                        half an hour of each
     python -m tests soak --minutes 5 endurance  three brokers under clients that come and go: does anything grow?
     python -m tests soak --seed 7 faults        the fault tests, with a seed after the other
+    python -m tests soak searches               random searches for examples that break a test (tests/explore.py)
 
 The first thing that is wrong ends a campaign with status 1. A round, or a test, that has begun when the time is over is
 finished. What fault tests do, and what they check, stands in tests/README.md.
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.cluster_process import ClusterProcess
+from tests.explore import explore
 from tests.soak.footprint import ENOUGH, Footprint, footprint, growth
 from tests.soak.life import SHORT_MEMORY, Life
 
@@ -117,19 +119,25 @@ def _last(printed: str) -> str:
     return lines[-1].strip("= ") if lines else "nothing was printed"
 
 
-PARTS: Final = {"endurance": endurance, "faults": faults}
+def searches(minutes: float, seed: int) -> int:
+    """Random searches over the machines, the storage and the protocol; 1 if one finds something."""
+    return explore(minutes, seed, ("tests/machines", "tests/storage", "tests/protocol"), factor=5)
+
+
+PARTS: Final = {"endurance": endurance, "faults": faults, "searches": searches}
+_NAMES: Final = ", ".join(PARTS)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a campaign; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests soak", description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{' and '.join(PARTS)}, by default both")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{_NAMES}, by default all")
     parser.add_argument("--minutes", type=float, default=30.0, help="for each part (30)")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn, and of the first fault tests (1)")
     options = parser.parse_args(arguments)
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:
-        parser.error(f"{unknown[0]} is no part; there are {' and '.join(PARTS)}")
+        parser.error(f"{unknown[0]} is no part; there are {_NAMES}")
     for part in options.parts or PARTS:
         print(f"{part}, {options.minutes:g} minutes, seed {options.seed}", flush=True)
         if PARTS[part](options.minutes, options.seed):

@@ -62,7 +62,7 @@ def test_a_part_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as caught:
         campaign.main(["endurence"])
     assert caught.value.code == 2
-    assert "endurence is no part; there are endurance and faults" in capsys.readouterr().err
+    assert "endurence is no part; there are endurance, faults, searches" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -18,12 +18,7 @@ from tests.jvm.java import find_java, java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL = {
-    "spark.sql.adaptive.enabled": "false",  # plans of a few rows are as good as they get
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.driver.memory": "1g",
+QUICK_JVM: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": " ".join(
         (
             *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmn400m", "-Xshare:auto"),
@@ -32,6 +27,7 @@ SMALL = {
         )
     ),
 }
+"""How soon the JVM is at speed. Nothing that Spark plans or does is set in tests: its settings are those of users."""
 
 
 def without_forks() -> dict[str, str]:
@@ -59,11 +55,14 @@ def spark_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
-    """The session of the run, two cores. A job's `main` in this process uses it, too, and leaves it running."""
+    """The session of the run, with the settings of users: test_session holds what is set beside them.
+
+    A job's `main` in this process uses it, too, and leaves it running.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment.items():
             patch.setenv(name, value)
-        session = open_session("tests", "local[2]", settings={**SMALL, **without_forks()})
+        session = open_session("tests", settings={**QUICK_JVM, **without_forks()})
         yield session
         session.stop()
 

@@ -85,9 +85,9 @@ def _failed(lines: Sequence[str]) -> bool:
 def main(given: str) -> int:
     """Runs the jobs side by side; each one's status is printed when it has ended."""
     from odradek.spark_jobs.session import open_session
-    from tests.spark_jobs.conftest import SMALL
+    from tests.spark_jobs.conftest import QUICK_JVM
 
-    session = open_session("killing", "local[2]", settings=SMALL)
+    session = open_session("killing", settings=QUICK_JVM)
 
     def run(name: str, arguments: Sequence[str]) -> None:
         print("ended", name, _run(name, arguments), flush=True)

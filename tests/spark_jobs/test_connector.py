@@ -98,3 +98,16 @@ def test_spark_finds_the_connector_itself_and_later_sessions_know_it(
     assert "4 artifacts copied" in ended.stderr or "4 already retrieved" in ended.stderr
     found = [Path(jar) for jar in connector.settings()["spark.jars"].split(",")]
     assert sorted(jar.read_bytes() for jar in found) == sorted(jar.read_bytes() for jar in given)
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_a_folder_is_filled_with_the_jars_of_the_session(spark_environment: dict[str, str], tmp_path: Path) -> None:
+    given = [Path(jar) for jar in spark_environment[connector.JARS_VARIABLE].split(os.pathsep)]
+    folder = tmp_path / "jars"
+    command = [sys.executable, "-m", "odradek.spark_jobs.fetch_connector", str(folder)]
+    environment = {**os.environ, **spark_environment}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert {jar.name: jar.read_bytes() for jar in folder.iterdir()} == {jar.name: jar.read_bytes() for jar in given}
+    assert ended.stderr.endswith(f"set {connector.JARS_VARIABLE}={folder}\n")

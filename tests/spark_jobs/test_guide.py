@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from odradek.broker_process import BrokerProcess
-from odradek.spark_jobs import differences, errors
+from odradek.spark_jobs import connector, differences, errors
 from odradek.spark_jobs.snapshot_table import SnapshotTable
+from tests.jvm.jars import PINNED, PYSPARK
 from tests.jvm.kafka import Kafka
 from tests.spark_jobs.copies import START, Record
 from tests.spark_jobs.topics import make_topics, read, write
@@ -105,6 +106,17 @@ def test_the_tables_are_those_of_the_code() -> None:
     assert set(re.findall(r"^\| (\w+) \| a ", TEXT, re.MULTILINE)) == set(differences.KINDS)
     known = (errors.DONE, errors.FAILED, errors.WRONG_USAGE, errors.NOT_THERE, errors.DIFFERENCES)
     assert [int(status) for status in re.findall(r"^\| (\d) \|", TEXT, re.MULTILINE)] == list(known)
+
+
+def test_the_jars_are_those_of_the_code_and_of_the_tests() -> None:
+    """Which of them Ivy finds for the connector is test_connector's."""
+    named = set(re.findall(r"^\| `([\w.]+:[\w.-]+:[\d.]+)` \|", TEXT, re.MULTILINE))
+    assert named == set(map(str, PINNED["spark-4.2.0"]))
+    assert connector.CONNECTOR in named
+    (provider,) = [jar for jar in named if "token-provider" in jar]
+    assert provider.rpartition(":")[2] == connector.CONNECTOR.rpartition(":")[2] == PYSPARK.partition("==")[2]
+    # No other release is named anywhere on the page.
+    assert set(re.findall(r"\b\d+\.\d+\.\d+\b", TEXT)) == {jar.rpartition(":")[2] for jar in named}
 
 
 def test_its_links_lead_somewhere() -> None:

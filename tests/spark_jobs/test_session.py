@@ -49,6 +49,38 @@ def test_only_a_local_session_is_small() -> None:
     assert large["spark.sql.session.timeZone"] == "UTC"
 
 
+OF_THE_TESTS = {
+    "spark.driver.extraJavaOptions",  # how soon the JVM is at speed
+    "spark.driver.extraClassPath",  # the next one's class
+    "spark.hadoop.fs.file.impl",  # files are made without a chmod for each
+    "spark.sql.streaming.checkpointFileManagerClass",  # the same for checkpoints: Hadoop's other way runs a chmod, too
+}
+"""What the session of the tests has beside a user's, all of it for speed."""
+OF_EACH_RUN = {
+    *("spark.app.id", "spark.app.name", "spark.app.startTime", "spark.app.submitTime", "spark.app.initial.jar.urls"),
+    *("spark.driver.port", "spark.executor.id", "spark.executor.extraJavaOptions", "spark.repl.local.jars"),
+    *("spark.rdd.compress", "spark.serializer.objectStreamReset", "spark.submit.deployMode", "spark.submit.pyFiles"),
+    *("spark.hadoop.fs.s3a.vectored.read.min.seek.size", "spark.hadoop.fs.s3a.vectored.read.max.merged.size"),
+    *("spark.sql.artifact.isolation.enabled", "spark.sql.warehouse.dir"),
+}
+"""What PySpark itself sets, whatever it is given."""
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_jobs_are_tested_with_the_settings_of_users(spark: SparkSession) -> None:
+    """A fault of adaptive execution was not seen here: it was switched off, for speed."""
+    users = {"spark.master": session.LOCAL, **session._settings(session.LOCAL)}
+    found = dict(spark.sparkContext.getConf().getAll())
+    assert {name: found.get(name) for name in users} == users
+    assert found.keys() - users.keys() - OF_EACH_RUN == OF_THE_TESTS
+    changed = {name for name, value in spark.conf.getAll.items() if found.get(name) != value}
+    assert {name for name in changed - OF_EACH_RUN if name.startswith("spark.sql.")} == set()
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == str(os.cpu_count())
+
+
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_jobs_of_this_process_share_its_session(spark: SparkSession) -> None:

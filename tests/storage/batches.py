@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.protocol.batch import Header, Record, build, headers
-from odradek.storage.config import LogConfig
+from odradek.storage.config import MAX_INT64, LogConfig
 from odradek.storage.disk import Disk, Folder, OsDisk
 from odradek.storage.log import Log
 from odradek.storage.recovery import LoadRequest
@@ -54,6 +54,7 @@ def open_log(
     start_offset: int = 0,
     recovery_point: int = 0,
     cleaned_to: int = -1,
+    high_watermark: int = MAX_INT64,
     gaps_are_losses: bool = True,
     now_ms: int = NOW_MS,
 ) -> Log:
@@ -66,6 +67,7 @@ def open_log(
         start_offset=start_offset,
         recovery_point=recovery_point,
         cleaned_to=cleaned_to,
+        high_watermark=high_watermark,
         gaps_are_losses=gaps_are_losses,
         now_ms=now_ms,
     )

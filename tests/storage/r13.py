@@ -102,6 +102,22 @@ def check_files(log: Log, *, start: int = 0) -> None:
     assert begun == epochs, f"the epochs are {begun}, those of the batches {epochs}"
 
 
+def check_compacted_files(log: Log) -> None:
+    """As `check_files`, for a log that compaction may have taken batches from: also the first ones of an epoch.
+
+    Raises AssertionError.
+    """
+    end = None
+    for segment in log.segments:
+        batches = batches_in(segment)
+        check_indexes(segment, batches)
+        for _, header in batches:
+            assert end is None or header.base_offset >= end, f"offset {header.base_offset} comes twice"
+            end = header.next_offset
+            epoch = log.epochs.epoch_at(header.base_offset)
+            assert epoch == header.leader_epoch, f"{header.base_offset} is of {header.leader_epoch}, not of {epoch}"
+
+
 def _from(offset: int, epochs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Epochs without what lies below an offset."""
     while len(epochs) > 1 and epochs[1][1] <= offset:

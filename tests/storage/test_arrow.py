@@ -22,12 +22,12 @@ ODD = [
 
 def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ArrowMissing, match=r"pip install 'odradek\[arrow\]'"):
+    with pytest.raises(ArrowMissing, match=r"pip install '\.\[arrow\]'"):
         record_batches([])
 
 
 def test_columns_hold_what_the_records_hold(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'odradek[arrow]'")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[arrow]'")
     (tmp_path / f"{0:020d}.log").write_bytes(build(ODD))
     (batch,) = record_batches(Partition(str(tmp_path)).records())
     batch.validate(full=True)
@@ -51,7 +51,7 @@ def test_columns_hold_what_the_records_hold(tmp_path: Path) -> None:
 
 
 def test_batches_end_at_so_many_rows_or_bytes() -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'odradek[arrow]'")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[arrow]'")
     records = [Record(number, NOW_MS, None, b"") for number in range(25)]
     assert [batch.num_rows for batch in record_batches(records, rows=10)] == [10, 10, 5]
     large = [Record(number, NOW_MS, None, bytes(6 << 20)) for number in range(5)]

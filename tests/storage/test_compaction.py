@@ -26,11 +26,13 @@ from odradek.protocol.offset_map import ENTRY_BYTES
 from odradek.storage import compaction
 from odradek.storage.cleanable import cleanable_part, request_for
 from odradek.storage.compaction import Cleaned, CleanRequest, clean
-from odradek.storage.config import LogConfig, Origin
-from odradek.storage.disk import OsDisk
+from odradek.storage.compaction_checkpoint import CompactionCheckpoint
+from odradek.storage.config import MAX_INT64, LogConfig, Origin
+from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.log import Log
-from odradek.storage.producers import WAIVED, read_marker
-from tests.storage.batches import NOW_MS, open_log
+from odradek.storage.markers import read_marker
+from odradek.storage.producers import WAIVED
+from tests.storage.batches import NOW_MS, batch, open_log
 
 RETENTION_MS = 100
 CONFIG = LogConfig(
@@ -54,7 +56,13 @@ class Written(NamedTuple):
 
 
 def a_pass(
-    log: Log, now_ms: int, *, last_stable: int | None = None, everywhere: int = EVERYWHERE, keys: int = 1 << 20
+    log: Log,
+    now_ms: int,
+    *,
+    last_stable: int | None = None,
+    everywhere: int = EVERYWHERE,
+    keys: int = 1 << 20,
+    high_watermark: int = MAX_INT64,
 ) -> CleanRequest | None:
     """What a pass over the log would be asked, None where there is nothing to clean; `keys` fit into its map."""
     unstable = log.producers.first_undecided_offset
@@ -68,6 +76,7 @@ def a_pass(
         now_ms=now_ms,
         hash_key=bytes(16),
         compacted_everywhere=everywhere,
+        high_watermark=high_watermark,
         map_bytes=(keys + 1) * ENTRY_BYTES,
         load_factor=1.0,
         bytes_per_second=float("inf"),
@@ -123,6 +132,17 @@ def folded(view: list[Written]) -> dict[bytes | None, bytes]:
         else:
             values[each.key] = each.value
     return values
+
+
+def check_gaps(log: Log) -> None:
+    """A gap between two segments must be one that the compaction checkpoint explains. Raises AssertionError."""
+    checkpoint = CompactionCheckpoint(Folder(log.segments[0]._folder.disk, log.directory))
+    for segment, behind in pairwise(log.segments):
+        end = segment.next_offset()
+        if end < behind.base_offset:
+            assert checkpoint.end_of(segment.base_offset, segment.size) == behind.base_offset
+        else:
+            assert end == behind.base_offset
 
 
 class CompactedLog(RuleBasedStateMachine):
@@ -260,8 +280,9 @@ class CompactedLog(RuleBasedStateMachine):
         assert self.sequences_known() == before
 
     def sequences_known(self) -> dict[int, list[tuple[int, int, int]]]:
-        """The last batches of each producer that the log remembers; not their times, which are of what stays."""
-        known = {each.producer_id: [tuple(batch[:3]) for batch in each.batches] for each in self.log.producers.active()}
+        """The last batch of each producer that the log remembers; not its time, which is of what stays."""
+        active = self.log.producers.active()
+        known = {each.producer_id: [tuple(batch[:3]) for batch in list(each.batches)[-1:]] for each in active}
         return {producer_id: batches for producer_id, batches in known.items() if batches}
 
     # ---- what always holds
@@ -310,10 +331,8 @@ class CompactedLog(RuleBasedStateMachine):
             assert self.now_ms >= self.covered_ms[each.offset] + RETENTION_MS, f"{each} is gone too early"
 
     @invariant()
-    def no_gap_between_segments(self) -> None:
-        segments = self.log.segments
-        for segment, behind in pairwise(segments):
-            assert segment.next_offset() == behind.base_offset
+    def a_gap_between_segments_is_in_the_compaction_checkpoint(self) -> None:
+        check_gaps(self.log)
 
 
 CompactedLog.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
@@ -519,3 +538,38 @@ def test_the_throttle_holds_a_pass_down(tmp_path: Path, monkeypatch: pytest.Monk
     cleaned = clean(OsDisk(), replace(request, bytes_per_second=1000.0))
     stats = cleaned.stats
     assert stats.bytes_read / 1000 - 0.1 <= clock[0] <= (stats.bytes_read + stats.bytes_after) / 1000 + 0.1
+
+
+@pytest.mark.parametrize("in_flight", [1, 4, 5, 7])
+def test_the_last_sequence_below_the_high_watermark_stays_while_newer_batches_may_be_truncated(
+    tmp_path: Path, in_flight: int
+) -> None:
+    """A follower that copies the log up to the high watermark would append a retry of that batch again."""
+    log = open_log(tmp_path / "topic-0", CONFIG)
+
+    def send(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            log.append(batch(producer=(7, 0, number)), leader_epoch=0, now_ms=NOW_MS)
+            log.append(batch(), leader_epoch=0, now_ms=NOW_MS)
+        log.roll(NOW_MS)
+
+    send(0, 6)
+    high_watermark = log.end_offset
+    send(6, in_flight)
+    request = a_pass(log, NOW_MS, last_stable=high_watermark, high_watermark=high_watermark)
+    assert request is not None
+    assert log.swap_in(clean(OsDisk(), request), now_ms=NOW_MS)
+
+    follower = open_log(tmp_path / "follower" / "topic-0", CONFIG)
+    while follower.end_offset < high_watermark:
+        copied = log.read(follower.end_offset, 1 << 20, end_offset=high_watermark).records
+        assert follower.append_replicated(copied if isinstance(copied, bytes) else copied.read(), now_ms=NOW_MS)
+    producer = follower.producers.get(7)
+    assert producer is not None
+    assert producer.last_sequence == 5
+
+    request = a_pass(log, NOW_MS)
+    assert request is not None
+    assert log.swap_in(clean(OsDisk(), request), now_ms=NOW_MS)
+    left = [header for segment in log.segments for _, header in segment.headers() if header.producer_id == 7]
+    assert [header.last_sequence for header in left] == [5 + in_flight], "once it is replicated, the last one is enough"

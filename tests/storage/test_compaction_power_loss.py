@@ -8,8 +8,8 @@ indexes fit, and the log can be compacted again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from odradek.storage.producers import WAIVED
 from tests.storage.batches import NOW_MS, TOPIC_ID
 from tests.storage.disks import Choose, MemoryDisk, at_random, keep_all, keep_nothing
 from tests.storage.r13 import batches_in, check_indexes
-from tests.storage.test_compaction import Written, a_pass, committed_view, folded, stored
+from tests.storage.test_compaction import Written, a_pass, check_gaps, committed_view, folded, stored
 
 PATH, NAME = "/data", ("topic", 0)
 CONFIG = LogConfig(
@@ -48,6 +48,8 @@ class Life:
         self.undecided: list[int] = []
         self.aborted: set[int] = set()
         self.synced = 0
+        self.epochs = [(0, 0)]
+        """(epoch, start offset), as leaders began them."""
         self.log: Log
 
     def open(self) -> None:
@@ -63,7 +65,7 @@ class Life:
             base_sequence=self.sequence if transactional else -1,
             transactional=transactional,
         )
-        wrote = self.log.append(data, leader_epoch=0, now_ms=NOW_MS, verification=WAIVED)
+        wrote = self.log.append(data, leader_epoch=self.epochs[-1][0], now_ms=NOW_MS, verification=WAIVED)
         for number, (key, value) in enumerate(items):
             offset = wrote.first_offset + number
             self.written[offset] = Written(offset, -1, -1, key, value)
@@ -76,10 +78,15 @@ class Life:
         marker = control_batch(
             commit=commit, coordinator_epoch=0, producer_id=TRANSACTIONAL, producer_epoch=0, timestamp_ms=NOW_MS
         )
-        self.log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        self.log.append(marker, leader_epoch=self.epochs[-1][0], now_ms=NOW_MS, origin=Origin.COORDINATOR)
         if not commit:
             self.aborted.update(self.undecided)
         self.undecided.clear()
+
+    def begin_epoch(self) -> None:
+        epoch = self.epochs[-1][0] + 1
+        self.log.begin_epoch(epoch)
+        self.epochs.append((epoch, self.log.end_offset))
 
     def roll(self) -> None:
         self.log.roll(NOW_MS)
@@ -112,6 +119,11 @@ class Life:
         self.open()
 
 
+def epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int:
+    """The epoch that wrote an offset."""
+    return next(epoch for epoch, start in reversed(epochs) if start <= offset)
+
+
 def some(life: Life, *, transactional: bool = False) -> None:
     """A few values and a tombstone."""
     base = life.log.end_offset
@@ -125,7 +137,11 @@ def some_in_a_transaction(life: Life) -> None:
 
 STEPS: list[tuple[str, Callable[[Life], None]]] = [
     ("open", Life.open),
-    *[("append", some)] * 6,
+    *[("append", some)] * 2,
+    ("begin epoch", Life.begin_epoch),
+    *[("append", some)] * 2,
+    ("begin epoch", Life.begin_epoch),
+    *[("append", some)] * 2,
     ("flush", Life.flush),
     ("checkpoint", Life.checkpoint),
     ("roll", Life.roll),
@@ -143,9 +159,12 @@ STEPS: list[tuple[str, Callable[[Life], None]]] = [
     ("compact", Life.compact),
     ("compact", Life.compact),
     ("kill", Life.be_killed),
+    ("begin epoch", Life.begin_epoch),
     ("transaction", some_in_a_transaction),
     ("commit", lambda life: life.end(commit=True)),
-    *[("append", some)] * 3,
+    ("append", some),
+    ("begin epoch", Life.begin_epoch),
+    *[("append", some)] * 2,
     ("flush", Life.flush),
     ("roll", Life.roll),
     ("compact", Life.compact),
@@ -169,6 +188,7 @@ class Crash(NamedTuple):
     written: dict[int, Written]
     aborted: frozenset[int]
     synced: int
+    epochs: tuple[tuple[int, int], ...] = ()
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +213,8 @@ def crashes() -> list[Crash]:
         before_call()
         # What the step writes may be there or not; what it decides was written before.
         found[here:] = [
-            each._replace(written=dict(life.written), aborted=frozenset(life.aborted)) for each in found[here:]
+            each._replace(written=dict(life.written), aborted=frozenset(life.aborted), epochs=tuple(life.epochs))
+            for each in found[here:]
         ]
     return found
 
@@ -214,8 +235,9 @@ def check(life: Life, crash: Crash, *, power: bool) -> None:
                 if not header.is_control:
                     then = crash.written[each.offset]
                     assert (then.key, then.value) == (each.key, each.value)
-    for segment, behind in pairwise(log.segments):
-        assert segment.next_offset() == behind.base_offset
+    check_gaps(log)
+    for offset in range(previous + 1):
+        assert log.epochs.epoch_at(offset) == epoch_at(crash.epochs, offset), f"epoch of {offset}"
     undecided = log.producers.first_undecided_offset
     limit = end if undecided is None else undecided
     known = [each for each in crash.written.values() if each.offset < limit and each.offset not in crash.aborted]

@@ -16,7 +16,16 @@ from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.examples import clicks, dead_letters, running, snapshot, stocks, transfer, word_count
 from odradek.streams.serdes import BYTES
 
-NAMES: Final = ("word_count", "stocks", "clicks", "transfer", "snapshot", "queries_http", "dead_letters")
+NAMES: Final = (
+    "word_count",
+    "stocks",
+    "clicks",
+    "transfer",
+    "snapshot",
+    "snapshot_topic",
+    "queries_http",
+    "dead_letters",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +75,7 @@ def test_word_count() -> None:
 def test_word_count_by_windows() -> None:
     with TopologyTestDriver(word_count.topology(word_count.duration("5s")), word_count.CONFIG) as driver:
         lines = driver.create_input_topic(word_count.INPUT, STRING, STRING)
-        counts = driver.create_output_topic(word_count.OUTPUT, STRING, LONG)
+        counts = driver.create_output_topic(word_count.WINDOWED_OUTPUT, STRING, LONG)
         for line, at in [("a b", 0), ("a", 4999), ("a", 5000)]:
             lines.pipe_input(None, line, timestamp=at)
         told = counts.read_key_values_to_list()
@@ -78,7 +87,7 @@ def test_durations(text: str, ms: int) -> None:
     assert word_count.duration(text) == timedelta(milliseconds=ms)
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s"])
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "0s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=text or "^$"):
         word_count.duration(text)

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
-from odradek.streams import STRING, Consumed, Grouped, Produced, StreamsBuilder
+from odradek.streams import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder
 from odradek.streams.examples import dead_letters, snapshot, stocks, transfer, word_count
 from odradek.streams.examples.running import Written
 from odradek.streams.runtime import KafkaStreams, State
@@ -111,6 +111,35 @@ def test_word_count_as_in_the_tutorial_of_kafka(broker: BrokerProcess, tmp_path:
         *("hello\t1", "kafka\t2", "streams\t2"),
         *("join\t1", "kafka\t3", "summit\t1"),
     ]
+
+
+def counts_in(said: Sequence[str]) -> list[str]:
+    """The lines that tell of a word and its count."""
+    return [line for line in said if "\t" in line]
+
+
+def test_word_count_by_windows_shares_nothing_with_that_of_all_time(tmp_path: Path) -> None:
+    """One user, one broker, one state directory: counts of windows are in a topic, and an application, of their own."""
+    with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
+        # How many lines each reads: an application that is new begins with the first.
+        for arguments, lines in (([], 1), (["--windows", "1h"], 2), (["--windows", "250ms"], 3), ([], 3)):
+            with Running(broker, tmp_path / "state", "word_count", "--partitions", "1", *arguments) as example:
+                example.says("RUNNING")
+                write(broker, [Written(word_count.INPUT, None, b"kafka")])
+                stdout = example.process.stdout
+                stdout.wait_until(lambda said, all_of=lines: len(counts_in(said)) == all_of, TIMEOUT_S)
+                counts = counts_in(example.end())
+            assert [each.startswith("[kafka@") for each in counts] == [bool(arguments)] * lines
+        plain = counting.read_all(broker.bootstrap, word_count.OUTPUT)
+        windowed = counting.read_all(broker.bootstrap, word_count.WINDOWED_OUTPUT)
+        names = topics_of(broker)
+    assert [key for key, _ in plain] == [b"kafka"] * 4
+    assert [LONG.deserialize(value) for _, value in plain if value] == [1, 2, 3, 4]
+    assert len(windowed) == 2 + 3
+    changelogs = {name for name in names if name.endswith("-changelog")}
+    assert {name.partition("-KSTREAM")[0] for name in changelogs} == {
+        *("streams-wordcount", "streams-wordcount-3600000ms", "streams-wordcount-250ms")
+    }
 
 
 @pytest.mark.jvm

@@ -35,7 +35,7 @@ class Flag:
 
 def disturb(folder: Path) -> None:
     """Change what the broker's parts call."""
-    from odradek.broker.waiting import SystemClock
+    from odradek.broker.runtime.timers import SystemClock
     from odradek.storage.disk import OsFile
 
     slow, step = Flag(folder / "slow-disk"), Flag(folder / "clock-step")

@@ -1,0 +1,135 @@
+"""What a broker coordinates, put together: groups, transactions, and what the two have to do with partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from odradek.broker.composition.partition_state_listener import CoordinatorEvents
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.coordinator.log import InternalTopic
+from odradek.broker.coordinator.lookup import CODECS
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.broker.metadata.topics_for_groups import TopicsOfView
+from odradek.broker.network.controller_channel import Local
+from odradek.broker.network.inter_broker_client import BrokerLinks
+from odradek.broker.network.inter_broker_connection import Network
+from odradek.broker.replication.partition import Replicas
+from odradek.broker.replication.transaction_verification import TransactionVerification, coordinator_in
+from odradek.broker.replication.transactional_produce import TransactionalWrites
+from odradek.broker.runtime.scheduler import Periodic
+from odradek.broker.transaction.coordinator import TransactionCoordinator
+from odradek.broker.transaction.markers import Markers
+from odradek.broker.transaction.offset_commits import TransactionalOffsets
+from odradek.broker.transaction.producer_ids import ProducerIds
+from odradek.broker.transaction.state.settings import TransactionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What coordinators need of the broker that they are part of."""
+
+    config: BrokerConfig
+    view: ClusterView
+    replicas: Replicas
+    network: Network
+    local: Local
+    producer_ids: ProducerIds
+    fresh_id: Callable[[], str]
+
+    def links(self, purpose: str) -> BrokerLinks:
+        """Connections of their own to all brokers."""
+        config = self.config
+        return BrokerLinks(config.broker_id, self.view, config.inter_broker_listener, self.network, self.local, purpose)
+
+    def topic(self, name: str, timeout_ms: int, **options: Any) -> InternalTopic:
+        """One of the broker's own topics."""
+        network = self.network
+        return InternalTopic(name, self.replicas, network.clock, network.timers, timeout_ms=timeout_ms, **options)
+
+
+class Coordination:
+    """The coordinators of a broker; they serve partitions as these come to be led here."""
+
+    def __init__(self, around: Surroundings) -> None:
+        config, network = around.config, around.network
+        clock, timers = network.clock, network.timers
+        self.group_settings: GroupSettings = _settings(config, GroupSettings)
+        self.transaction_settings: TransactionSettings = _settings(config, TransactionSettings)
+        # Apart from the markers: those wait for followers, and these answers are waited for by producers.
+        self._questions = around.links("txn-verification")
+        self._marker_links = around.links("txn-markers")
+        verification = TransactionVerification(
+            self._questions.ask,
+            partial(coordinator_in, around.view),
+            lambda: bool(config["transaction.partition.verification.enable"]),
+            clock,
+            timers,
+        )
+        self.writes = TransactionalWrites(verification, clock)
+        settings = self.group_settings
+        codec = CODECS[settings.offsets_topic_compression_codec]
+        self.groups = GroupCoordinator(
+            settings,
+            clock,
+            timers,
+            around.fresh_id,
+            around.topic(
+                GROUP_OFFSETS,
+                settings.offsets_commit_timeout_ms,
+                codec=codec,
+                acks=settings.offsets_commit_required_acks,
+                load_bytes=settings.offsets_load_buffer_size,
+            ),
+            TransactionalOffsets(settings, around.replicas, verification, clock, timers),
+            TopicsOfView(around.view),
+        )
+        timeout_ms = self.transaction_settings.request_timeout_ms
+        load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
+        self._markers = Markers(self._marker_links, around.view, clock, timers, timeout_ms)
+        self.transactions = TransactionCoordinator(
+            self.transaction_settings,
+            clock,
+            timers,
+            around.producer_ids,
+            around.topic(TRANSACTION_STATE, timeout_ms, load_bytes=load_bytes),
+            self._markers,
+        )
+        self.events = CoordinatorEvents(
+            self.groups, settings, self.transactions, self.transaction_settings, around.view
+        )
+        self._periodic = Periodic(clock, timers)
+
+    def start(self) -> None:
+        """Begin what is done now and then."""
+        settings = self.transaction_settings
+        self.groups.start()
+        self._periodic.every(
+            "transactions to abort",
+            lambda: settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.transactions.abort_timed_out,
+        )
+        self._periodic.every(
+            "transactional ids to forget",
+            lambda: settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.transactions.forget_expired,
+        )
+
+    def close(self) -> None:
+        """Everybody who waits is sent elsewhere."""
+        self._periodic.close()
+        self._questions.close()
+        self._markers.close()
+        self._marker_links.close()
+        self.transactions.close()
+        self.groups.close()
+
+
+def _settings(config: BrokerConfig, kind: Any) -> Any:
+    """The settings that a class names, from the properties."""
+    return kind(**{name: config[name.replace("_", ".")] for name in kind.__dataclass_fields__})

@@ -1,0 +1,271 @@
+"""Which handler serves which API, and what each is given. The only module that knows all handlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from odradek.broker.apis.add_offsets_to_txn import AddOffsetsToTxn
+from odradek.broker.apis.add_partitions_to_txn import AddPartitionsToTxn
+from odradek.broker.apis.allocate_producer_ids import AllocateProducerIds
+from odradek.broker.apis.alter_client_quotas import AlterClientQuotas
+from odradek.broker.apis.alter_configs import AlterConfigs
+from odradek.broker.apis.alter_partition import AlterPartition
+from odradek.broker.apis.alter_partition_reassignments import AlterPartitionReassignments
+from odradek.broker.apis.alter_replica_log_dirs import AlterReplicaLogDirs
+from odradek.broker.apis.alter_user_scram_credentials import AlterUserScramCredentials
+from odradek.broker.apis.api_versions import ApiVersions
+from odradek.broker.apis.consumer_group_describe import ConsumerGroupDescribe
+from odradek.broker.apis.consumer_group_heartbeat import ConsumerGroupHeartbeat
+from odradek.broker.apis.controlled_shutdown import ControlledShutdown
+from odradek.broker.apis.create_acls import CreateAcls
+from odradek.broker.apis.create_delegation_token import CreateDelegationToken
+from odradek.broker.apis.create_partitions import CreatePartitions
+from odradek.broker.apis.create_topics import CreateTopics
+from odradek.broker.apis.delete_acls import DeleteAcls
+from odradek.broker.apis.delete_groups import DeleteGroups
+from odradek.broker.apis.delete_records import DeleteRecords
+from odradek.broker.apis.delete_topics import DeleteTopics
+from odradek.broker.apis.describe_acls import DescribeAcls
+from odradek.broker.apis.describe_client_quotas import DescribeClientQuotas
+from odradek.broker.apis.describe_cluster import DescribeCluster
+from odradek.broker.apis.describe_configs import DescribeConfigs
+from odradek.broker.apis.describe_delegation_token import DescribeDelegationToken
+from odradek.broker.apis.describe_groups import DescribeGroups
+from odradek.broker.apis.describe_log_dirs import DescribeLogDirs
+from odradek.broker.apis.describe_producers import DescribeProducers
+from odradek.broker.apis.describe_topic_partitions import DescribeTopicPartitions
+from odradek.broker.apis.describe_transactions import DescribeTransactions
+from odradek.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentials
+from odradek.broker.apis.elect_leaders import ElectLeaders
+from odradek.broker.apis.end_txn import EndTxn
+from odradek.broker.apis.envelope import Envelope
+from odradek.broker.apis.expire_delegation_token import ExpireDelegationToken
+from odradek.broker.apis.fetch import Fetch, Reads, SameRack, leader_only
+from odradek.broker.apis.find_coordinator import FindCoordinator
+from odradek.broker.apis.heartbeat import Heartbeat
+from odradek.broker.apis.incremental_alter_configs import IncrementalAlterConfigs
+from odradek.broker.apis.init_producer_id import InitProducerId
+from odradek.broker.apis.join_group import JoinGroup
+from odradek.broker.apis.leader_and_isr import LeaderAndIsr
+from odradek.broker.apis.leave_group import LeaveGroup
+from odradek.broker.apis.list_groups import ListGroups
+from odradek.broker.apis.list_offsets import ListOffsets
+from odradek.broker.apis.list_partition_reassignments import ListPartitionReassignments
+from odradek.broker.apis.list_transactions import ListTransactions
+from odradek.broker.apis.metadata import Metadata
+from odradek.broker.apis.offset_commit import OffsetCommit
+from odradek.broker.apis.offset_delete import OffsetDelete
+from odradek.broker.apis.offset_fetch import OffsetFetch
+from odradek.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpoch
+from odradek.broker.apis.produce import Produce
+from odradek.broker.apis.renew_delegation_token import RenewDelegationToken
+from odradek.broker.apis.sasl_authenticate import SaslAuthenticate
+from odradek.broker.apis.sasl_handshake import SaslHandshake
+from odradek.broker.apis.stop_replica import StopReplica
+from odradek.broker.apis.sync_group import SyncGroup
+from odradek.broker.apis.txn_offset_commit import TxnOffsetCommit
+from odradek.broker.apis.update_features import UpdateFeatures
+from odradek.broker.apis.update_metadata import UpdateMetadata
+from odradek.broker.apis.write_txn_markers import WriteTxnMarkers
+from odradek.broker.composition.coordinators import Coordination
+from odradek.broker.config.admin_manager import ConfigWriter
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.client_store import ClientConfigs
+from odradek.broker.config.topic_overrides import TopicConfigs
+from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown
+from odradek.broker.controller.controller import Controller
+from odradek.broker.coordinator.lookup import Coordinators, InternalTopics
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.features import FeatureLevels
+from odradek.broker.metadata.topic_responses import TopicAnswers
+from odradek.broker.network.controller_channel import ControllerLink
+from odradek.broker.network.dispatcher import Dispatcher, Handler
+from odradek.broker.replication.alter_log_dirs import ReplicaMoves
+from odradek.broker.replication.conversions import Conversions
+from odradek.broker.replication.log_dirs import LogDirs
+from odradek.broker.replication.partition import Replicas
+from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.state.fetch_session import FetchSessions
+from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.timers import Clock, Timers
+from odradek.broker.transaction.producer_ids import ProducerIds
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+MANY = 1 << 16
+"""Brokers, where how many there are now does not count."""
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers translate for."""
+
+    config: BrokerConfig
+    clock: Clock
+    timers: Timers
+    random: Random
+    view: ClusterView
+    replicas: Replicas
+    roles: Roles
+    controller: Controller
+    creator: TopicCreator
+    known: TopicsKnown
+    configs: TopicConfigs
+    config_writer: ConfigWriter
+    client_configs: ClientConfigs
+    log_dirs: LogDirs
+    moves: ReplicaMoves
+    producer_ids: ProducerIds
+    coordination: Coordination
+    conversions: Conversions
+    background: Background
+    sessions: FetchSessions
+    link: ControllerLink
+    features: FeatureLevels
+    alone: bool
+    """Whether this broker is, and will be, all there is."""
+
+
+def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
+    """Every handler."""
+    return [
+        *_log_handlers(services),
+        *_order_handlers(services),
+        *_topic_handlers(services),
+        *_group_handlers(services),
+        *_transaction_handlers(services),
+        *_controller_handlers(services),
+        *_client_handlers(services),
+        *_handlers_without_security(),
+        ApiVersions(dispatcher.versions, services.features),
+    ]
+
+
+def _log_handlers(services: Services) -> list[Handler]:
+    config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
+    sessions = services.sessions
+
+    def max_bytes() -> int:
+        return int(config["fetch.max.bytes"])
+
+    nearest = SameRack(services.view) if config["replica.selector.class"] == RACK_AWARE else leader_only
+    return [
+        Produce(replicas, services.view, clock, timers, services.coordination.writes, services.conversions),
+        Fetch(Reads(replicas, services.view, max_bytes, nearest), sessions, clock, timers, services.conversions.worker),
+        ListOffsets(replicas, services.view, clock),
+        OffsetForLeaderEpoch(replicas, services.view),
+        DeleteRecords(replicas, services.view, clock, timers),
+        DescribeLogDirs(services.log_dirs),
+        AlterReplicaLogDirs(services.moves, services.view),
+    ]
+
+
+def _order_handlers(services: Services) -> list[Handler]:
+    roles = services.roles
+    return [LeaderAndIsr(roles), StopReplica(roles), UpdateMetadata(roles)]
+
+
+def _topic_handlers(services: Services) -> list[Handler]:
+    config, view, controller = services.config, services.view, services.controller
+
+    def replicas() -> int:
+        """How many replicas the broker's own topics can have: as many as the properties say in a cluster, which may
+        still be starting; where one broker is all there is, one.
+        """
+        return len(view.brokers) if services.alone else MANY
+
+    coordination = services.coordination
+    topics = InternalTopics(coordination.group_settings, coordination.transaction_settings, replicas)
+    return [
+        Metadata(
+            view,
+            services.creator,
+            lambda: bool(config["auto.create.topics.enable"]),
+            topics.wanted,
+            TopicAnswers(view),
+        ),
+        FindCoordinator(Coordinators(topics, view, services.creator, services.known)),
+        CreateTopics(controller, services.known, services.background),
+        DeleteTopics(
+            view, controller, lambda: bool(config["delete.topic.enable"]), services.known, services.background
+        ),
+        DescribeConfigs(config, view, services.configs, services.background),
+        AlterConfigs(services.config_writer, services.background),
+        IncrementalAlterConfigs(services.config_writer, services.background),
+        DescribeCluster(view),
+        DescribeTopicPartitions(view, lambda: int(config["max.request.partition.size.limit"])),
+    ]
+
+
+def _controller_handlers(services: Services) -> list[Handler]:
+    controller, background = services.controller, services.background
+    return [
+        AllocateProducerIds(controller, background),
+        AlterPartition(controller, background),
+        AlterPartitionReassignments(controller, background),
+        ControlledShutdown(controller, background),
+        CreatePartitions(controller, services.known, background),
+        ElectLeaders(controller, services.view, services.known, background),
+        ListPartitionReassignments(controller, background),
+        UpdateFeatures(services.features, controller),
+        Envelope(),
+    ]
+
+
+def _client_handlers(services: Services) -> list[Handler]:
+    configs, background = services.client_configs, services.background
+    return [
+        DescribeClientQuotas(configs, background),
+        AlterClientQuotas(configs, background),
+        DescribeUserScramCredentials(configs, background),
+        AlterUserScramCredentials(configs, services.controller, background),
+    ]
+
+
+def _handlers_without_security() -> list[Handler]:
+    return [
+        SaslHandshake(),
+        SaslAuthenticate(),
+        DescribeAcls(),
+        CreateAcls(),
+        DeleteAcls(),
+        CreateDelegationToken(),
+        RenewDelegationToken(),
+        ExpireDelegationToken(),
+        DescribeDelegationToken(),
+    ]
+
+
+def _group_handlers(services: Services) -> list[Handler]:
+    groups, view = services.coordination.groups, services.view
+    is_offered = "consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
+    return [
+        JoinGroup(groups),
+        SyncGroup(groups),
+        Heartbeat(groups),
+        LeaveGroup(groups),
+        OffsetCommit(groups, view, services.clock),
+        OffsetFetch(groups, view),
+        OffsetDelete(groups, view),
+        DescribeGroups(groups),
+        ListGroups(groups),
+        DeleteGroups(groups),
+        ConsumerGroupHeartbeat(groups, is_offered=is_offered),
+        ConsumerGroupDescribe(groups, view, is_offered=is_offered),
+    ]
+
+
+def _transaction_handlers(services: Services) -> list[Handler]:
+    config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
+    groups, transactions, view = services.coordination.groups, services.coordination.transactions, services.view
+    return [
+        InitProducerId(services.producer_ids, transactions),
+        AddPartitionsToTxn(transactions, view),
+        AddOffsetsToTxn(transactions, groups),
+        EndTxn(transactions),
+        DescribeTransactions(transactions),
+        ListTransactions(transactions, clock),
+        WriteTxnMarkers(replicas, clock, timers, int(config["request.timeout.ms"]), groups),
+        TxnOffsetCommit(groups, view, clock),
+        DescribeProducers(replicas, view),
+    ]

@@ -1,0 +1,241 @@
+"""Changing configurations: what may be changed, and to what (Kafka's ConfigAdminManager and ZkAdminManager).
+
+A topic's properties are changed by any broker, a broker's own only by that broker, those of all brokers by any. What
+passes the rules is written to the registry, and takes effect when its notification comes back (`config_changes.py`), on
+this broker as on the others. Kafka answers when it has written; here whoever asked is answered when this broker has
+obeyed, too, and so reads what it wrote. Levels of loggers are the broker's own affair and stand in no registry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.changes import BROKERS, TOPICS, change_config, read_config
+from odradek.broker.config.definitions import BROKER_PROPERTIES
+from odradek.broker.config.dynamic import DYNAMIC_ONLY, check_change, check_dynamic, secrets
+from odradek.broker.config.loggers import check_level, check_reset, set_level
+from odradek.broker.config.policies import ALTER_CONFIG, AlterConfigRequest, load_policy
+from odradek.broker.config.topic_config import check_topic
+from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
+from odradek.broker.config.types import ConfigError, Property, Type, show_value, whole_number
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import BadArgumentsError, Registry, RegistryError
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+TOPIC: Final = 2
+BROKER: Final = 4
+LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+
+
+class Operation(IntEnum):
+    """What to do with one property, numbered as on the wire (AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """A wish for one property; `operation` is what came over the wire."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+Properties = Mapping[str, str]
+Edit = Callable[[Properties], dict[str, str]]
+Check = Callable[[Properties], object]
+
+
+class ConfigWriter:
+    """Changes the configurations of topics and brokers."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        view: ClusterView,
+        registry: Callable[[], Registry],
+        obey: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`registry()` is the session of the moment; `obey` puts in force on this broker what has been written.
+
+        Raises ConfigError for a policy that is not there.
+        """
+        self._config = config
+        self._view = view
+        self._registry = registry
+        self._obey = obey
+        self._judge = load_policy(config, ALTER_CONFIG)
+
+    async def replace(
+        self, kind: int, name: str, wanted: Sequence[tuple[str, str | None]], *, validate_only: bool
+    ) -> None:
+        """Give a resource exactly these properties (AlterConfigs).
+
+        Raises KafkaError with INVALID_REQUEST, INVALID_CONFIG or UNKNOWN_TOPIC_OR_PARTITION, and RegistryError.
+        """
+        _check_form([each for each, _ in wanted], [each for each, value in wanted if value is None])
+        properties = {each: value for each, value in wanted if value is not None}
+        await self._change(kind, name, lambda known: dict(properties), validate_only=validate_only)
+
+    async def alter(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+        """Change single properties of a resource (IncrementalAlterConfigs, KIP-339). Raises as `replace` does."""
+        _check_form(
+            [each.name for each in changes],
+            [each.name for each in changes if each.value is None and each.operation != Operation.DELETE],
+        )
+        if kind == LOGGER:
+            self._alter_loggers(name, changes, validate_only=validate_only)
+            return
+        if kind == TOPIC and name in (".", ".."):  # no path of the registry; other wrong names are only unknown
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid path for the topic {name!r}")
+        rows = TOPIC_PROPERTIES if kind == TOPIC else {**BROKER_PROPERTIES, **DYNAMIC_ONLY}
+        await self._change(kind, name, lambda known: _edited(known, changes, rows), validate_only=validate_only)
+
+    async def _change(self, kind: int, name: str, edit: Edit, *, validate_only: bool) -> None:
+        if kind == TOPIC:
+            if name and name not in self._view.topics:
+                edit({})  # what is wrong with the changes themselves is said first, as Kafka does
+            entity, check = self._topic(name)
+        elif kind == BROKER:
+            entity, check = await self._broker(name)
+        else:
+            # Kafka in ZooKeeper mode knows neither groups nor client metrics as resources; those came with KRaft.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+        def checked(known: Properties) -> dict[str, str]:
+            properties = edit(known)
+            check(properties)
+            self._judge(AlterConfigRequest(kind, name, properties))
+            if not validate_only and kind == BROKER and (secret := secrets(properties)):
+                # Kafka encrypts them with its password.encoder.secret, and says this where there is none.
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"secrets are not kept in the registry: {', '.join(secret)}")
+            return properties
+
+        if validate_only:
+            checked(await read_config(self._registry(), entity))
+            return
+        try:
+            await change_config(self._registry(), entity, checked)
+        except BadArgumentsError as error:
+            message = f"the configuration of {entity} is larger than a node of the registry"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message) from error
+        try:
+            await self._obey()
+        except RegistryError as error:
+            log.warning("the change of %s is written, and obeyed when the registry is back: %s", entity, error)
+
+    # ---- loggers
+
+    def _alter_loggers(self, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+        """Raises KafkaError: INVALID_REQUEST, INVALID_CONFIG."""
+        number = whole_number(Type.INT, name)
+        if number is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if number != self._config.broker_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected node id. Expected {self._config.broker_id}, but received {number}",
+            )
+        for logger, operation, level in changes:
+            if operation == Operation.SET:
+                check_level(logger, level or "")
+            elif operation == Operation.DELETE:
+                check_reset(logger)
+            elif operation in (Operation.APPEND, Operation.SUBTRACT):
+                what = Operation(operation).name
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
+                )
+            else:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # as Kafka: nobody says what went wrong
+        if not validate_only:
+            for logger, operation, level in changes:
+                set_level(logger, level if operation == Operation.SET else None)
+                log.info("the level of logger %s is set to %s", logger, level)
+
+    # ---- topics
+
+    def _topic(self, name: str) -> tuple[str, Check]:
+        """Where a topic's properties stand, and their rules. Raises KafkaError."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the default configuration of topics is that of the brokers")
+        if name not in self._view.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return f"{TOPICS}/{name}", lambda properties: check_topic(self._config, properties)
+
+    # ---- brokers
+
+    async def _broker(self, name: str) -> tuple[str, Check]:
+        """Where the properties of this broker, or without a name those of all, stand, and their rules.
+
+        Raises KafkaError, RegistryError.
+        """
+        broker_id = self._config.broker_id
+        if name and whole_number(Type.INT, name) != broker_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}"
+            )
+        entity, other = f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"
+        if not name:
+            entity, other = other, entity
+        others = await read_config(self._registry(), other)
+        return entity, lambda properties: self._check_broker(properties, others, own=bool(name))
+
+    def _check_broker(self, properties: Properties, others: Properties, *, own: bool) -> None:
+        """Raises KafkaError with INVALID_REQUEST: for a broker's properties Kafka has no other code."""
+        try:
+            check_dynamic(properties, own=own)
+            changed = self._config.with_dynamic(*((others, properties) if own else (properties, others)))
+            check_change(self._config, changed)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
+def _check_form(names: list[str], without_value: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a property is named twice among {', '.join(names)}")
+    if without_value:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}")
+
+
+def _edited(known: Properties, changes: Sequence[Change], rows: Mapping[str, Property]) -> dict[str, str]:
+    """The properties after the changes. Raises KafkaError."""
+    properties = dict(known)
+    for name, operation, value in changes:
+        if operation == Operation.DELETE:
+            properties.pop(name, None)
+        elif operation == Operation.SET:
+            properties[name] = value or ""
+        elif operation in (Operation.APPEND, Operation.SUBTRACT):
+            row = rows.get(name)
+            if row is None or row.type is not Type.LIST:
+                what = Operation(operation).name.lower()
+                raise ConfigError(f"Config value {what} is not allowed for config key: {name}")
+            text = properties.get(name)
+            items = _items(text if text is not None else show_value(row.default) or "")
+            given = _items(value or "")
+            if operation == Operation.APPEND:
+                items += [item for item in given if item not in items]
+            else:
+                for item in given:
+                    if item in items:
+                        items.remove(item)
+            properties[name] = ",".join(items)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation} for property {name}")
+    return properties
+
+
+def _items(text: str) -> list[str]:
+    return text.split(",") if text else []

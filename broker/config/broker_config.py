@@ -1,0 +1,324 @@
+"""The broker's configuration: Kafka's property names, defaults, layers and complaints.
+
+`BrokerConfig.load` reads a server.properties and the overrides of the command line. Four layers give a property its
+value, the nearest first: set at run time for this broker, set at run time for all brokers, set in the file, the default
+(KIP-226). A change at run time makes a new configuration with `with_dynamic`, which checks it; `adopt` puts it in force
+for everyone who holds the broker's configuration and asks it when a value is needed.
+
+The properties stand in `config_table`, the rules that join several of them in `config_rules`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from copy import copy
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.broker.config.definitions import BROKER_PROPERTIES, FALLBACKS, HOUR, MINUTE
+from odradek.broker.config.dynamic import base_name, only_dynamic
+from odradek.broker.config.ignored import documentation
+from odradek.broker.config.listeners import Endpoint, address_of, parse_listeners, parse_pairs, parse_protocol_map
+from odradek.broker.config.properties import parse_properties
+from odradek.broker.config.removed import REPLACED_BY
+from odradek.broker.config.rules import check_rules
+from odradek.broker.config.types import (
+    ConfigEntry,
+    ConfigError,
+    Source,
+    Synonym,
+    Type,
+    Update,
+    read_value,
+    show_value,
+)
+
+Layer = tuple[Source, Mapping[str, str]]
+
+_PREFIX: Final = "listener.name."
+_DEFAULTS: Final = {name: row.default for name, row in BROKER_PROPERTIES.items()}
+_UNIT_MS: Final = {".hours": HOUR, ".minutes": MINUTE, ".ms": 1}
+
+
+class BrokerConfig:
+    """One broker's settings, checked. `config["log.segment.bytes"]` is the typed value of a property, by Kafka's name.
+
+    Where a setting needs more than one property or more than its own type, an attribute gives it: `listeners`,
+    `log_dirs`, `retention_ms` and so on. Asking for a name that no property has raises KeyError.
+    """
+
+    __slots__ = ("_layers", "_of_listeners", "_values", "advertised_listeners", "inter_broker_listener", "listeners")
+
+    listeners: tuple[Endpoint, ...]
+    advertised_listeners: tuple[Endpoint, ...]  # a host may be empty and a port 0 until the listener is open
+    inter_broker_listener: str
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        cluster_default: Mapping[str, str] | None = None,
+        per_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises ConfigError for a wrong value and for values that do not go together; unknown names are kept."""
+        self._layers: tuple[Layer, ...] = (
+            (Source.DYNAMIC_BROKER_CONFIG, per_broker or {}),
+            (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster_default or {}),
+            (Source.STATIC_BROKER_CONFIG, _with_both_ids(static)),
+        )
+        self._values = dict(_DEFAULTS)
+        for _, layer in reversed(self._layers):
+            for name, text in layer.items():
+                if row := BROKER_PROPERTIES.get(name):
+                    self._values[name] = read_value(row, text)
+        self._read_listeners()
+        self._of_listeners = self._read_own_values()
+        check_rules(self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None = None, overrides: Iterable[str] = ()) -> BrokerConfig:
+        """The configuration in the file at `path`, if any, under `overrides`, each `key=value`.
+
+        Raises ConfigError as the constructor does, and OSError when the file cannot be read.
+        """
+        static = parse_properties(Path(path).read_bytes()) if path is not None else {}
+        for override in overrides:
+            name, equals, value = override.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError(f"--override {override}: expected key=value")
+            static[name.strip()] = value
+        return cls(static)
+
+    def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
+        """This configuration with other layers set at run time; what cannot change at run time is left out of them."""
+        static = self._layers[-1][1]
+        changed = BrokerConfig(static, only_dynamic(cluster_default), only_dynamic(per_broker))
+        return changed.with_broker_id(self.broker_id)
+
+    def with_broker_id(self, broker_id: int) -> BrokerConfig:
+        """This configuration for a broker whose number was found or made at its start.
+
+        A made number lies above `reserved.broker.max.id`, so the rule for configured ones does not apply to it.
+        """
+        numbered = copy(self)
+        numbered._values = {**self._values, "broker.id": broker_id, "node.id": broker_id}
+        return numbered
+
+    def adopt(self, other: BrokerConfig) -> None:
+        """Take over the values of `other`, made by `with_dynamic` of this configuration."""
+        self._layers, self._values, self._of_listeners = other._layers, other._values, other._of_listeners
+        self.listeners, self.advertised_listeners = other.listeners, other.advertised_listeners
+
+    @property
+    def static(self) -> Mapping[str, str]:
+        """What stands in the file and on the command line, as text."""
+        return self._layers[-1][1]
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of property `name`, in the Python type that `config_types.Value` gives for its Kafka type."""
+        return self._values[name]
+
+    def of_listener(self, listener: str, name: str) -> Any:
+        """The value of property `name` for one listener: the one with its prefix, or else the broker's (KIP-103)."""
+        own = f"{_PREFIX}{listener.lower()}.{name}"
+        return self._of_listeners[own] if own in self._of_listeners else self._values[name]
+
+    def is_set(self, name: str) -> bool:
+        """Whether the file, the command line or a change at run time names the property."""
+        return any(name in layer for _, layer in self._layers)
+
+    # Settings that join several properties
+
+    @property
+    def broker_id(self) -> int:
+        """The number asked for; -1 leaves it to the data directory or to the registry."""
+        return int(self["broker.id"])
+
+    @property
+    def control_listener(self) -> str:
+        """The listener on which brokers take the controller's orders (KIP-291)."""
+        named = self["control.plane.listener.name"]
+        return self.inter_broker_listener if named is None else str(named).upper()
+
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        """The data directories, at least one."""
+        text = self["log.dir"] if self["log.dirs"] is None else self["log.dirs"]
+        return tuple(Path(item) for item in map(str.strip, text.split(",")) if item)
+
+    @property
+    def roll_ms(self) -> int:
+        """Age in milliseconds at which a segment is closed, from log.roll.ms or log.roll.hours."""
+        return self._duration_ms("log.roll.ms")
+
+    @property
+    def roll_jitter_ms(self) -> int:
+        """Largest random part of `roll_ms`, in milliseconds, from log.roll.jitter.ms or log.roll.jitter.hours."""
+        return self._duration_ms("log.roll.jitter.ms")
+
+    @property
+    def retention_ms(self) -> int:
+        """Age in milliseconds at which a segment is deleted, or -1, from log.retention.ms, .minutes or .hours."""
+        return max(-1, self._duration_ms("log.retention.ms"))
+
+    @property
+    def flush_ms(self) -> int:
+        """Longest time unsynced in milliseconds, from log.flush.interval.ms or log.flush.scheduler.interval.ms."""
+        return self._duration_ms("log.flush.interval.ms")
+
+    @property
+    def connections_per_address(self) -> dict[str, int]:
+        """Limits on connections from single hosts, from max.connections.per.ip.overrides. Raises ConfigError."""
+        name = "max.connections.per.ip.overrides"
+        limits = parse_pairs(name, self[name])
+        found = {}
+        for host, limit in limits.items():
+            if not limit.isascii() or not limit.isdigit():
+                raise ConfigError(f"Invalid value {limit} for configuration {name}: {host} needs a whole number")
+            found[address_of(name, host)] = int(limit)
+        return found
+
+    def _duration_ms(self, name: str) -> int:
+        for member in FALLBACKS[name]:
+            if (value := self[member]) is not None:
+                return int(value) * _UNIT_MS[member[member.rindex(".") :]]
+        raise KeyError(name)  # each family ends in a property that has a default
+
+    def _read_listeners(self) -> None:
+        protocols = parse_protocol_map(self["listener.security.protocol.map"])
+        self.listeners = parse_listeners("listeners", self["listeners"], protocols)
+        self.advertised_listeners = self.listeners
+        if (advertised := self["advertised.listeners"]) is not None:
+            self.advertised_listeners = parse_listeners("advertised.listeners", advertised, protocols)
+        named = self["inter.broker.listener.name"]
+        if named is None:
+            self.inter_broker_listener = self["security.inter.broker.protocol"]
+            return
+        if self.is_set("security.inter.broker.protocol"):
+            raise ConfigError(
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+            )
+        self.inter_broker_listener = named.upper()
+        if self.inter_broker_listener not in protocols:
+            raise ConfigError(
+                f"Listener with name {self.inter_broker_listener} defined in inter.broker.listener.name not found in "
+                "listener.security.protocol.map."
+            )
+
+    def _read_own_values(self) -> dict[str, Any]:
+        """The properties with the prefix of a listener that is there, in their types. Raises ConfigError.
+
+        As in Kafka, nobody looks at those of other listeners, and a prefix that is not in lower case is no listener's.
+        """
+        prefixes = tuple(f"{_PREFIX}{each.listener.lower()}." for each in self.listeners)
+        return {
+            name: read_value(row, text)
+            for _, layer in reversed(self._layers)
+            for name, text in layer.items()
+            if name.startswith(prefixes) and (row := BROKER_PROPERTIES.get(base_name(name)))
+        }
+
+    # What to say about it
+
+    def unknown(self, cutoff: float = 0.6) -> dict[str, str | None]:
+        """Properties in the file or on the command line that Kafka does not have -> the nearest that it has.
+
+        `cutoff` is how alike the names must be at least, from 0 to 1.
+        """
+        names = [name for name in self.static if not _is_known(name) and name not in REPLACED_BY]
+        return {name: _nearest(name, cutoff) for name in names}
+
+    def replaced(self) -> dict[str, str]:
+        """Properties in the file or on the command line that Kafka has removed -> the property that decides instead."""
+        return {name: REPLACED_BY[name] for name in self.static if name in REPLACED_BY}
+
+    def without_effect(self) -> list[str]:
+        """Properties set to something other than their default that change nothing in Odradek."""
+        return sorted(
+            name
+            for name in self._layers[-1][1]
+            if (row := BROKER_PROPERTIES.get(name)) and not row.effect and self._values[name] != row.default
+        )
+
+    def describe_broker(self) -> list[ConfigEntry]:
+        """Every property as DescribeConfigs answers for this broker (Kafka's `ConfigHelper`)."""
+        names = dict.fromkeys(name for _, layer in self._layers for name in layer)
+        names.update(dict.fromkeys(name for name, row in BROKER_PROPERTIES.items() if not row.internal))
+        return [self._describe(name, self.synonyms(name)) for name in names]
+
+    def describe_cluster_default(self) -> list[ConfigEntry]:
+        """The properties set at run time for all brokers, as DescribeConfigs answers for a broker without a name."""
+        source, layer = self._layers[1]
+        described = []
+        for name, text in layer.items():
+            synonyms = tuple(synonym for synonym in self.synonyms(name) if synonym.source is source)
+            entry = self._describe(name, synonyms)
+            row = BROKER_PROPERTIES.get(name)
+            value = None if entry.sensitive else text if row is None else show_value(read_value(row, text))
+            described.append(entry._replace(value=value))
+        return described
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """The places that could give property `name` its value, the one that does first.
+
+        As in Kafka, the list starts at the first place with that very name: log.retention.ms is not said to come from a
+        file that sets log.retention.hours, though its effect does.
+        """
+        base = base_name(name)
+        row = BROKER_PROPERTIES.get(base)
+        hidden = row is None or row.sensitive
+        family = FALLBACKS.get(name, (name,) if base == name else (name, base))
+        places = [
+            Synonym(member, None if hidden else layer[member], source)
+            for source, layer in self._layers
+            for member in family
+            if member in layer
+        ]
+        places += [
+            Synonym(member, show_value(_DEFAULTS[member]), Source.DEFAULT_CONFIG)
+            for member in family
+            if _DEFAULTS.get(member) is not None
+        ]
+        start = next((index for index, place in enumerate(places) if place.name == name), len(places))
+        return tuple(places[start:])
+
+    def _describe(self, name: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+        row = BROKER_PROPERTIES.get(name)
+        if row is not None:
+            value = None if row.sensitive else show_value(self._values[name])
+            read_only = row.update is Update.READ_ONLY
+            return ConfigEntry(name, value, source, row.sensitive, read_only, row.type, documentation(row), synonyms)
+        # Of a listener's own property Kafka shows the text, and calls it read-only although it is not.
+        base = BROKER_PROPERTIES.get(base_name(name))
+        if base is None:
+            return ConfigEntry(name, None, source, True, True, Type.UNKNOWN, None, synonyms)
+        value = None if base.sensitive or not synonyms else synonyms[0].value
+        return ConfigEntry(name, value, source, base.sensitive, True, base.type, None, synonyms)
+
+
+def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
+    """`broker.id` and `node.id` each stand in for the other (`KafkaConfig.populateSynonyms`)."""
+    both = dict(static)
+    if "broker.id" in both:
+        both.setdefault("node.id", both["broker.id"])
+    elif "node.id" in both:
+        both["broker.id"] = both["node.id"]
+    return both
+
+
+def _is_known(name: str) -> bool:
+    # Properties of one listener and of plug-ins have open ends; Kafka reads them through these prefixes.
+    prefixes = (_PREFIX, "config.providers", "rsm.config.", "rlmm.config.")
+    return name in BROKER_PROPERTIES or name.startswith(prefixes)
+
+
+def _nearest(name: str, cutoff: float) -> str | None:
+    """The property that was most likely meant; for a topic property the broker's default of it."""
+    from difflib import get_close_matches  # only a mistake pays for these imports
+
+    from odradek.broker.config.topic_definitions import BROKER_DEFAULTS
+
+    if name in BROKER_DEFAULTS:
+        return BROKER_DEFAULTS[name]
+    return next(iter(get_close_matches(name, BROKER_PROPERTIES, n=1, cutoff=cutoff)), None)

@@ -1,0 +1,210 @@
+"""How a change of configuration reaches every broker: a notification in the registry (KIP-21).
+
+Whoever changes a topic's or a broker's configuration writes its node below /config and then a sequential node below
+/config/changes that names it. Every broker watches there, reads again what is named, and obeys it from then on.
+Notifications are never acknowledged: each broker remembers the number up to which it has seen them, and whoever comes
+across one older than fifteen minutes removes it (ZkNodeChangeNotificationListener). A broker whose session was lost may
+have missed some that are gone, so it reads everything again with the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import (
+    BadVersionError,
+    Create,
+    Event,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Registry,
+    RegistryError,
+    Set,
+    Stat,
+    ensure_path,
+)
+from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.timers import Clock
+
+log = logging.getLogger(__name__)
+
+EXPIRE_AFTER_MS: Final = 15 * 60 * 1000
+RETRY_S: Final = 1
+TOPICS: Final = "topics"
+BROKERS: Final = "brokers"
+NONE_SEEN: Final = -1
+
+Properties = Mapping[str, str]
+
+
+class Obedient(Protocol):
+    """Who obeys a configuration."""
+
+    def topic(self, name: str, properties: Properties) -> None:
+        """All properties that are set for a topic now."""
+        ...
+
+    def broker(self, cluster_default: Properties, own: Properties) -> None:
+        """The properties set at run time for all brokers, and those for this one."""
+        ...
+
+
+class ConfigChanges:
+    """Watches for changes; lives as long as the broker, through all its sessions."""
+
+    def __init__(self, broker_id: int, obedient: Obedient, background: Background, clock: Clock) -> None:
+        """Nothing is watched before the first session begins."""
+        self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
+        self._broker_id = broker_id
+        self._obedient = obedient
+        self._background = background
+        self._clock = clock
+        self._registry: Registry | None = None
+        self._seen = NONE_SEEN
+        self._created_ms: dict[str, int] = {}
+        """When each notification was created that is in the registry and was read: it needs no second read."""
+        self._begun = False
+        self._turn = asyncio.Lock()  # changes are obeyed one after the other
+
+    def session_lost(self) -> None:
+        """What is watched for does not come any more."""
+        self._registry = None
+
+    async def session_begun(self, registry: Registry) -> None:
+        """Obey what is set, and watch for changes. Raises RegistryError."""
+        await ensure_path(registry, znodes.CONFIG_CHANGES)
+        self._registry = registry
+        async with self._turn:
+            await self._read_broker(registry)
+            if self._begun:
+                await self._read_topics(registry)
+            await self._look(registry)
+        self._begun = True
+
+    async def catch_up(self) -> None:
+        """Obey what has been changed until now. Raises RegistryError."""
+        registry = self._registry
+        if registry is not None:
+            async with self._turn:
+                await self._look(registry)
+
+    # ---- watching
+
+    def _fired(self, event: Event) -> None:
+        self._background.run(self._look_again())
+
+    async def _look_again(self) -> None:
+        while (registry := self._registry) is not None:
+            try:
+                async with self._turn:
+                    await self._look(registry)
+            except RegistryError as error:
+                if registry is not self._registry:
+                    return  # the next session looks for itself
+                log.warning("changes of configuration cannot be read yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _look(self, registry: Registry) -> None:
+        names, _ = await registry.children(znodes.CONFIG_CHANGES, self._fired)
+        numbered = sorted((number, name) for name in names if (number := _number(name)) is not None)
+        self._created_ms = {name: self._created_ms[name] for _, name in numbered if name in self._created_ms}
+        for number, name in numbered:
+            path = f"{znodes.CONFIG_CHANGES}/{name}"
+            if name not in self._created_ms:
+                try:
+                    data, stat = await registry.get(path)
+                except NoNodeError:  # another broker has deleted it, so it was old
+                    continue
+                if number > self._seen:
+                    await self._obey(registry, data)
+                    self._seen = number
+                self._created_ms[name] = stat.ctime_ms
+            await self._clear(registry, path, self._created_ms[name])
+
+    async def _clear(self, registry: Registry, path: str, created_ms: int) -> None:
+        if self._clock.now_ms() - created_ms > EXPIRE_AFTER_MS:
+            try:
+                await registry.delete(path)
+            except NoNodeError:
+                return
+
+    # ---- obeying
+
+    async def _obey(self, registry: Registry, notification: bytes | None) -> None:
+        try:
+            entity = znodes.decode_config_change(notification)
+        except znodes.ZnodeError as error:
+            log.error("a change of configuration is passed over: %s", error)
+            return
+        kind, _, name = entity.partition("/")
+        if kind == TOPICS:
+            self._obedient.topic(name, await read_config(registry, entity))
+        elif entity in self._entities:
+            await self._read_broker(registry)
+
+    async def _read_broker(self, registry: Registry) -> None:
+        default = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")
+        own = await read_config(registry, f"{BROKERS}/{self._broker_id}")
+        self._obedient.broker(default, own)
+
+    async def _read_topics(self, registry: Registry) -> None:
+        try:
+            names, _ = await registry.children(znodes.config_path(TOPICS))
+        except NoNodeError:
+            return
+        for name in names:
+            self._obedient.topic(name, await read_config(registry, f"{TOPICS}/{name}"))
+
+
+async def read_config(registry: Registry, entity: str) -> dict[str, str]:
+    """What is set for "topics/T", "brokers/N" or "brokers/<default>"; what cannot be read counts as nothing, and is
+    logged. Raises RegistryError.
+    """
+    return (await _read(registry, entity))[0]
+
+
+async def change_config(registry: Registry, entity: str, change: Callable[[dict[str, str]], Properties]) -> None:
+    """Set what `change` makes of the properties that are set for an entity, and tell every broker.
+
+    Where somebody else is faster, `change` is asked again. Raises RegistryError, and whatever `change` raises.
+    """
+    path = znodes.config_path(entity)
+    while True:
+        known, stat = await _read(registry, entity)
+        data = znodes.encode_config(change(known))
+        put: Operation = Create(path, data) if stat is None else Set(path, data, stat.version)
+        try:
+            await registry.multi(
+                [put, Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), sequential=True)]
+            )
+        except (BadVersionError, NodeExistsError, NoNodeError) as error:
+            if error.index != 0:
+                raise
+            await ensure_path(registry, path.rpartition("/")[0])
+        else:
+            return
+
+
+async def _read(registry: Registry, entity: str) -> tuple[dict[str, str], Stat | None]:
+    try:
+        data, stat = await registry.get(znodes.config_path(entity))
+    except NoNodeError:
+        return {}, None
+    try:
+        return znodes.decode_config(data), stat
+    except znodes.ZnodeError as error:
+        log.error("the configuration of %s counts as empty: %s", entity, error)
+        return {}, stat
+
+
+def _number(name: str) -> int | None:
+    prefix = znodes.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
+    digits = name.removeprefix(prefix)
+    return int(digits) if name.startswith(prefix) and digits.isdecimal() else None

@@ -1,0 +1,146 @@
+"""What is set for users, client ids and addresses: quotas and SCRAM credentials, in the registry where Kafka 3.9 keeps
+them (/config/users, /config/clients, /config/ips).
+
+An entity for which nothing is left loses its node, and with it those above that held nothing else (AdminZkClient).
+Quotas are kept and told; nothing is slowed down by them, and a warning says so when one is set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from odradek.broker.config.changes import change_config, read_config
+from odradek.broker.config.state import client_quotas as quotas
+from odradek.broker.config.state import scram
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import (
+    BadArgumentsError,
+    BadVersionError,
+    NoNodeError,
+    NotEmptyError,
+    Registry,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+Quotas = tuple[quotas.Entity, dict[str, float]]
+USERS = "users"
+CLIENTS = "clients"
+IPS = "ips"
+
+
+class ClientConfigs:
+    """Reads and changes them."""
+
+    def __init__(self, registry: Callable[[], Registry]) -> None:
+        """`registry()` is the session of the moment."""
+        self._registry = registry
+
+    # ---- quotas
+
+    async def list_quotas(self, wanted: quotas.Filter, *, strict: bool) -> list[Quotas]:
+        """The quotas of the entities that a filter means. Raises RegistryError."""
+        entities: list[quotas.Entity] = []
+        if quotas.IP not in wanted:
+            for user in await self._names(USERS):
+                entities.append({quotas.USER: user})
+                clients = await self._names(f"{quotas.path({quotas.USER: user})}/{CLIENTS}")
+                entities.extend({quotas.USER: user, quotas.CLIENT_ID: client} for client in clients)
+            entities.extend({quotas.CLIENT_ID: client} for client in await self._names(CLIENTS))
+        if not wanted or quotas.IP in wanted:
+            entities.extend({quotas.IP: address} for address in await self._names(IPS))
+        found = []
+        for entity in entities:
+            if quotas.matches(wanted, entity, strict=strict):
+                values = quotas.values(await read_config(self._registry(), quotas.path(entity)))
+                if values:
+                    found.append((entity, values))
+        return found
+
+    async def alter_quotas(
+        self, entity: quotas.Entity, changes: Mapping[str, float | None], *, validate_only: bool
+    ) -> None:
+        """Set quotas of an entity, or with None remove them.
+
+        Raises KafkaError with INVALID_REQUEST, and RegistryError.
+        """
+        quotas.check_entity(entity)
+
+        def edit(known: Mapping[str, str]) -> dict[str, str]:
+            properties = dict(known)
+            for key, value in changes.items():
+                if value is None:
+                    properties.pop(key, None)
+                else:
+                    properties[key] = quotas.value_text(entity, key, value)
+            return properties
+
+        path = quotas.path(entity)
+        if validate_only:
+            edit(await self._read(path))
+            return
+        await self._change(path, edit)
+        if any(value is not None for value in changes.values()):
+            log.warning("a quota of %s is set; quotas are kept and told, but nobody is slowed down by them", path)
+
+    # ---- credentials
+
+    async def users_with_credentials(self) -> list[str]:
+        """Every user who has a SCRAM credential. Raises RegistryError."""
+        names = [name for name in await self._names(USERS) if name is not None]
+        return [name for name in names if await self.credentials(name)]
+
+    async def credentials(self, user: str) -> list[tuple[int, int]]:
+        """A user's SCRAM mechanisms with their iterations. Raises RegistryError."""
+        if not user:
+            return []
+        return scram.iterations(await self._read(quotas.path({quotas.USER: user})))
+
+    async def alter_credentials(
+        self, user: str, deletions: Sequence[scram.Deletion], upsertions: Sequence[scram.Upsertion]
+    ) -> None:
+        """Change a user's SCRAM credentials, all or none.
+
+        Raises KafkaError: RESOURCE_NOT_FOUND, UNKNOWN_SERVER_ERROR; and RegistryError.
+        """
+        await self._change(quotas.path({quotas.USER: user}), lambda known: scram.changed(known, deletions, upsertions))
+
+    # ---- nodes
+
+    async def _names(self, parent: str) -> list[str | None]:
+        """The names of the nodes below one, None for the default."""
+        try:
+            nodes, _ = await self._registry().children(znodes.config_path(parent))
+        except NoNodeError:
+            return []
+        return [quotas.name_of_node(node) for node in sorted(nodes)]
+
+    async def _read(self, path: str) -> dict[str, str]:
+        """What is set for an entity; nothing where its name is none that a node can have."""
+        try:
+            return await read_config(self._registry(), path)
+        except BadArgumentsError:
+            return {}
+
+    async def _change(self, path: str, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
+        try:
+            await change_config(self._registry(), path, edit)
+        except BadArgumentsError as error:  # a name that no node can have, or more data than one can hold
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path} cannot be written: {error}") from error
+        if not await read_config(self._registry(), path):
+            await self._clear(path)
+
+    async def _clear(self, path: str) -> None:
+        """Remove the node of an entity for which nothing is set, and those above that are there only for it."""
+        registry = self._registry()
+        while "/" in path:
+            try:
+                data, stat = await registry.get(znodes.config_path(path))
+                if data and znodes.decode_config(data):
+                    return
+                await registry.delete(znodes.config_path(path), stat.version)
+            except (NoNodeError, NotEmptyError, BadVersionError, znodes.ZnodeError):
+                return
+            path = path.rpartition("/")[0]

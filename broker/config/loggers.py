@@ -1,0 +1,81 @@
+"""Levels of loggers, seen and changed while the broker runs: resources of type BROKER_LOGGER (KIP-412).
+
+The loggers are those of Python's logging below "odradek", by their names; "root" is "odradek" itself, from which all
+others take their level until they are given one of their own. The levels have the names that Kafka's clients know; they
+last until the broker stops.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from odradek.broker.config.types import ConfigEntry, Source, Type
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+ROOT: Final = "root"
+TOP: Final = "odradek"
+LEVELS: Final = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG // 2,
+}
+
+
+def describe_loggers() -> list[ConfigEntry]:
+    """Each logger with the level that holds for it, the root first, as DescribeConfigs answers."""
+    # A name that only stands between others has a placeholder.
+    found = {name: each for name, each in logging.root.manager.loggerDict.items() if isinstance(each, logging.Logger)}
+    loggers = {ROOT: logging.getLogger(TOP)}
+    loggers.update({name: found[name] for name in sorted(found) if name.startswith(f"{TOP}.")})
+    return [
+        ConfigEntry(
+            name,
+            _shown(each.getEffectiveLevel()),
+            Source.DYNAMIC_BROKER_LOGGER_CONFIG,
+            sensitive=False,
+            read_only=False,
+            type=Type.UNKNOWN,
+            documentation="",
+            synonyms=(),
+        )
+        for name, each in loggers.items()
+    ]
+
+
+def check_level(name: str, level: str) -> None:
+    """Whether a logger could have this level. Raises KafkaError with INVALID_CONFIG."""
+    _find(name)
+    if level not in LEVELS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot set the log level of {name} to {level}, which is no level; there are {', '.join(LEVELS)}",
+        )
+
+
+def check_reset(name: str) -> None:
+    """Whether a logger could do without a level of its own. Raises KafkaError: INVALID_CONFIG, INVALID_REQUEST."""
+    if name == ROOT:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+    _find(name)
+
+
+def set_level(name: str, level: str | None) -> None:
+    """Give a logger a level, or with None the one of the logger above it. What it is given has been checked."""
+    _find(name).setLevel(logging.NOTSET if level is None else LEVELS[level])
+
+
+def _find(name: str) -> logging.Logger:
+    if name == ROOT:
+        return logging.getLogger(TOP)
+    found = logging.root.manager.loggerDict.get(name)
+    if not name.startswith(f"{TOP}.") or not isinstance(found, logging.Logger):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+    return found
+
+
+def _shown(level: int) -> str:
+    return next((name for name, least in LEVELS.items() if level >= least), "TRACE")

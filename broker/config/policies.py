@@ -1,0 +1,69 @@
+"""Policies of an operator's own: what topics may be created, and what configurations altered (KIP-108, KIP-133).
+
+`create.topic.policy.class.name` and `alter.config.policy.class.name` name a Python class by its dotted path,
+"package.module.Class". The broker makes one object of it when it starts, calls its `configure` with what stands in
+server.properties, if it has one, and then `validate` before each change; a `PolicyViolationError` raised there refuses
+the change with POLICY_VIOLATION and its text.
+
+    class FewPartitions:
+        def validate(self, topic: NewTopicRequest) -> None:
+            if (topic.partitions or 0) > 100:
+                raise PolicyViolationError("no more than 100 partitions")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.types import ConfigError
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+CREATE_TOPIC: Final = "create.topic.policy.class.name"
+ALTER_CONFIG: Final = "alter.config.policy.class.name"
+
+
+class PolicyViolationError(KafkaError):
+    """A wish that a policy refuses."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.POLICY_VIOLATION, message)
+
+
+class NewTopicRequest(NamedTuple):
+    """A topic that is to be created. Either both numbers are there, or the replicas of each partition."""
+
+    topic: str
+    partitions: int | None
+    replication_factor: int | None
+    assignments: Mapping[int, tuple[int, ...]] | None
+    configs: Mapping[str, str]
+
+
+class AlterConfigRequest(NamedTuple):
+    """Properties that a topic (`resource_type` 2) or a broker (4) is to have; a name of "" means all brokers."""
+
+    resource_type: int
+    resource_name: str
+    configs: Mapping[str, str]
+
+
+def load_policy(config: BrokerConfig, name: str) -> Callable[[Any], object]:
+    """What judges, by the property that names it; it allows everything where none is named.
+
+    Raises ConfigError where there is no such class: a policy that is not asked would be worse than no broker.
+    """
+    path = config[name]
+    if path is None:
+        return lambda request: None
+    module, _, class_name = path.rpartition(".")
+    try:
+        policy = getattr(import_module(module), class_name)()
+        if hasattr(policy, "configure"):
+            policy.configure(config.static)
+        judge: Callable[[Any], object] = policy.validate
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"Invalid value {path} for configuration {name}: {error}; it names a Python class") from error
+    return judge

@@ -1,0 +1,192 @@
+"""Topics that come into being because somebody asks for them: a client's Metadata, or a group that needs its log.
+
+Any broker may meet such a wish; only the controller makes topics, so the wish goes there as a CreateTopics request
+(AutoTopicCreationManager). What the controller made is known here a little later, with its next UpdateMetadata:
+`TopicsKnown` waits for that, so that a client is not sent away for a moment's ignorance.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek.broker.metadata.cache import NO_LEADER, ClusterView
+from odradek.broker.network.controller_channel import Ask
+from odradek.broker.network.inter_broker_connection import PeerLostError
+from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+BROKER_DEFAULT = -1
+TIMEOUT_MS = 5_000
+PATIENCE_MS = 3_000
+"""How long who wants a topic is kept. Kafka sends every such client away and lets it come back; we only where the
+controller does not answer soon."""
+Creatable = m.CreateTopicsRequest.CreatableTopic
+CreatableConfig = m.CreateTopicsRequest.CreatableTopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTopic:
+    """A topic of which a broker needs no more than this; -1 leaves a number to the controller's configuration."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+Outcomes = dict[str, ErrorCode]
+"""What became of each wish; REQUEST_TIMED_OUT where nobody knows."""
+
+
+class TopicsKnown:
+    """Waits until this broker knows topics and their leaders."""
+
+    def __init__(self, view: ClusterView, clock: Clock, timers: Timers) -> None:
+        """`view` says when it changes."""
+        self._view = view
+        self._clock = clock
+        self._timers = timers
+
+    def wait(self, topics: Iterable[str] | Mapping[str, int], timeout_ms: int, done: Callable[[], None]) -> None:
+        """Call `done` once, when all of these topics have leaders, for so many partitions if the topics come with a
+        number, or the time is over; perhaps before this returns.
+        """
+        missing = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+
+        def all_are_known() -> bool:
+            for name in list(missing):
+                if self.knows(name, missing[name]):
+                    del missing[name]
+            return not missing
+
+        self.wait_until(all_are_known, timeout_ms, done)
+
+    def knows(self, topic: str, partitions: int = 1, topic_id: bytes | None = None) -> bool:
+        """Whether this broker knows leaders of all partitions of the topic, and at least of so many.
+
+        With `topic_id` a topic of this name with another id does not count: it was deleted before.
+        """
+        view = self._view.topics.get(topic)
+        if view is not None and topic_id is not None and view.topic_id != topic_id:
+            return False
+        known = view.partitions if view is not None else ()
+        return len(known) >= partitions and all(each.leader != NO_LEADER for each in known)
+
+    def wait_until(self, holds: Callable[[], bool], timeout_ms: int, done: Callable[[], None]) -> None:
+        """Call `done` once, when this is so of what this broker knows, or the time is over; perhaps before this
+        returns.
+        """
+        _Wait(self._view, holds, done).start(self._timers, self._clock.monotonic_ms() + timeout_ms)
+
+
+class _Wait:
+    """One call of `wait_until`. Two functions that know each other would be a cycle, which only the collector ends."""
+
+    __slots__ = ("_done", "_holds", "_timer", "_view")
+
+    def __init__(self, view: ClusterView, holds: Callable[[], bool], done: Callable[[], None]) -> None:
+        self._view = view
+        self._holds = holds
+        self._done = done
+        self._timer: Timer | None = None
+
+    def start(self, timers: Timers, deadline_ms: int) -> None:
+        self._view.watch(self._look)
+        self._timer = timers.at(deadline_ms, self._finish)
+        self._look()
+
+    def _look(self) -> None:
+        if self._holds():
+            self._finish()
+
+    def _finish(self) -> None:
+        self._view.unwatch(self._look)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._done()
+
+
+class TopicCreator:
+    """Asks the controller for topics."""
+
+    def __init__(self, ask: Ask, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
+        """`ask` sends a request to the controller."""
+        self._ask = ask
+        self._known = known
+        self._clock = clock
+        self._timers = timers
+        self._under_way: dict[str, list[Callable[[str, ErrorCode], None]]] = {}
+
+    def create(self, wanted: list[WantedTopic], done: Callable[[Outcomes], None]) -> None:
+        """Make topics that are not there; `done` hears once this broker knows them, why not, or after PATIENCE_MS.
+
+        A topic that is asked for already is not asked for again.
+        """
+        outcomes: Outcomes = {}
+        left = {topic.name for topic in wanted}
+
+        def settle(name: str, code: ErrorCode) -> None:
+            if name in left:
+                left.discard(name)
+                outcomes[name] = code
+                if not left:
+                    timer.cancel()
+                    done(outcomes)
+
+        def give_up() -> None:
+            for name in list(left):
+                settle(name, ErrorCode.REQUEST_TIMED_OUT)
+
+        timer = self._timers.at(self._clock.monotonic_ms() + PATIENCE_MS, give_up)
+        new = []
+        for topic in {topic.name: topic for topic in wanted}.values():
+            waiting = self._under_way.setdefault(topic.name, [])
+            waiting.append(settle)
+            if len(waiting) == 1:
+                new.append(topic)
+        if new:
+            names = [topic.name for topic in new]
+            self._ask(_request(new), self._answered, lambda error: self._lost(names, error))
+
+    def _answered(self, response: m.CreateTopicsResponse) -> None:
+        codes = {result.name: ErrorCode(result.error_code) for result in response.topics}
+        made = [name for name, code in codes.items() if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)]
+        for name, code in codes.items():
+            if name not in made:
+                self._settle(name, code)
+        if made:
+            self._known.wait(made, TIMEOUT_MS, lambda: self._made(made))
+
+    def _made(self, names: list[str]) -> None:
+        for name in names:
+            self._settle(name, ErrorCode.NONE)
+
+    def _lost(self, names: list[str], error: PeerLostError) -> None:
+        log.info("the controller could not be asked for topics %s: %s", names, error)
+        for name in names:
+            self._settle(name, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _settle(self, name: str, code: ErrorCode) -> None:
+        for settle in self._under_way.pop(name, ()):
+            settle(name, code)
+
+
+def _request(topics: list[WantedTopic]) -> m.CreateTopicsRequest:
+    return m.CreateTopicsRequest(
+        topics=[
+            Creatable(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                configs=[CreatableConfig(name=name, value=value) for name, value in topic.configs.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=TIMEOUT_MS,
+    )

@@ -1,0 +1,593 @@
+"""The controller's office: who holds it, and the shell around the machine of whoever does.
+
+Every broker campaigns for /controller, an ephemeral node that one of them can create; with it the controller's epoch
+grows by one, in the same transaction. The winner runs a `ControllerMachine`: it carries out the machine's steps on the
+registry, one event after the other in the order of their arrival, and hands its orders to the brokers' channels.
+Whoever loses waits for the node to go away.
+
+An office ends with the registry session, with a write that shows that the epoch has moved on, and with a failure of the
+registry in the middle of an event, for then nobody knows what has been written: the next office reads everything anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.controller.channel_manager import Channels, LiveBroker
+from odradek.broker.controller.state.context import Partition
+from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
+from odradek.broker.controller.state.steps import Children, ControllerMovedError, Read, Step, Steps, Watch, Write
+from odradek.broker.controller.topics import NewPartitions, NewTopic, TopicMaker, TopicOutcome
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.registry_session import RegistrySession
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import (
+    BadVersionError,
+    Check,
+    Create,
+    Event,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Registry,
+    RegistryError,
+    Set,
+    Watcher,
+)
+from odradek.broker.registry.znodes import Replicas
+from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+__all__ = ["Controller", "NewPartitions", "NewTopic", "TopicOutcome"]
+
+log = logging.getLogger(__name__)
+
+READS_AT_A_TIME: Final = 500
+SPARE_TOPIC_IDS: Final = 100
+PRODUCER_IDS_IN_BLOCK: Final = 1000
+RETRY_MS: Final = 100
+Outcome = tuple[ErrorCode, str | None]
+Election = tuple[ErrorCode, int]
+"""What became of an election, and the leader that it elected."""
+T = TypeVar("T")
+
+
+class Office:
+    """One term: a machine on one session."""
+
+    __slots__ = ("machine", "noticed", "queued", "registry")
+
+    def __init__(
+        self, registry: Registry, machine: ControllerMachine, noticed: Callable[[Office, Event], None]
+    ) -> None:
+        self.registry = registry
+        self.machine = machine
+        self.noticed: Watcher = lambda event: noticed(self, event)
+        self.queued: dict[str, None] = {}
+        """Events of watches that wait for their turn: one look is enough for several changes."""
+
+
+class Controller:
+    """Campaigns, and when elected decides."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        session: RegistrySession,
+        view: ClusterView,
+        channels: Channels,
+        clock: Clock,
+        timers: Timers,
+        random: Any,
+    ) -> None:
+        """Does nothing before the session is begun."""
+        self._config = config
+        self._session = session
+        self._view = view
+        self._channels = channels
+        self._clock = clock
+        self._timers = timers
+        self.maker = TopicMaker(config, random)
+        self._office: Office | None = None
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._worker: asyncio.Task[None] | None = None
+        self._retry: Timer | None = None
+        self._balance: Timer | None = None
+        self._closed = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._office is not None
+
+    @property
+    def office(self) -> Office | None:
+        """The term that runs, if this broker is the controller."""
+        return self._office
+
+    # ---- session
+
+    def session_lost(self) -> None:
+        """The seat is gone with the session."""
+        self._resign("the registry session has expired")
+
+    async def session_begun(self, registry: Registry) -> None:
+        """Campaign on a new session. Raises RegistryError."""
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+        done = asyncio.get_running_loop().create_future()
+
+        async def campaign() -> None:
+            try:
+                await self._campaign(registry)
+            finally:
+                if not done.done():  # lost or interrupted, the race goes on behind this
+                    done.set_result(None)
+
+        self._queue.put_nowait(campaign)
+        await done
+
+    async def close(self) -> None:
+        """Decide nothing more; the seat goes with the session."""
+        self._closed = True
+        self._resign("the broker stops")
+        for timer in (self._retry, self._balance):
+            if timer is not None:
+                timer.cancel()
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while True:
+            work = await self._queue.get()
+            try:
+                await work()
+            except Exception:
+                log.exception("an event of the controller failed")
+
+    # ---- office
+
+    async def _campaign(self, registry: Registry) -> None:
+        """Take the seat, or find out who has it."""
+        if self._closed or self._office is not None or registry is not self._session.registry:
+            return
+        try:
+            while True:
+                try:
+                    data, stat = await registry.get(znodes.CONTROLLER, self._seat_changed)
+                except NoNodeError:
+                    office = await self._elect(registry, Create(znodes.CONTROLLER, self._own_seat(), ephemeral=True))
+                else:
+                    if stat.ephemeral_owner != registry.session_id:
+                        self._view.controller_id = znodes.Controller.decode(data).broker_id
+                        return
+                    # The seat is still ours from a term that failed: a new epoch, so that nothing of it counts.
+                    office = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
+                if office is not None:
+                    self._retry = None
+                    await registry.exists(znodes.CONTROLLER, self._seat_changed)
+                    await self._take_office(office)
+                    return
+        except KafkaError as error:
+            # Elected, and the term was over before its first event was.
+            log.info("broker %d was the controller for a moment: %s", self._config.broker_id, error.message)
+            self._campaign_later()
+        except RegistryError as error:
+            if self._retry is None:  # once, not each time it is tried again
+                log.warning("the race for the controller's seat is interrupted: %s", error)
+            self._campaign_later()
+
+    def _own_seat(self) -> bytes:
+        return znodes.Controller(self._config.broker_id, self._clock.now_ms()).encode()
+
+    async def _elect(self, registry: Registry, seat: Operation) -> Office | None:
+        """Win the seat with the next epoch, or None when somebody else was faster."""
+        try:
+            data, stat = await registry.get(znodes.CONTROLLER_EPOCH)
+        except NoNodeError:
+            with contextlib.suppress(NodeExistsError):
+                await registry.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+            data, stat = await registry.get(znodes.CONTROLLER_EPOCH)
+        epoch = znodes.decode_controller_epoch(data) + 1
+        try:
+            await registry.multi(
+                [seat, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version)]
+            )
+        except (NodeExistsError, BadVersionError, NoNodeError):
+            return None
+        settings = ControllerSettings(
+            self._config.broker_id,
+            self._config.inter_broker_listener,
+            bool(self._config["unclean.leader.election.enable"]),
+            bool(self._config["delete.topic.enable"]),
+            int(self._config["leader.imbalance.per.broker.percentage"]),
+        )
+        return Office(registry, ControllerMachine(settings, epoch, stat.version + 1), self._noticed)
+
+    async def _take_office(self, office: Office) -> None:
+        log.info("broker %d is the controller, epoch %d", self._config.broker_id, office.machine.context.epoch)
+        self._office = office
+        self._view.controller_id = self._config.broker_id
+        self._channels.update({})
+        await self._run(office, office.machine.elected(self.maker.topic_ids(SPARE_TOPIC_IDS)))
+        if self._config["auto.leader.rebalance.enable"]:
+            self._balance_later()
+
+    def _resign(self, why: str) -> None:
+        if self._office is not None:
+            log.warning("broker %d is the controller no more: %s", self._config.broker_id, why)
+            self._office = None
+            self._channels.update({})
+            if self._balance is not None:
+                self._balance.cancel()
+
+    def _seat_changed(self, event: Event) -> None:
+        """The controller's node has changed or gone."""
+        registry = self._session.registry
+
+        async def look() -> None:
+            office = self._office
+            if office is not None:
+                await self._check_seat(office)
+            await self._campaign(registry)
+
+        self._queue.put_nowait(look)
+
+    async def _check_seat(self, office: Office) -> None:
+        """Whether this broker still has the seat; a hand may have removed the node."""
+        try:
+            stat = await office.registry.exists(znodes.CONTROLLER, self._seat_changed)
+        except RegistryError:
+            return  # the session's end will tell
+        if stat is None or stat.ephemeral_owner != office.registry.session_id:
+            self._resign("the seat has been taken away")
+
+    def _campaign_later(self) -> None:
+        if self._closed:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        registry = self._session.registry
+        deadline_ms = self._clock.monotonic_ms() + RETRY_MS
+        self._retry = self._timers.at(deadline_ms, lambda: self._queue.put_nowait(lambda: self._campaign(registry)))
+
+    # ---- events
+
+    async def _run(self, office: Office, event: Steps[T]) -> T:
+        """Run an event to its end and send the orders that came of it.
+
+        Raises KafkaError with NOT_CONTROLLER when the office ends with it, and what the event raises.
+        """
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                if self._office is not office:
+                    event.close()
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
+                step = event.throw(error) if error is not None else event.send(result)
+                result, error = None, None
+                try:
+                    result = await self._execute(office, step)
+                except RegistryError as failure:
+                    error = failure
+        except StopIteration as end:
+            self._send_orders(office)
+            value: T = end.value
+            return value
+        except KafkaError:
+            if self._office is office:
+                self._send_orders(office)
+            raise
+        except (ControllerMovedError, RegistryError) as failure:
+            if self._office is office:
+                self._resign(str(failure) or type(failure).__name__)
+                self._campaign_later()
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's term has ended: {failure}") from failure
+        except Exception as failure:
+            if self._office is office:
+                self._resign(f"an event failed: {failure!r}")
+                self._campaign_later()
+            raise
+
+    async def _execute(self, office: Office, step: Step) -> Any:
+        registry = office.registry
+        if isinstance(step, Write):
+            results = await registry.multi(step.operations)
+            return results[1:]
+        if isinstance(step, Children):
+            try:
+                return (await registry.children(step.path, office.noticed))[0]
+            except NoNodeError:
+                return []
+        if isinstance(step, Watch):
+            return await registry.exists(step.path, office.noticed)
+        return await self._read(registry, step, office.noticed if step.watch else None)
+
+    @staticmethod
+    async def _read(registry: Registry, step: Read, watch: Watcher | None) -> list[Any]:
+        async def read(path: str) -> Any:
+            try:
+                return await registry.get(path, watch)
+            except NoNodeError:
+                return None
+
+        found: list[Any] = []
+        for start in range(0, len(step.paths), READS_AT_A_TIME):
+            found.extend(await asyncio.gather(*map(read, step.paths[start : start + READS_AT_A_TIME])))
+        return found
+
+    def _send_orders(self, office: Office) -> None:
+        listener = self._config.control_listener
+        live = {}
+        for broker_id, broker in office.machine.context.brokers.items():
+            endpoint = next((each for each in broker.registration.endpoints if each.listener == listener), None)
+            if endpoint is not None:
+                live[broker_id] = LiveBroker(endpoint.host, endpoint.port, broker.epoch)
+        self._channels.update(live)
+        for broker_id, message in office.machine.drain():
+            self._channels.send(broker_id, message, partial(self._answered, office, broker_id))
+
+    def _answered(self, office: Office, broker_id: int, response: Any) -> None:
+        """A broker has answered an order."""
+        machine = office.machine
+        if isinstance(response, m.LeaderAndIsrResponse):
+            offline = machine.context.offline_replicas.get(broker_id)
+            bad = any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in _results(response))
+            if bad or offline:
+                self._submit(office, lambda: machine.leader_and_isr_answered(broker_id, response))
+        elif isinstance(response, m.StopReplicaResponse) and machine.context.deleting:
+            self._submit(office, lambda: machine.stop_replica_answered(broker_id, response))
+
+    def _submit(self, office: Office, event: Callable[[], Steps[Any]], done: Callable[[], None] = lambda: None) -> None:
+        """Run an event after those before it, if the office still stands then."""
+
+        async def run() -> None:
+            done()
+            if self._office is office:
+                try:
+                    await self._run(office, event())
+                except KafkaError as error:
+                    log.info("an event of the controller ended early: %s", error.message)
+
+        self._queue.put_nowait(run)
+
+    def _noticed(self, office: Office, event: Event) -> None:
+        """A watch has fired."""
+        path, machine = event.path, office.machine
+        events: dict[str, Callable[[], Steps[Any]]] = {
+            znodes.TOPICS: lambda: machine.topics_changed(self.maker.topic_ids(SPARE_TOPIC_IDS)),
+            znodes.DELETE_TOPICS: machine.deletions_changed,
+            znodes.ISR_CHANGES: machine.isr_changed,
+            znodes.LOG_DIR_EVENTS: machine.log_dirs_changed,
+            znodes.PREFERRED_REPLICA_ELECTION: machine.elections_wished,
+            znodes.REASSIGN_PARTITIONS: machine.reassignments_wished,
+        }
+        what, run = path, events.get(path)
+        if run is None and path.startswith(znodes.BROKER_IDS):
+            what, run = znodes.BROKER_IDS, machine.brokers_changed
+        elif run is None and path.startswith(znodes.TOPICS + "/"):
+            topic = path.removeprefix(znodes.TOPICS + "/")
+            run = lambda: machine.partitions_changed(topic)  # noqa: E731
+        if run is not None and what not in office.queued and self._office is office:
+            office.queued[what] = None
+            self._submit(office, run, lambda: office.queued.pop(what, None))
+
+    def _balance_later(self) -> None:
+        office = self._office
+        if office is None or self._closed:
+            return
+        interval_ms = int(self._config["leader.imbalance.check.interval.seconds"]) * 1000
+
+        def balance() -> None:
+            self._submit(office, office.machine.balance)
+            self._balance_later()
+
+        self._balance = self._timers.at(self._clock.monotonic_ms() + interval_ms, balance)
+
+    # ---- requests
+
+    async def _do(self, work: Callable[[Office], Coroutine[Any, Any, T]]) -> T:
+        """Do this in its turn, as the controller.
+
+        Raises KafkaError with NOT_CONTROLLER where this broker is not, or not any more; ConnectionLossError and the
+        like become that, too, for the term ends with them.
+        """
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            office = self._office
+            try:
+                if office is None:
+                    raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+                result = await work(office)
+            except RegistryError as error:
+                _fail(done, KafkaError(ErrorCode.NOT_CONTROLLER, f"the registry failed: {error}"))
+            except Exception as error:
+                _fail(done, error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+        if self._office is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        self._queue.put_nowait(run)
+        return await done
+
+    async def create_topics(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
+        """Make topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def create(office: Office) -> list[TopicOutcome]:
+            context = office.machine.context
+            outcomes: list[TopicOutcome] = []
+            for topic in wanted:
+                made = () if validate_only else tuple(each.name for each in outcomes if each.error is ErrorCode.NONE)
+                outcomes.append(
+                    await self.maker.create(office.registry, context, topic, made=made, validate_only=validate_only)
+                )
+            if not validate_only:
+                spare = self.maker.topic_ids(SPARE_TOPIC_IDS)
+                await self._run(office, office.machine.topics_changed(spare))
+            return outcomes
+
+        return await self._do(create)
+
+    async def delete_topic(self, name: str) -> ErrorCode:
+        """Have a topic deleted; when this returns, the brokers are being notified that it is gone.
+
+        Raises KafkaError with NOT_CONTROLLER.
+        """
+
+        async def delete(office: Office) -> ErrorCode:
+            if name not in office.machine.context.assignments:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            try:
+                await office.registry.create(znodes.delete_topic_path(name), None)
+            except NodeExistsError:
+                log.info("the deletion of topic %s had begun before", name)
+            await self._run(office, office.machine.deletions_changed())
+            return ErrorCode.NONE
+
+        return await self._do(delete)
+
+    async def create_partitions(self, wanted: list[NewPartitions], *, validate_only: bool) -> dict[str, Outcome]:
+        """Give topics more partitions; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def grow(office: Office) -> dict[str, Outcome]:
+            outcomes: dict[str, Outcome] = {}
+            for wish in wanted:
+                try:
+                    context = office.machine.context
+                    await self.maker.grow(office.registry, context, wish, validate_only=validate_only)
+                except KafkaError as error:
+                    outcomes[wish.topic] = (error.code, error.message)
+                    continue
+                if not validate_only:
+                    await self._run(office, office.machine.partitions_changed(wish.topic))
+                outcomes[wish.topic] = (ErrorCode.NONE, None)
+            return outcomes
+
+        return await self._do(grow)
+
+    async def elect_leaders(self, unclean: bool, partitions: list[Partition] | None) -> dict[Partition, Election]:
+        """Elect preferred leaders, or any that are left. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def elect(office: Office) -> dict[Partition, Election]:
+            machine = office.machine
+            event = machine.elect_unclean(partitions) if unclean else machine.elect_preferred(partitions)
+            codes, states = await self._run(office, event), machine.context.states
+            return {each: (code, states[each].state.leader if not code else -1) for each, code in codes.items()}
+
+        return await self._do(elect)
+
+    async def alter_partition_reassignments(
+        self, wanted: dict[Partition, tuple[int, ...] | None], *, allow_factor_change: bool
+    ) -> dict[Partition, Outcome]:
+        """Move partitions, or with None back. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def alter(office: Office) -> dict[Partition, Outcome]:
+            machine, refused = office.machine, dict[Partition, Outcome]()
+            for partition, replicas in wanted.items():
+                known = machine.context.replicas(partition)
+                if not allow_factor_change and replicas and known and len(replicas) != len(known.replicas):
+                    refused[partition] = (
+                        ErrorCode.INVALID_REPLICATION_FACTOR,
+                        f"the partition has {len(known.replicas)} replicas, it would have {len(replicas)}",
+                    )
+            results = await self._run(
+                office, machine.reassign({each: wanted[each] for each in wanted if each not in refused})
+            )
+            outcomes = {
+                each: (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+                for each, error in results.items()
+            }
+            return {**outcomes, **refused}
+
+        return await self._do(alter)
+
+    async def list_partition_reassignments(self, partitions: list[Partition] | None) -> dict[Partition, Replicas]:
+        """What is being moved, of these partitions or of all. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def look(office: Office) -> dict[Partition, Replicas]:
+            under_way = office.machine.reassignments()
+            return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
+
+        return await self._do(look)
+
+    async def alter_partition(self, request: m.AlterPartitionRequest, version: int) -> m.AlterPartitionResponse:
+        """Change ISRs as leaders wish. Raises KafkaError with NOT_CONTROLLER."""
+
+        async def alter(office: Office) -> m.AlterPartitionResponse:
+            event = office.machine.alter_partition(request, by_id=version >= 2)
+            return await self._run(office, event)
+
+        return await self._do(alter)
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[Partition]:
+        """Move leadership away from a broker; returns what it still leads.
+
+        Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        """
+
+        async def leave(office: Office) -> list[Partition]:
+            return await self._run(office, office.machine.controlled_shutdown(broker_id, broker_epoch))
+
+        return await self._do(leave)
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        """A block of producer ids that no other broker gets (KIP-730).
+
+        Raises KafkaError: NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+
+        async def allocate(office: Office) -> range:
+            broker = office.machine.context.brokers.get(broker_id)
+            if broker is None:
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+            if broker.epoch != broker_epoch:
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"the epoch of broker {broker_id} is {broker.epoch}")
+            while True:
+                data, stat = await office.registry.get(znodes.PRODUCER_ID_BLOCK)
+                first = znodes.ProducerIdBlock.decode(data).last + 1 if data else 0
+                last = first + PRODUCER_IDS_IN_BLOCK - 1
+                block = znodes.ProducerIdBlock(broker_id, first, last).encode()
+                check = Check(znodes.CONTROLLER_EPOCH, office.machine.context.epoch_version)
+                try:
+                    await office.registry.multi([check, Set(znodes.PRODUCER_ID_BLOCK, block, stat.version)])
+                except BadVersionError as error:
+                    if error.path == znodes.CONTROLLER_EPOCH:
+                        raise
+                    continue
+                return range(first, last + 1)
+
+        return await self._do(allocate)
+
+    def topic_config_changed(self, topic: str) -> None:
+        """A topic's configuration has changed; it may allow unclean elections now."""
+        office = self._office
+        if office is not None:
+            self._submit(office, lambda: office.machine.topic_config_changed(topic))
+
+    def broker_config_changed(self) -> None:
+        """The broker's configuration has changed."""
+        office = self._office
+        if office is not None:
+            allow = bool(self._config["unclean.leader.election.enable"])
+            self._submit(office, lambda: office.machine.unclean_default_changed(allow))
+
+
+def _results(response: m.LeaderAndIsrResponse) -> list[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError]:
+    return [*response.partition_errors, *(each for topic in response.topics for each in topic.partition_errors)]
+
+
+def _fail(done: asyncio.Future[Any], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)

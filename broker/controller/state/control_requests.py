@@ -1,0 +1,235 @@
+"""The orders of one event, gathered and batched a broker at a time (Kafka's ControllerBrokerRequestBatch).
+
+A broker gets at most one LeaderAndIsr, one UpdateMetadata and one StopReplica for an event, in this order, in the form
+of their newest versions. Where brokers have come, UpdateMetadata goes first: a broker of Kafka's refuses to follow a
+leader of which it has not been told that it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.broker.controller.state.context import LEADER_DURING_DELETE, Context, Partition
+from odradek.broker.controller.state.steps import Send
+from odradek.broker.registry.znodes import Endpoint
+from odradek.protocol import messages as m
+
+UNKNOWN_TYPE: Final = 0
+INCREMENTAL: Final = 1
+FULL: Final = 2
+EPOCH_DURING_DELETE: Final = -2
+NO_TOPIC_ID: Final = bytes(16)
+PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+TopicStates = dict[str, list[int]]
+
+
+class Orders:
+    """What the brokers are to be told."""
+
+    def __init__(self, broker_id: int, listener: str, context: Context) -> None:
+        """`broker_id` is the controller's; `listener` the name of the one between brokers."""
+        self._broker_id = broker_id
+        self._listener = listener
+        self._context = context
+        self._roles: dict[int, dict[Partition, bool]] = {}
+        self._full: dict[int, None] = {}
+        self._stops: dict[int, dict[Partition, bool]] = {}
+        self._metadata: dict[int, dict[Partition, None]] = {}
+
+    # ---- gathering
+
+    def lead_or_follow(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
+        """Tell these brokers, as far as they live, the partition's state; and every broker what to tell clients."""
+        for broker_id in brokers:
+            if broker_id in self._context.brokers:
+                roles = self._roles.setdefault(broker_id, {})
+                roles[partition] = is_new or roles.get(partition, False)
+        self.tell_all([partition])
+
+    def begin(self, broker_id: int) -> None:
+        """The broker has just come: its LeaderAndIsr is the whole of what it has."""
+        self._full[broker_id] = None
+        self._roles.setdefault(broker_id, {})
+
+    def stop(self, broker_id: int, partition: Partition, *, delete: bool) -> None:
+        """Tell a broker to stop a replica, and with `delete` to delete it."""
+        if broker_id in self._context.brokers:
+            self._stops.setdefault(broker_id, {})[partition] = delete
+
+    def tell_all(self, partitions: Iterable[Partition]) -> None:
+        """Tell every broker what clients are to know of these partitions, and of the brokers."""
+        self.tell(self._context.brokers, partitions)
+
+    def tell(self, brokers: Iterable[int], partitions: Iterable[Partition]) -> None:
+        """Tell these brokers."""
+        known = list(partitions)
+        for broker_id in brokers:
+            self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(known))
+
+    def clear(self) -> None:
+        """Forget everything: the event failed."""
+        for each in (self._roles, self._full, self._stops, self._metadata):
+            each.clear()
+
+    # ---- sending
+
+    def drain(self) -> list[Send]:
+        """The orders, in order."""
+        roles = [
+            Send(broker_id, self._leader_and_isr(broker_id, partitions))
+            for broker_id, partitions in self._roles.items()
+            if partitions and broker_id in self._context.brokers
+        ]
+        brokers = self._live_brokers()
+        metadata = [
+            Send(broker_id, self._update_metadata(broker_id, list(partitions), brokers))
+            for broker_id, partitions in self._metadata.items()
+            if broker_id in self._context.brokers
+        ]
+        sends = metadata + roles if self._full else roles + metadata
+        sends.extend(
+            Send(broker_id, self._stop_replica(broker_id, partitions))
+            for broker_id, partitions in self._stops.items()
+            if broker_id in self._context.brokers
+        )
+        self.clear()
+        return sends
+
+    def _leader_and_isr(self, broker_id: int, partitions: dict[Partition, bool]) -> m.LeaderAndIsrRequest:
+        context = self._context
+        topics: dict[str, m.LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
+        leaders: dict[int, None] = {}
+        for (topic, index), is_new in partitions.items():
+            known, replicas = context.states.get((topic, index)), context.replicas((topic, index))
+            if known is None or replicas is None:
+                continue
+            state = known.state
+            entry = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                partition_index=index,
+                controller_epoch=state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=list(state.isr),
+                partition_epoch=known.version,
+                replicas=list(replicas.replicas),
+                adding_replicas=list(replicas.adding),
+                removing_replicas=list(replicas.removing),
+                is_new=is_new,
+                leader_recovery_state=int(state.is_recovering),
+            )
+            group = topics.get(topic)
+            if group is None:
+                group = topics[topic] = m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                    topic_name=topic, topic_id=context.topic_ids.get(topic, NO_TOPIC_ID)
+                )
+            group.partition_states.append(entry)
+            leaders[state.leader] = None
+        return m.LeaderAndIsrRequest(
+            controller_id=self._broker_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker_id].epoch,
+            type=FULL if broker_id in self._full else INCREMENTAL,
+            topic_states=list(topics.values()),
+            live_leaders=[
+                m.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+                    broker_id=leader, host_name=endpoint.host, port=endpoint.port
+                )
+                for leader in leaders
+                if (endpoint := self._endpoint(leader)) is not None
+            ],
+        )
+
+    def _endpoint(self, broker_id: int) -> Endpoint | None:
+        broker = self._context.brokers.get(broker_id)
+        if broker is None:
+            return None
+        return next((each for each in broker.registration.endpoints if each.listener == self._listener), None)
+
+    def _live_brokers(self) -> list[m.UpdateMetadataRequest.UpdateMetadataBroker]:
+        return [
+            m.UpdateMetadataRequest.UpdateMetadataBroker(
+                id=broker_id,
+                v0_host=plain.host if (plain := _plaintext(broker.registration.endpoints)) else "",
+                v0_port=plain.port if plain else -1,
+                endpoints=[
+                    m.UpdateMetadataRequest.UpdateMetadataEndpoint(
+                        port=each.port,
+                        host=each.host,
+                        listener=each.listener,
+                        security_protocol=PROTOCOLS.get(each.security_protocol, 0),
+                    )
+                    for each in broker.registration.endpoints
+                ],
+                rack=broker.registration.rack,
+            )
+            for broker_id, broker in self._context.brokers.items()
+        ]
+
+    def _update_metadata(
+        self,
+        broker_id: int,
+        partitions: list[Partition],
+        brokers: list[m.UpdateMetadataRequest.UpdateMetadataBroker],
+    ) -> m.UpdateMetadataRequest:
+        context = self._context
+        topics: dict[str, m.UpdateMetadataRequest.UpdateMetadataTopicState] = {}
+        for topic, index in partitions:
+            entry = self._partition(topic, index)
+            if entry is None:
+                continue
+            group = topics.get(topic)
+            if group is None:
+                group = topics[topic] = m.UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=topic, topic_id=context.topic_ids.get(topic, NO_TOPIC_ID)
+                )
+            group.partition_states.append(entry)
+        return m.UpdateMetadataRequest(
+            controller_id=self._broker_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker_id].epoch,
+            topic_states=list(topics.values()),
+            live_brokers=brokers,
+        )
+
+    def _partition(self, topic: str, index: int) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState | None:
+        context = self._context
+        known, replicas = context.states.get((topic, index)), context.replicas((topic, index))
+        if replicas is None or known is None:
+            return None
+        state = known.state
+        return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+            partition_index=index,
+            controller_epoch=state.controller_epoch,
+            leader=LEADER_DURING_DELETE if topic in context.deleting else state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=known.version,
+            replicas=list(replicas.replicas),
+            offline_replicas=[each for each in replicas.replicas if not context.is_online(each, (topic, index))],
+        )
+
+    def _stop_replica(self, broker_id: int, partitions: dict[Partition, bool]) -> m.StopReplicaRequest:
+        context = self._context
+        topics: dict[str, m.StopReplicaRequest.StopReplicaTopicState] = {}
+        for (topic, index), delete in partitions.items():
+            known = context.states.get((topic, index))
+            epoch = known.state.leader_epoch if known is not None else EPOCH_DURING_DELETE
+            group = topics.setdefault(topic, m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic))
+            group.partition_states.append(
+                m.StopReplicaRequest.StopReplicaPartitionState(
+                    partition_index=index,
+                    leader_epoch=EPOCH_DURING_DELETE if topic in context.deleting else epoch,
+                    delete_partition=delete,
+                )
+            )
+        return m.StopReplicaRequest(
+            controller_id=self._broker_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker_id].epoch,
+            topic_states=list(topics.values()),
+        )
+
+
+def _plaintext(endpoints: Iterable[Endpoint]) -> Endpoint | None:
+    return next((each for each in endpoints if each.security_protocol == "PLAINTEXT"), None)

@@ -1,0 +1,248 @@
+"""Leaders and in-sync replicas: every change of a partition's state is made here, and nowhere else.
+
+A state is written on condition of the version that the controller knows. Where somebody else was faster (a leader of a
+broker with an older protocol writes its ISR itself), the state is read again and decided anew. Kafka's classes are
+PartitionStateMachine and ReplicaStateMachine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from odradek.broker.controller.state import election
+from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState, Partition
+from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.steps import ControllerMovedError, Read, Steps, Write
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import (
+    BadVersionError,
+    Check,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    OperationResult,
+    RegistryError,
+    Set,
+    Stat,
+)
+from odradek.broker.registry.znodes import PartitionState, Replicas
+
+PARTITIONS_AT_A_TIME: Final = 200
+"""In one transaction, whose size ZooKeeper bounds (jute.maxbuffer, 1 MiB)."""
+Decide = Callable[[Partition, PartitionState, Replicas], PartitionState | None]
+"""What a state becomes, or None where it stays."""
+
+
+class Partitions:
+    """Changes of partitions' states."""
+
+    def __init__(self, context: Context, orders: Orders) -> None:
+        """`context` is changed with what has been written, `orders` get what brokers are to be told."""
+        self._context = context
+        self._orders = orders
+
+    def write(self, operations: Sequence[Operation]) -> Steps[list[OperationResult]]:
+        """One transaction under this controller's epoch.
+
+        Raises ControllerMovedError when the epoch is over, and RegistryError; `index` then counts the operations given.
+        """
+        check = Check(znodes.CONTROLLER_EPOCH, self._context.epoch_version)
+        try:
+            results: list[OperationResult] = yield Write((check, *operations))
+        except (BadVersionError, NoNodeError, NodeExistsError) as error:
+            if error.path == znodes.CONTROLLER_EPOCH or error.index == 0:
+                raise ControllerMovedError(f"controller epoch {self._context.epoch} is over") from error
+            if error.index is not None:
+                error.index -= 1
+            raise
+        return results
+
+    # ---- reading
+
+    def read_states(self, partitions: Iterable[Partition]) -> Steps[None]:
+        """Learn the states of these partitions from the registry."""
+        wanted = list(partitions)
+        found = yield Read(tuple(znodes.partition_state_path(*each) for each in wanted))
+        for partition, node in zip(wanted, found, strict=True):
+            if node is None:
+                self._context.states.pop(partition, None)
+            else:
+                data, stat = node
+                self._context.states[partition] = KnownState(PartitionState.decode(data), stat.version, stat.mzxid)
+
+    # ---- the first state
+
+    def begin(self, topic: str, indexes: Iterable[int]) -> Steps[None]:
+        """Give new partitions their first leader; those without a live replica stay without a state."""
+        context = self._context
+        ready: list[tuple[Partition, PartitionState]] = []
+        for index in indexes:
+            partition = (topic, index)
+            replicas = context.assignments[topic][index].replicas
+            live = context.can_lead(partition)
+            isr = tuple(each for each in replicas if each in live)
+            if isr:
+                ready.append((partition, PartitionState(isr[0], 0, isr, context.epoch)))
+        for start in range(0, len(ready), PARTITIONS_AT_A_TIME):
+            yield from self._begin(topic, ready[start : start + PARTITIONS_AT_A_TIME])
+
+    def _begin(self, topic: str, ready: list[tuple[Partition, PartitionState]]) -> Steps[None]:
+        paths = [znodes.partitions_path(topic), *(znodes.partition_path(*each) for each, _ in ready)]
+        there = yield Read(tuple(paths))
+        operations: list[Operation] = [
+            Create(path, None) for path, node in zip(paths, there, strict=True) if node is None
+        ]
+        operations.extend(Create(znodes.partition_state_path(*each), state.encode()) for each, state in ready)
+        try:
+            yield from self.write(operations)
+        except NodeExistsError:
+            # The controller before this one made some of them.
+            yield from self.read_states([each for each, _ in ready])
+            missing = [(each, state) for each, state in ready if each not in self._context.states]
+            if missing:
+                yield from self._begin(topic, missing)
+            ready = [(each, state) for each, state in ready if (each, state) not in missing]
+        else:
+            yield from self.read_states([each for each, _ in ready])
+        for partition, _ in ready:
+            self._orders.lead_or_follow(self._replicas(partition), partition, is_new=True)
+
+    def _replicas(self, partition: Partition) -> tuple[int, ...]:
+        replicas = self._context.replicas(partition)
+        return replicas.replicas if replicas is not None else ()
+
+    # ---- every later state
+
+    def change(self, partitions: Iterable[Partition], decide: Decide) -> Steps[dict[Partition, RegistryError]]:
+        """Decide about each of these partitions, write what changes and tell the brokers.
+
+        Returns what could not be written, and why.
+        """
+        wanted = [each for each in partitions if self._context.replicas(each) is not None]
+        failed: dict[Partition, RegistryError] = {}
+        for start in range(0, len(wanted), PARTITIONS_AT_A_TIME):
+            chunk = wanted[start : start + PARTITIONS_AT_A_TIME]
+            try:
+                yield from self._change(chunk, decide)
+            except (BadVersionError, NoNodeError):
+                for partition in chunk:  # one of them has changed, so each by itself
+                    yield from self.read_states([partition])
+                    try:
+                        yield from self._change([partition], decide)
+                    except (BadVersionError, NoNodeError) as error:
+                        failed[partition] = error
+        return failed
+
+    def _change(self, partitions: list[Partition], decide: Decide) -> Steps[None]:
+        changes: list[tuple[Partition, PartitionState]] = []
+        operations: list[Operation] = []
+        for partition in partitions:
+            known, replicas = self._context.states.get(partition), self._context.replicas(partition)
+            if known is None or replicas is None:
+                continue
+            new = decide(partition, known.state, replicas)
+            if new is not None:
+                changes.append((partition, new))
+                operations.append(Set(znodes.partition_state_path(*partition), new.encode(), known.version))
+        if not operations:
+            return
+        results = yield from self.write(operations)
+        for (partition, state), stat in zip(changes, results, strict=True):
+            assert isinstance(stat, Stat)
+            self._context.states[partition] = KnownState(state, stat.version, stat.mzxid)
+            self._orders.lead_or_follow(self._replicas(partition), partition)
+
+    # ---- decisions
+
+    def next_state(self, old: PartitionState, elected: election.Elected) -> PartitionState:
+        """The state after an election: the next leader epoch."""
+        return PartitionState(
+            elected.leader,
+            old.leader_epoch + 1,
+            elected.isr,
+            self._context.epoch,
+            is_recovering=elected.is_unclean or old.is_recovering,
+        )
+
+    def replace_lost(self, unclean: frozenset[str]) -> Decide:
+        """Elect where the leader is gone, and take replicas that are gone out of the ISR.
+
+        `unclean` are the topics that rather lose records than availability (unclean.leader.election.enable). Where
+        nobody is left to lead, the ISR stays: only its members have everything.
+        """
+        context = self._context
+
+        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+            live = context.can_lead(partition)
+            online = [each for each in state.isr if context.is_online(each, partition)]
+            if context.is_online(state.leader, partition):
+                if len(online) == len(state.isr):
+                    return None
+                return self.next_state(state, election.Elected(state.leader, tuple(online)))
+            allow_unclean = partition[0] in unclean
+            chosen = election.offline(replicas.replicas, state.isr, live, allow_unclean=allow_unclean)
+            if chosen is not None:
+                return self.next_state(state, chosen)
+            if state.leader == NO_LEADER:
+                return None
+            return self.next_state(state, election.Elected(NO_LEADER, state.isr))
+
+        return decide
+
+    def renew(self, back: Collection[int]) -> Decide:
+        """Elect anew where the leader has come back in another incarnation, and take such followers out of the ISR.
+
+        `back` are those that this controller has seen come back; others show by their registration, which is younger
+        than the state. Who came back may have lost what it had not synced, so those of the ISR that stayed go first.
+        Where all of them came back, they have to be believed.
+        """
+
+        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+            younger = self._context.bounced(partition)
+            bounced = [each for each in state.isr if each in back or each in younger]
+            return self._renewed(partition, state, replicas, bounced) if bounced else None
+
+        return decide
+
+    def _renewed(
+        self, partition: Partition, state: PartitionState, replicas: Replicas, bounced: Sequence[int]
+    ) -> PartitionState | None:
+        context = self._context
+        live = context.can_lead(partition)
+        stayed = [each for each in live if each not in bounced]
+        if state.leader not in bounced and context.is_online(state.leader, partition):
+            rest = tuple(each for each in state.isr if each not in bounced and context.is_online(each, partition))
+            return self.next_state(state, election.Elected(state.leader, rest))
+        chosen = election.offline(replicas.replicas, state.isr, stayed, allow_unclean=False)
+        chosen = chosen or election.offline(replicas.replicas, state.isr, live, allow_unclean=False)
+        return self.next_state(state, chosen) if chosen is not None else None
+
+    def prefer(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+        """Elect the preferred leader where it can lead and does not."""
+        if state.leader == replicas.replicas[0]:
+            return None
+        chosen = election.preferred(replicas.replicas, state.isr, self._context.can_lead(partition))
+        return self.next_state(state, chosen) if chosen is not None else None
+
+    def leave(self, broker_id: int) -> Decide:
+        """Take a broker that is about to stop out of leadership and ISR, where others are left."""
+        context = self._context
+
+        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+            if broker_id not in state.isr and broker_id != state.leader:
+                return None
+            if state.leader == broker_id:
+                online = [each for each in replicas.replicas if context.is_online(each, partition)]
+                chosen = election.controlled_shutdown(replicas.replicas, state.isr, online, context.leaving)
+                return self.next_state(state, chosen) if chosen is not None else None
+            rest = tuple(each for each in state.isr if each != broker_id)
+            # Without a leader the last of the ISR stays in it: it alone has everything.
+            return self.next_state(state, election.Elected(state.leader, rest)) if rest else None
+
+        return decide
+
+    def bump(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState:
+        """The same leader in a new epoch, so that it takes over a changed assignment."""
+        return state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=self._context.epoch)

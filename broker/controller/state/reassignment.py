@@ -1,0 +1,187 @@
+"""Moving replicas (KIP-455): what stands in the topic's node while it goes on, and what comes next.
+
+A partition under reassignment has the replicas of both assignments; `adding` and `removing` say which is which. When
+all of the target are in sync, the rest is removed. Kafka's classes are ReplicaAssignment and KafkaController's
+onPartitionReassignment, whose phases A and B are followed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.broker.controller.state import election
+from odradek.broker.controller.state.context import Context, Partition
+from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.partitions import Decide, Partitions
+from odradek.broker.controller.state.steps import Steps
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import Set
+from odradek.broker.registry.znodes import PartitionState, Replicas, TopicAssignment
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+def origin(replicas: Replicas) -> tuple[int, ...]:
+    """The replicas as they were before the reassignment."""
+    return tuple(each for each in replicas.replicas if each not in replicas.adding)
+
+
+def target(replicas: Replicas) -> tuple[int, ...]:
+    """The replicas as they will be after it."""
+    return tuple(each for each in replicas.replicas if each not in replicas.removing)
+
+
+def towards(replicas: Replicas, wanted: Sequence[int]) -> Replicas:
+    """The assignment on the way to `wanted`; the preferred leader of the target comes first."""
+    before = origin(replicas)
+    full = tuple(dict.fromkeys((*wanted, *before)))
+    return Replicas(
+        full,
+        tuple(each for each in full if each not in before),
+        tuple(each for each in full if each not in wanted),
+    )
+
+
+def check_target(wanted: Sequence[int], live: Sequence[int]) -> None:
+    """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT unless a partition can be given these replicas."""
+    if not wanted:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment")
+    if len(set(wanted)) != len(wanted):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Duplicate replica ids in partition reassignment replica list: {list(wanted)}",
+        )
+    if any(each < 0 for each in wanted):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Invalid broker id in replica list: {list(wanted)}")
+    missing = [each for each in wanted if each not in live]
+    if missing:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Replica assignment has brokers that are not alive. Replica list: {list(wanted)}, "
+            f"live broker list: {sorted(live)}",
+        )
+
+
+class Reassignments:
+    """The reassignments of a cluster."""
+
+    def __init__(self, context: Context, orders: Orders, partitions: Partitions) -> None:
+        """Works on what the controller knows."""
+        self._context = context
+        self._orders = orders
+        self._partitions = partitions
+
+    def under_way(self) -> dict[Partition, Replicas]:
+        """Every partition that is being reassigned."""
+        return {
+            (topic, index): replicas
+            for topic, assignment in self._context.assignments.items()
+            for index, replicas in assignment.items()
+            if replicas.adding or replicas.removing
+        }
+
+    def begin(self, partition: Partition, wanted: Sequence[int] | None) -> Steps[None]:
+        """Move a partition to these replicas, or with None back to where it was.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT.
+        """
+        context = self._context
+        replicas = context.replicas(partition)
+        if wanted is None and not context.is_reassigning(partition):
+            raise KafkaError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                f"No reassignment in progress for partition {partition[0]}-{partition[1]}",
+            )
+        if replicas is None or partition[0] in context.deleting:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if wanted is None:
+            wanted = origin(replicas)
+        else:
+            check_target(wanted, list(context.brokers))
+        new = towards(replicas, wanted)
+        if new != replicas:
+            unneeded = [each for each in replicas.replicas if each not in new.replicas]
+            # Out of the ISR before out of the assignment: a controller that dies in between leaves a leader that the
+            # next one knows of.
+            yield from self._drop(partition, unneeded)
+            self._check_dropped(partition, unneeded)
+            yield from self._write(partition, new)
+            self._delete(partition, unneeded)
+            yield from self._partitions.change([partition], self._partitions.bump)
+        yield from self.go_on(partition)
+
+    def _check_dropped(self, partition: Partition, unneeded: Sequence[int]) -> None:
+        """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT while the partition lives by one of these replicas: nobody
+        else has everything. (KRaft refuses this, too; Kafka with ZooKeeper deletes the last good copy.)
+        """
+        known = self._context.states.get(partition)
+        needed = [] if known is None else [each for each in unneeded if each in (known.state.leader, *known.state.isr)]
+        if needed:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The replicas {needed} of {partition[0]}-{partition[1]} cannot be given up: no other replica that "
+                "could lead is in sync, so that this would need an unclean leader election.",
+            )
+
+    def go_on(self, partition: Partition) -> Steps[None]:
+        """Finish the reassignment if all of its target are in sync."""
+        context = self._context
+        known, replicas = context.states.get(partition), context.replicas(partition)
+        if known is None or replicas is None or not (replicas.adding or replicas.removing):
+            return
+        wanted = target(replicas)
+        if not all(each in known.state.isr and context.is_online(each, partition) for each in wanted):
+            return
+        removed = [each for each in replicas.replicas if each not in wanted]
+        failed = yield from self._partitions.change([partition], self._hand_over(wanted))
+        if failed:
+            return
+        known = context.states[partition]
+        if known.state.leader not in wanted:
+            return  # nobody of the target can lead just now
+        yield from self._drop(partition, removed)
+        yield from self._write(partition, Replicas(wanted))
+        self._delete(partition, removed)
+        # Only now do replicas hear of the final assignment; those that were removed are told to stop.
+        yield from self._partitions.change([partition], self._partitions.bump)
+
+    def _hand_over(self, wanted: Sequence[int]) -> Decide:
+        """Elect a leader of the target where the old one is not of it."""
+
+        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+            if state.leader in wanted:
+                return None
+            chosen = election.reassigned(wanted, state.isr, self._context.can_lead(partition))
+            if chosen is None:
+                return None
+            rest = tuple(each for each in state.isr if each in wanted)  # no epoch of its own for those that leave
+            return self._partitions.next_state(state, election.Elected(chosen.leader, rest))
+
+        return decide
+
+    def _drop(self, partition: Partition, removed: Sequence[int]) -> Steps[None]:
+        """Take replicas out of the ISR, as far as others are left in it to lead."""
+
+        def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
+            rest = tuple(each for each in state.isr if each not in removed)
+            if not rest or rest == state.isr:
+                return None
+            if state.leader in removed:
+                chosen = election.reassigned(replicas.replicas, rest, self._context.can_lead(partition))
+                return self._partitions.next_state(state, chosen) if chosen is not None else None
+            return self._partitions.next_state(state, election.Elected(state.leader, rest))
+
+        yield from self._partitions.change([partition] if removed else [], decide)
+
+    def _delete(self, partition: Partition, removed: Sequence[int]) -> None:
+        """Have replicas deleted that are no longer of the partition."""
+        for broker_id in removed:
+            self._orders.stop(broker_id, partition, delete=True)
+
+    def _write(self, partition: Partition, new: Replicas) -> Steps[None]:
+        topic, index = partition
+        context = self._context
+        assignment = {**context.assignments[topic], index: new}
+        data = TopicAssignment(context.topic_ids.get(topic), assignment).encode()
+        yield from self._partitions.write([Set(znodes.topic_path(topic), data)])
+        context.assignments[topic] = assignment
+        self._orders.tell_all([partition])

@@ -1,0 +1,116 @@
+"""Deleting topics: no broker keeps a log of a topic that the registry has forgotten (Kafka's TopicDeletionManager).
+
+The wish is a node under /admin/delete_topics. The controller tells clients that the topic goes, has every replica
+deleted, and removes the topic's nodes when all of them have answered; the node of the wish goes last. A replica whose
+broker is away keeps the topic there until it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.broker.controller.state.context import Context, Partition
+from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.partitions import PARTITIONS_AT_A_TIME, Partitions
+from odradek.broker.controller.state.steps import Children, Read, Steps
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import Delete, NoNodeError, NotEmptyError
+from odradek.protocol import messages as m
+
+
+class Deletions:
+    """The topics that are to go."""
+
+    def __init__(self, context: Context, orders: Orders, partitions: Partitions, *, enabled: bool) -> None:
+        """`enabled` is delete.topic.enable."""
+        self._context = context
+        self._orders = orders
+        self._partitions = partitions
+        self._enabled = enabled
+        self._left: dict[str, dict[tuple[Partition, int], None]] = {}
+        """By topic, the replicas that have not been deleted yet."""
+
+    def look(self) -> Steps[None]:
+        """Read the wishes, and begin what is new."""
+        wished = yield Children(znodes.DELETE_TOPICS)
+        for topic in wished:
+            if topic not in self._context.assignments or not self._enabled:
+                yield from self._remove([znodes.delete_topic_path(topic)])
+            elif topic not in self._context.deleting:
+                self._context.deleting[topic] = None
+                self._left[topic] = {
+                    ((topic, index), broker_id): None
+                    for index, replicas in self._context.assignments[topic].items()
+                    for broker_id in replicas.replicas
+                }
+                self._orders.tell_all((topic, index) for index in self._context.assignments[topic])
+        yield from self.go_on()
+
+    def go_on(self) -> Steps[None]:
+        """Order what is left to be deleted of brokers that live, and finish what is done."""
+        for topic in list(self._left):
+            for partition, broker_id in self._left[topic]:
+                if self._context.is_online(broker_id, partition):
+                    self._orders.stop(broker_id, partition, delete=True)
+            if not self._left[topic]:
+                yield from self._finish(topic)
+
+    def stopped(self, broker_id: int, response: m.StopReplicaResponse) -> Steps[None]:
+        """A broker has answered an order to stop replicas."""
+        if response.error_code:
+            return
+        touched: dict[str, None] = {}
+        for result in response.partition_errors:
+            left = self._left.get(result.topic_name)
+            key = ((result.topic_name, result.partition_index), broker_id)
+            if left is not None and not result.error_code and key in left:
+                del left[key]
+                touched[result.topic_name] = None
+        for topic in touched:
+            if not self._left[topic]:
+                yield from self._finish(topic)
+
+    def _finish(self, topic: str) -> Steps[None]:
+        """Every replica is gone: remove the topic from the registry."""
+        indexes = list(self._context.assignments.get(topic, {}))
+        paths = [
+            path
+            for index in indexes
+            for path in (znodes.partition_state_path(topic, index), znodes.partition_path(topic, index))
+        ]
+        yield from self._remove(paths)
+        yield from self._remove([znodes.partitions_path(topic), znodes.topic_path(topic)])
+        yield from self._remove([znodes.config_path(f"topics/{topic}")])
+        yield from self._remove([znodes.delete_topic_path(topic)])
+        self._left.pop(topic, None)
+        self._context.forget_topic(topic)
+
+    def _remove(self, paths: list[str]) -> Steps[None]:
+        """Remove these nodes, as far as they are there."""
+        for start in range(0, len(paths), PARTITIONS_AT_A_TIME):
+            chunk = paths[start : start + PARTITIONS_AT_A_TIME]
+            there = yield Read(tuple(chunk))
+            found = [path for path, node in zip(chunk, there, strict=True) if node is not None]
+            if not found:
+                continue
+            try:
+                yield from self._partitions.write([Delete(path) for path in found])
+            except NotEmptyError:
+                for path in found:
+                    yield from self._remove_below(path)
+            except NoNodeError:
+                yield from self._remove(found)
+
+    def _remove_below(self, path: str) -> Steps[None]:
+        """Remove a node and what is unexpectedly below it."""
+        for name in (yield Children(path)):
+            yield from self._remove_below(f"{path}/{name}")
+        try:
+            yield from self._partitions.write([Delete(path)])
+        except NoNodeError:
+            return
+
+    def retry_on(self, brokers: Iterable[int]) -> bool:
+        """Whether one of these brokers, which have just come, still has something to delete."""
+        wanted = frozenset(brokers)
+        return any(broker_id in wanted for left in self._left.values() for _, broker_id in left)

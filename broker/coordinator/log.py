@@ -1,0 +1,166 @@
+"""A topic of the broker's own as its coordinator sees it: records in, records out.
+
+`__consumer_offsets` is one, `__transaction_state` the other. Appends have the rules of acks=all, and hear of their
+outcome when the in-sync replicas have them, or why they have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from odradek.broker.coordinator.state.pending_writes import COMMITTED
+from odradek.broker.replication.partition import ACKS_ALL, Replica, Replicas
+from odradek.broker.runtime.state.effects import KeyValue
+from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.protocol.batch import LOG_OVERHEAD, Header, Record, build, read_header, records
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LOAD_BYTES: Final = 5 << 20
+
+
+class InternalTopic:
+    """The partitions of such a topic on this broker."""
+
+    def __init__(
+        self,
+        name: str,
+        replicas: Replicas,
+        clock: Clock,
+        timers: Timers,
+        *,
+        timeout_ms: int,
+        codec: Codec = Codec.NONE,
+        acks: int = ACKS_ALL,
+        load_bytes: int = LOAD_BYTES,
+    ) -> None:
+        """`timeout_ms` is how long an append may take to reach the in-sync replicas.
+
+        With `acks` of 0 or more it need not reach them; `load_bytes` are read at a time when a coordinator loads.
+        """
+        self._acks = acks
+        self._load_bytes = load_bytes
+        self._name = name
+        self._timeout_ms = timeout_ms
+        self._codec = codec
+        self._replicas = replicas
+        self._clock = clock
+        self._timers = timers
+
+    def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
+        """Append one batch; `done` is called with each of its outcomes (see `coordinator.state.pending_writes`).
+
+        The codes are those of a produce; what they mean to a client, the machines know. An append that the log refuses
+        is refused before this returns.
+        """
+        replica = self._replicas.get(self._name, partition)
+        if replica is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        now_ms = self._clock.now_ms()
+        batch = build(
+            [Record(offset, now_ms, key, value, []) for offset, (key, value) in enumerate(entries)],
+            codec=self._codec,
+        )
+        try:
+            end_offset = replica.write(batch, now_ms)
+        except KafkaError as error:
+            done(error.code)
+            return
+        await_append(replica, end_offset, self._acks, done, self._clock, self._timers, self._timeout_ms)
+
+    def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
+        """Call `done` once all that stands here now is on the in-sync replicas; never if this broker leads no more."""
+        replica = self._replicas.get(self._name, partition)
+        if replica is not None:
+            await_append(
+                replica,
+                replica.log.end_offset,
+                ACKS_ALL,
+                lambda code: done() if code in COMMITTED else None,
+                self._clock,
+                self._timers,
+                self._timeout_ms,
+            )
+
+    def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
+        """Every record of a partition in order, each with the header of its batch.
+
+        Raises KafkaError when the log cannot be read, ProtocolError when a batch cannot.
+        """
+        replica = self._replicas.get(self._name, partition)
+        if replica is None:
+            return
+        offset, end = replica.log.start_offset, replica.log.end_offset
+        while offset < end:
+            part = replica.read(offset, self._load_bytes, upper=end, at_least_one=True).records
+            data = part if isinstance(part, bytes) else part.read()
+            position = 0
+            while position + LOG_OVERHEAD <= len(data):
+                header = read_header(data, position)
+                if position + header.size > len(data):
+                    break
+                if header.last_offset >= offset:
+                    for record in records(data, position):
+                        yield header, record
+                offset = max(offset, header.next_offset)
+                position += header.size
+            if position == 0:
+                return
+
+
+def await_append(
+    replica: Replica,
+    end_offset: int,
+    acks: int,
+    done: Callable[[ErrorCode], None],
+    clock: Clock,
+    timers: Timers,
+    timeout_ms: int,
+) -> None:
+    """Call `done` with the outcome of an append that ends at `end_offset`, perhaps at once.
+
+    REQUEST_TIMED_OUT comes every `timeout_ms` until the outcome is known: the records are in the leader's log, and
+    count as soon as the in-sync replicas have them. When this broker leads no more, `done` receives that error last.
+    """
+    settled = replica.settled(end_offset, acks)
+    if settled is not None:
+        done(settled)
+    else:
+        _Wait(replica, end_offset, acks, done).start(clock, timers, timeout_ms)
+
+
+class _Wait:
+    """An append of the coordinator that waits for followers or an fsync."""
+
+    __slots__ = ("_acks", "_done", "_end_offset", "_replica", "_timer")
+
+    def __init__(self, replica: Replica, end_offset: int, acks: int, done: Callable[[ErrorCode], None]) -> None:
+        self._acks = acks
+        self._replica = replica
+        self._end_offset = end_offset
+        self._done = done
+        self._timer: Timer | None = None
+
+    def start(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
+        """Begin to wait."""
+        self._replica.watch(self)
+        self._arm(clock, timers, timeout_ms)
+
+    def _arm(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
+        late = partial(self._late, clock, timers, timeout_ms)
+        self._timer = timers.at(clock.monotonic_ms() + timeout_ms, late)
+
+    def _late(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
+        self._arm(clock, timers, timeout_ms)
+        self._done(ErrorCode.REQUEST_TIMED_OUT)
+
+    def wake(self, replica: Replica) -> None:
+        settled = replica.settled(self._end_offset, self._acks)
+        if settled is not None:
+            self._replica.unwatch(self)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._done(settled)

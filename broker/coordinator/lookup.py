@@ -1,0 +1,117 @@
+"""Who coordinates what: the leader of the partition of `__consumer_offsets` or `__transaction_state` that a key is of.
+
+Both topics are made when the first client asks for a coordinator; until then nobody has one. Appends to them have the
+rules of acks=all, whatever `offsets.commit.required.acks` says (Kafka deprecated it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown, WantedTopic
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.coordinator_partition import partition_for
+from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from odradek.broker.transaction.state.settings import TransactionSettings
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+
+TRANSACTION_KEY = 1
+CODECS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY, 3: Codec.LZ4, 4: Codec.ZSTD}
+"""`offsets.topic.compression.codec` by number."""
+
+
+class Coordinators:
+    """Which broker coordinates a group or a transactional id."""
+
+    def __init__(self, topics: InternalTopics, view: ClusterView, creator: TopicCreator, known: TopicsKnown) -> None:
+        """`known` waits for what is to be known of `view`."""
+        self._topics = topics
+        self._view = view
+        self._creator = creator
+        self._known = known
+
+    def await_coordinators(
+        self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
+    ) -> None:
+        """Call `done` once, when each key has a coordinator or the time is over; perhaps before this returns.
+
+        The topic is made where it is missing, and the time counts from then.
+        """
+
+        def all_have_one() -> bool:
+            return not any(self.coordinator(kind, key, listener)[0] for key in keys)
+
+        def wait() -> None:
+            if name in self._view.topics:
+                self._known.wait_until(all_have_one, timeout_ms, done)
+            else:
+                done()  # it could not be made
+
+        name = _topic_of(kind)
+        if name in self._view.topics:
+            wait()
+        else:
+            self._creator.create([self._topics.wanted(name)], lambda outcomes: wait())
+
+    def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
+        """Error, node id, host and port of the coordinator as it is reached through a listener, and a text."""
+        topic = self._view.topics.get(_topic_of(kind))
+        if topic is None:
+            return _unavailable(None)
+        partition = topic.partitions[partition_for(key, len(topic.partitions))]
+        broker = self._view.brokers.get(partition.leader)
+        endpoint = broker.endpoint(listener) if broker is not None else None
+        if broker is None or endpoint is None:
+            return _unavailable(None)
+        return ErrorCode.NONE, broker.broker_id, endpoint.host, endpoint.port, None
+
+
+class InternalTopics:
+    """How the broker's own topics are made (AutoTopicCreationManager)."""
+
+    def __init__(self, groups: GroupSettings, transactions: TransactionSettings, replicas: Callable[[], int]) -> None:
+        """`replicas()` is the most that they can have now. Kafka waits until there are as many brokers as the property
+        says; one broker alone could then never serve anybody with the default of 3.
+        """
+        self._groups = groups
+        self._transactions = transactions
+        self._replicas = replicas
+
+    def wanted(self, name: str) -> WantedTopic:
+        """How to make a topic of which only the name is known."""
+        if name == GROUP_OFFSETS:
+            return WantedTopic(
+                name,
+                partitions=self._groups.offsets_topic_num_partitions,
+                replication_factor=min(self._groups.offsets_topic_replication_factor, self._replicas()),
+                configs={
+                    "cleanup.policy": "compact",
+                    "segment.bytes": str(self._groups.offsets_topic_segment_bytes),
+                    "compression.type": "producer",
+                },
+            )
+        if name == TRANSACTION_STATE:
+            factor = min(self._transactions.transaction_state_log_replication_factor, self._replicas())
+            return WantedTopic(
+                name,
+                partitions=self._transactions.transaction_state_log_num_partitions,
+                replication_factor=factor,
+                configs={
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "min.insync.replicas": str(min(self._transactions.transaction_state_log_min_isr, factor)),
+                    "segment.bytes": str(self._transactions.transaction_state_log_segment_bytes),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        return WantedTopic(name)
+
+
+def _topic_of(kind: int) -> str:
+    return TRANSACTION_STATE if kind == TRANSACTION_KEY else GROUP_OFFSETS
+
+
+def _unavailable(message: str | None) -> tuple[ErrorCode, int, str, int, str | None]:
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1, message

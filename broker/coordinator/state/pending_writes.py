@@ -1,0 +1,89 @@
+"""Pending writes of one group: what each append changes, and how a refused append is reverted.
+
+Kafka's CoordinatorRuntime keeps its state in timeline structures, keyed by the offset of the last write, and reverts
+to the snapshot before a write when the log refuses it. Here each write carries the changes that it made, as functions
+that undo them. A refused write undoes its own changes and those of every later write of the group, newest first, so
+the state is again exactly the log plus the writes before it.
+
+The log's answer to an append is one of three:
+
+| outcome                                             | the records            | the state | the requests       |
+|-----------------------------------------------------|------------------------|-----------|--------------------|
+| NONE                                                | are committed          | stays     | are answered       |
+| NOT_ENOUGH_REPLICAS_AFTER_APPEND                    | are committed          | stays     | receive the error  |
+| REQUEST_TIMED_OUT                                   | are in the leader's log | stays    | receive the error  |
+| any other error                                     | are not in the log     | reverts   | receive the error  |
+
+After REQUEST_TIMED_OUT the write stays pending: its next outcome says what became of the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from odradek.broker.runtime.state.effects import Append, Effect
+from odradek.protocol.errors import ErrorCode
+
+COMMITTED: Final = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+"""Outcomes of an append that every in-sync replica has."""
+RETRY_MS: Final = 500
+"""After this time a group repeats what a timer began and the log refused (Kafka: CoordinatorTimerImpl)."""
+
+
+class Write:
+    """Token of an append: the machine's own token, and what undoes the changes."""
+
+    __slots__ = ("is_void", "token", "undo")
+
+    def __init__(self, token: Any, undo: tuple[Callable[[], None], ...]) -> None:
+        self.token = token
+        self.undo = undo
+        self.is_void = False
+        """An earlier write was refused, so this one must not reach the log."""
+
+
+class PendingWrites:
+    """The writes of one group without a final outcome, in the order of the log."""
+
+    __slots__ = ("_writes",)
+
+    def __init__(self) -> None:
+        self._writes: list[Write] = []
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    def begin(self, effects: list[Effect]) -> list[Effect]:
+        """The same effects; each append among them becomes a pending write."""
+        for index, effect in enumerate(effects):
+            if isinstance(effect, Append) and not isinstance(effect.token, Write):
+                write = Write(effect.token, effect.undo)
+                self._writes.append(write)
+                effects[index] = effect._replace(token=write, undo=())
+        return effects
+
+    def commit(self, write: Write) -> None:
+        """The records are committed: the changes of this write can no longer be undone."""
+        self._writes.remove(write)
+
+    def revert(self, write: Write) -> list[Write]:
+        """Undo this write and all later ones, newest first. Returns them in the order of the log."""
+        at = self._writes.index(write)
+        reverted, self._writes = self._writes[at:], self._writes[:at]
+        for each in reversed(reverted):
+            each.is_void = True
+            for undo in reversed(each.undo):
+                undo()
+        return reverted
+
+    def drop(self) -> list[Write]:
+        """Forget all writes: this broker no longer coordinates the group, and their outcomes no longer count.
+
+        Returns them in the order of the log.
+        """
+        dropped, self._writes = self._writes, []
+        for write in dropped:
+            write.is_void = True
+            write.undo = ()
+        return dropped

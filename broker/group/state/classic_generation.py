@@ -1,0 +1,82 @@
+"""A generation of a classic group: its members, protocol and number, and how it reads in a record and in answers.
+
+Facts of Kafka's ClassicGroup; what leads from one generation to the next stands in `group_membership`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek.broker.group.state.classic_members import Member, Roster
+from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
+from odradek.broker.group.state.records import member_value, subscribed_topics
+from odradek.broker.runtime.state.effects import Now
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+CONSUMER: Final = "consumer"
+
+
+class Generation:
+    """The state of a classic group, apart from what a rebalance needs."""
+
+    def __init__(self, group_id: str, now: Now) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.state_since_ms: int | None = now.wall_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.roster = Roster()
+        self.in_log: m.GroupMetadataValue | None = None
+        """The generation in the log, or in an append that the log has not refused."""
+        self._subscribed: frozenset[str] | None = None
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member consumes this topic; True also where that cannot be known."""
+        return self._subscribed is None or topic in self._subscribed
+
+    @property
+    def knows_subscriptions(self) -> bool:
+        """Whether the members are consumers whose subscriptions could be read."""
+        return self._subscribed is not None
+
+    def generation_value(self, assignments: dict[str, bytes]) -> m.GroupMetadataValue:
+        """The current generation as its record says it."""
+        return m.GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol_name,
+            leader=self.roster.leader,
+            current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
+            members=[member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.roster],
+        )
+
+    def _generation_for(self, member: Member) -> JoinResult:
+        leads = self.roster.leader == member.member_id
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.roster.leader or "",
+            tuple((each.member_id, each.terms.instance_id, each.metadata(self.protocol_name)) for each in self.roster)
+            if leads
+            else (),
+        )
+
+    def _assignment_of(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if instance_id is not None:
+            static = self.roster.of_instance(instance_id)
+            if static is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if static.member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.roster else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _consumed_topics(self) -> frozenset[str] | None:
+        return subscribed_topics(self.roster, self.protocol_name) if self.protocol_type == CONSUMER else None

@@ -1,0 +1,161 @@
+"""The members of a group: who they are, what they support, who leads, and which protocol they agree on.
+
+A dynamic member is known by the id that the coordinator gave it; a static member (KIP-345) has an instance id of its
+own beside that, and keeps its place when it comes back under a new member id. The protocol of a generation is the
+one that every member supports and most members prefer. Facts of Kafka's GroupMetadata and MemberMetadata classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from odradek.broker.group.state.classic_requests import Terms
+
+
+class Member:
+    """One member; `join_token` and `sync_token` stand for its requests that wait for an answer."""
+
+    __slots__ = ("assignment", "deadline_ms", "is_new", "join_token", "member_id", "sync_token", "terms")
+
+    def __init__(self, member_id: str, terms: Terms) -> None:
+        self.member_id = member_id
+        self.terms = terms
+        self.assignment = b""
+        self.join_token: Any = None
+        self.sync_token: Any = None
+        self.is_new = False
+        self.deadline_ms = 0
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member has an instance id and so keeps its place while it is away."""
+        return self.terms.instance_id is not None
+
+    @property
+    def counts_as_alive(self) -> bool:
+        """Whether its session may not expire: its request waits here. A newcomer's join is bounded all the same."""
+        return not self.is_new and (self.join_token is not None or self.sync_token is not None)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member said under this protocol, empty when it does not support it."""
+        return next((metadata for name, metadata in self.terms.protocols if name == protocol), b"")
+
+
+class Roster:
+    """The members in the order in which they came, their instance ids, and their leader."""
+
+    __slots__ = ("_by_instance", "_members", "_support", "leader")
+
+    def __init__(self) -> None:
+        self._members: dict[str, Member] = {}
+        self._by_instance: dict[str, str] = {}
+        self._support: dict[str, int] = {}
+        self.leader: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> Member | None:
+        """The member with this id."""
+        return self._members.get(member_id)
+
+    def of_instance(self, instance_id: str | None) -> Member | None:
+        """The static member with this instance id."""
+        member_id = self._by_instance.get(instance_id) if instance_id is not None else None
+        return self._members[member_id] if member_id is not None else None
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one leads."""
+        self._members[member.member_id] = member
+        if member.terms.instance_id is not None:
+            self._by_instance[member.terms.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self._count(member, 1)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Strike a member out; when it led, the longest-standing other leads."""
+        member = self._members.pop(member_id, None)
+        if member is None:
+            return None
+        self._count(member, -1)
+        if member.terms.instance_id is not None:
+            del self._by_instance[member.terms.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self._members), None)
+        return member
+
+    def update(self, member: Member, terms: Terms) -> None:
+        """The member has joined again: its protocols and timeouts are replaced, its names stay."""
+        self._count(member, -1)
+        member.terms = member.terms._replace(
+            protocols=terms.protocols,
+            session_timeout_ms=terms.session_timeout_ms,
+            rebalance_timeout_ms=terms.rebalance_timeout_ms,
+        )
+        self._count(member, 1)
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """A static member is back under another id; it keeps its place, and the lead if it had it."""
+        old_id, member.member_id = member.member_id, member_id
+        self._members = {each.member_id: each for each in self._members.values()}
+        if member.terms.instance_id is not None:
+            self._by_instance[member.terms.instance_id] = member_id
+        if self.leader == old_id:
+            self.leader = member_id
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the slowest member may take to join again."""
+        return max((member.terms.rebalance_timeout_ms for member in self), default=0)
+
+    @property
+    def joining(self) -> int:
+        """How many members wait in a join."""
+        return sum(member.join_token is not None for member in self)
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether every member waits in a join."""
+        return all(member.join_token is not None for member in self)
+
+    def elect(self) -> bool:
+        """Make sure that the leader is a member that has joined. False when there is none."""
+        leader = self._members.get(self.leader) if self.leader is not None else None
+        if leader is None:
+            return False
+        if leader.join_token is None:
+            leader = next((member for member in self if member.join_token is not None), None)
+            if leader is None:
+                return False
+            self.leader = leader.member_id
+        return True
+
+    def supports(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+        """Whether every member supports at least one of these protocols."""
+        return any(self._support.get(name, 0) == len(self._members) for name, _ in protocols)
+
+    def select_protocol(self) -> str | None:
+        """The protocol that all support and most prefer; between equals the one that was voted for first."""
+        votes: dict[str, int] = {}
+        for member in self:
+            for name, _ in member.terms.protocols:
+                if self._support[name] == len(self._members):
+                    votes[name] = votes.get(name, 0) + 1
+                    break
+        return max(votes, key=votes.__getitem__, default=None)
+
+    def _count(self, member: Member, step: int) -> None:
+        for name in dict(member.terms.protocols):
+            count = self._support.get(name, 0) + step
+            if count:
+                self._support[name] = count
+            else:
+                del self._support[name]

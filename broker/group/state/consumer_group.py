@@ -1,0 +1,416 @@
+"""The membership of one group in the consumer protocol (KIP-848): heartbeats in, assignments out.
+
+Where the classic protocol stops everyone for a rebalance, here each member goes its own way to its share of a common
+target. The group has an epoch, which grows with whatever changes who should own what; a target assignment, made for one
+such epoch; and members, each with the epoch that it has reached. A member learns in the answers to its heartbeats what
+it may use, and says in them what it has let go of.
+
+| group state | when                                                                |
+|-------------|---------------------------------------------------------------------|
+| Empty       | it has no members                                                   |
+| Assigning   | its epoch is ahead of the target's                                  |
+| Reconciling | a member is not STABLE in the target's epoch                        |
+| Stable      | every member is                                                     |
+| Dead        | deleted, turned into a classic group, or no longer coordinated here |
+
+| heartbeat says                   | and                                          | answer                         |
+|----------------------------------|----------------------------------------------|--------------------------------|
+| epoch 0                          | a new id, or the member itself               | in, with its whole assignment  |
+| epoch 0 and an instance id       | its former self has left for a while         | in, in that place              |
+| epoch 0 and an instance id       | its former self is here                      | UNRELEASED_INSTANCE_ID         |
+| the member's epoch               |                                              | one step on                    |
+| the epoch before                 | an answer was lost, nothing foreign is owned | one step on                    |
+| any other epoch                  |                                              | FENCED_MEMBER_EPOCH            |
+| -1                               |                                              | out, and a new group epoch     |
+| -2 and an instance id            |                                              | out for a while; nothing moves |
+| an id that is not known          |                                              | UNKNOWN_MEMBER_ID              |
+| an instance id of another member |                                              | FENCED_INSTANCE_ID             |
+
+Who does not beat within its session, or does not let go within its rebalance timeout, is put out. The steps of a member
+stand in `consumer_group_reconciliation`, those of a request in `consumer_group_steps`; members that still speak the
+classic protocol are served by `consumer_group_classic`. Facts of Kafka 4.x's GroupMetadataManager and ConsumerGroup.
+
+Timers, by name: ("session", id), ("rebalance", id), and for classic members ("join", id) and ("sync", id).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from odradek.broker.coordinator.state.pending_writes import RETRY_MS
+from odradek.broker.group.state import consumer_group_records as records
+from odradek.broker.group.state.consumer_assignors import Assignment
+from odradek.broker.group.state.consumer_group_members import (
+    LEFT_FOR_A_WHILE,
+    ConsumerMember,
+    GroupState,
+    MemberState,
+    Roster,
+)
+from odradek.broker.group.state.consumer_group_pending_writes import Ledger
+from odradek.broker.group.state.consumer_group_requests import (
+    JOINING,
+    NO_TIMEOUT,
+    HeartbeatRequest,
+    HeartbeatResult,
+    Topics,
+    leaves,
+)
+from odradek.broker.group.state.consumer_group_steps import Steps
+from odradek.broker.group.state.offsets import Partition
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.group.state.topic_patterns import check_pattern
+from odradek.broker.runtime.state.effects import Effect, KeyValue, Now, TimerName
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+CONSUMER: Final = "consumer"
+
+
+class ConsumerMembership:
+    """The machine. Methods that take `now` are events; what they return is to be carried out in order."""
+
+    protocol_type = CONSUMER
+    knows_subscriptions = True
+
+    def __init__(self, group_id: str, settings: GroupSettings, topics: Topics, roster: Roster | None = None) -> None:
+        self.group_id = group_id
+        self._settings = settings
+        self._topics = topics
+        self.ledger = Ledger(group_id, roster)
+        self.steps = Steps(self.ledger, topics, settings.default_assignor)
+        self._deadlines: dict[str, int] = {}
+        self._again: list[TimerName] = []
+        """Timers that have fired and whose records the log has refused."""
+        self._is_dead = False
+
+    @property
+    def roster(self) -> Roster:
+        """The members and epochs."""
+        return self.ledger.roster
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group."""
+        return GroupState.DEAD if self._is_dead else self.roster.state
+
+    @property
+    def armed(self) -> dict[TimerName, int]:
+        """The timers that are set, with their deadlines (monotonic ms)."""
+        return dict(self.ledger.effects.armed)
+
+    # --- heartbeats ---
+
+    def heartbeat(self, token: Any, request: HeartbeatRequest, unique: str, now: Now) -> list[Effect]:
+        """A member joins, stays or leaves. Answered with a HeartbeatResult; `unique` names a member without an id."""
+        try:
+            result = self._leave(request, now) if leaves(request) else self._beat(request, unique, now)
+        except KafkaError as refused:
+            self.discard(now)
+            result = HeartbeatResult(refused.code, refused.message)
+        self.ledger.answer(token, result, lambda error: HeartbeatResult(error, "The group's log refused the change."))
+        return self.ledger.drain()
+
+    def _beat(self, request: HeartbeatRequest, unique: str, now: Now) -> HeartbeatResult:
+        member_id = request.member_id or unique
+        self.check_room(member_id, self._settings.group_consumer_max_size)
+        former = self._find(member_id, request)
+        known = former or ConsumerMember(member_id)
+        if request.expression and request.expression != known.expression:
+            check_pattern(request.expression)
+        if known.member_id != member_id:
+            self.forget_timers(known.member_id)
+            known = self.steps.replace(known, member_id)
+        self.steps.enter(_updated(known, request), now)
+        self.steps.retarget()
+        member = self.steps.advance(member_id, request.owned)
+        self.watch_revocation(member, now)
+        self.touch(member, now)
+        assigned_before = former.assigned if former is not None else {}
+        tell = request.epoch == JOINING or request.is_full or member.assigned != assigned_before
+        return HeartbeatResult(
+            member_id=member_id,
+            epoch=member.epoch,
+            interval_ms=self._settings.group_consumer_heartbeat_interval_ms,
+            assignment=member.assigned if tell else None,
+        )
+
+    def check_room(self, member_id: str, limit: int) -> None:
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a newcomer to a full group."""
+        if len(self.roster.members) >= limit and member_id not in self.roster.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def _find(self, member_id: str, request: HeartbeatRequest) -> ConsumerMember | None:
+        """The member that speaks, or the one whose place it takes; None for a newcomer."""
+        if request.instance_id is not None:
+            static = self.roster.of_instance(request.instance_id)
+            if request.epoch == JOINING:
+                if static is not None and static.classic is None and static.epoch != LEFT_FOR_A_WHILE:
+                    raise KafkaError(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {member_id} with instance id {request.instance_id} cannot join the group"
+                        f" because the instance id is owned by {static.member_id} member.",
+                    )
+                return static or self.roster.members.get(member_id)
+            member = self.static_member(member_id, request.instance_id)
+        else:
+            found = self.roster.members.get(member_id)
+            if found is None:
+                if request.epoch == JOINING:
+                    return None
+                raise self.unknown(member_id)
+            member = found
+        _check_epoch(member, request)
+        return member
+
+    def static_member(self, member_id: str, instance_id: str) -> ConsumerMember:
+        """The member of an instance id, which must be this one. Raises KafkaError."""
+        member = self.roster.of_instance(instance_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+            )
+        return member
+
+    def unknown(self, member_id: str) -> KafkaError:
+        """The refusal of an id that is not known."""
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+
+    # --- leaving ---
+
+    def _leave(self, request: HeartbeatRequest, now: Now) -> HeartbeatResult:
+        if request.instance_id is None:
+            found = self.roster.members.get(request.member_id)
+            if found is None:
+                raise self.unknown(request.member_id)
+            member = found
+        else:
+            member = self.static_member(request.member_id, request.instance_id)
+        if request.epoch == LEFT_FOR_A_WHILE:
+            away = member._replace(epoch=LEFT_FOR_A_WHILE, revoking={})
+            self.ledger.effects.disarm(("rebalance", member.member_id))
+            self.ledger.write(records.current(self.group_id, away))
+        else:
+            self.put_out([member])
+        return HeartbeatResult(member_id=request.member_id, epoch=request.epoch)
+
+    def put_out(self, members: list[ConsumerMember]) -> None:
+        """These members are gone for good, and what was theirs is free."""
+        if not members:
+            return
+        for member in members:
+            self.forget_timers(member.member_id)
+            self.steps.remove(member)
+        self.steps.bump()
+
+    # --- time ---
+
+    def touch(self, member: ConsumerMember, now: Now) -> None:
+        """The member has shown that it is alive."""
+        timeout_ms = self._settings.group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        deadline_ms = now.monotonic_ms + timeout_ms
+        self._deadlines[member.member_id] = deadline_ms
+        name = ("session", member.member_id)
+        armed = self.ledger.effects.armed.get(name)
+        if armed is None or armed > deadline_ms:
+            self.ledger.effects.arm(name, deadline_ms)
+
+    def watch_revocation(self, member: ConsumerMember, now: Now) -> None:
+        """Give a member that has something to let go of its rebalance timeout for that."""
+        name = ("rebalance", member.member_id)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
+            self.ledger.effects.disarm(name)
+        elif name not in self.ledger.effects.armed:
+            self.ledger.effects.arm(name, now.monotonic_ms + member.rebalance_timeout_ms)
+
+    def forget_timers(self, member_id: str) -> None:
+        """The member is gone, or goes by another id."""
+        deadline_ms = self._deadlines.pop(member_id, None)
+        if deadline_ms is not None:
+            self.ledger.changes(partial(self._deadlines.__setitem__, member_id, deadline_ms))
+        for kind in ("session", "rebalance", "join", "sync"):
+            self.ledger.effects.disarm((kind, member_id))
+
+    def timer(self, name: TimerName, now: Now) -> list[Effect]:
+        """A timer that was set has fired."""
+        self.ledger.effects.fired(name)
+        kind, member_id = name
+        member = self.roster.members.get(member_id)
+        if member is not None:
+            deadline_ms = self._deadlines.get(member_id, 0) if kind == "session" else 0
+            if deadline_ms > now.monotonic_ms:
+                self.ledger.effects.arm(name, deadline_ms)
+            else:
+                self.ledger.changes(partial(self._again.append, name))
+                self.put_out([member])
+        return self.ledger.drain()
+
+    # --- the log ---
+
+    def discard(self, now: Now) -> None:
+        """The request at hand is refused, so nothing of it holds."""
+        if self.ledger.discard():
+            self._restore_timers(now)
+
+    def reverted(self, now: Now) -> list[Effect]:
+        """The log has refused records, and the members are again what they were before."""
+        self._restore_timers(now)
+        return self.ledger.effects.drain()
+
+    def revive(self, now: Now) -> list[Effect]:
+        """The log has refused what ended this group, so it goes on."""
+        self._is_dead = False
+        return self.reverted(now)
+
+    def _restore_timers(self, now: Now) -> None:
+        """Every member has a session again, nobody else has a timer, and what a timer began is due once more."""
+        self.steps.forget_topics()
+        effects, members, soon_ms = self.ledger.effects, self.roster.members, now.monotonic_ms + RETRY_MS
+        for name in [each for each in effects.armed if each[1] not in members]:
+            effects.disarm(name)
+        for member_id in [each for each in self._deadlines if each not in members]:
+            del self._deadlines[member_id]
+        again, self._again = self._again, []
+        for name in again:
+            if name[1] in members and name not in effects.armed:
+                effects.arm(name, soon_ms)
+        for member in members.values():
+            deadline_ms = self._deadlines.get(member.member_id)
+            if deadline_ms is None:
+                self.touch(member, now)
+            elif ("session", member.member_id) not in effects.armed:
+                effects.arm(("session", member.member_id), max(deadline_ms, soon_ms))
+            self.watch_revocation(member, now)
+
+    def loaded(self, now: Now) -> list[Effect]:
+        """The group has been read from the log; its sessions begin anew."""
+        for member in self.roster.members.values():
+            self.touch(member, now)
+            self.watch_revocation(member, now)
+        return self.ledger.drain()
+
+    def unload(self, now: Now) -> list[Effect]:
+        """This broker no longer coordinates the group: send everyone who waits elsewhere."""
+        self._is_dead = True
+        self.ledger.close(ErrorCode.NOT_COORDINATOR)
+        return self.ledger.effects.drain()
+
+    def die(self, now: Now) -> list[Effect]:
+        """The group is deleted, or another kind of group from now on: no timer stays."""
+        self._is_dead = True
+        for name in list(self.ledger.effects.armed):
+            self.ledger.effects.disarm(name)
+        return self.ledger.effects.drain()
+
+    def erase(self, *others: KeyValue) -> list[Effect]:
+        """Write the tombstones of the group, and `others` behind them; no timer stays."""
+        for member_id in list(self.roster.members):
+            self.forget_timers(member_id)
+        self.ledger.write(*records.no_group(self.group_id, self.roster))
+        for record in others:
+            self.ledger.write_beside(record)
+        self._is_dead = True
+        return self.ledger.drain()
+
+    # --- offsets: what a commit or a fetch asks of the membership ---
+
+    def check_commit(self, member_id: str, epoch: int, partitions: list[Partition]) -> ErrorCode:
+        """Whether this sender may commit offsets of these partitions.
+
+        A member may do so in its epoch, and in an older one as long as the partitions have been its own since then
+        (KIP-1251): the answer that told it of the new epoch may still be on its way.
+        """
+        if epoch < 0 and not self.roster.members:
+            return ErrorCode.NONE
+        member = self.roster.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        if epoch > member.epoch:
+            return stale
+        own = all(_had(member, epoch, self._topics.id_of(topic), index) for topic, index in partitions)
+        return ErrorCode.NONE if own else stale
+
+    def speaks_consumer(self, member_id: str) -> bool:
+        """Whether this is a member that speaks the consumer protocol, so that its requests must know member epochs."""
+        member = self.roster.members.get(member_id)
+        return member is not None and member.classic is None
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether this sender may ask for offsets; one that names no member may."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        member = self.roster.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+    def seen(self, member_id: str, now: Now) -> list[Effect]:
+        """A commit is no heartbeat in this protocol."""
+        return []
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member consumes this topic."""
+        return any(topic in self.roster.topics_of(member) for member in self.roster.members.values())
+
+
+def _updated(known: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
+    """A member as its heartbeat says it is; what the heartbeat leaves out stays."""
+    timeout_ms = request.rebalance_timeout_ms
+    return known._replace(
+        instance_id=request.instance_id if request.instance_id is not None else known.instance_id,
+        rack_id=request.rack_id if request.rack_id is not None else known.rack_id,
+        rebalance_timeout_ms=timeout_ms if timeout_ms != NO_TIMEOUT else known.rebalance_timeout_ms,
+        names=tuple(sorted(set(request.names))) if request.names is not None else known.names,
+        expression=request.expression if request.expression is not None else known.expression,
+        assignor=request.assignor if request.assignor is not None else known.assignor,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=None,
+    )
+
+
+def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
+    """Raises KafkaError(FENCED_MEMBER_EPOCH)."""
+    epoch = request.epoch
+    if epoch in (JOINING, member.epoch):
+        return
+    if epoch < member.epoch and epoch == member.previous_epoch and _owns_no_more(request.owned, member):
+        return  # the answer with the new epoch may have been lost
+    relation = "greater" if epoch > member.epoch else "smaller"
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {relation} member epoch ({epoch}) than the one known by the group coordinator"
+        f" ({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _owns_no_more(owned: Assignment | None, member: ConsumerMember) -> bool:
+    if owned is None:
+        return False
+    return all(
+        partition in member.assigned.get(topic_id, {})
+        for topic_id, partitions in owned.items()
+        for partition in partitions
+    )
+
+
+def _had(member: ConsumerMember, epoch: int, topic_id: bytes | None, partition: int) -> bool:
+    """Whether the partition has been the member's own since this epoch at the latest."""
+    for owned in (member.assigned, member.revoking):
+        since = owned.get(topic_id or b"", {}).get(partition)
+        if since is not None:
+            return since <= epoch
+    return False

@@ -1,0 +1,176 @@
+"""A group of the consumer protocol as its records say it is: members, epochs, targets and resolved expressions.
+
+Everything here is immutable but `Roster`, and that changes by records only, whether they are about to be written or
+have been read back, so that a reload ends in the same state. Facts of Kafka's ModernGroup, ConsumerGroup and
+ConsumerGroupMember.
+
+A member is what it subscribes to and what it owns. What it owns is in two parts, what it may use (`assigned`) and what
+it has been asked to give up and has not given up yet (`revoking`); each partition with the epoch in which the member
+got it (KIP-1251). A partition in either part of a member belongs to that member and can go to nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple
+
+from odradek.broker.group.state.consumer_assignors import Assignment
+
+LEFT: Final = -1
+"""The epoch of a member that leaves."""
+LEFT_FOR_A_WHILE: Final = -2
+"""The epoch of a static member that leaves and will be back."""
+
+Owned = Mapping[bytes, Mapping[int, int]]
+"""Topic id -> partition -> the epoch in which the member got it; a topic without partitions is not in it."""
+
+NOTHING: Final[Owned] = {}
+
+
+class GroupState(Enum):
+    """Kafka's names, as ConsumerGroupDescribe and ListGroups print them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target, by Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+class ClassicTerms(NamedTuple):
+    """What a member that speaks the classic protocol joined with."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class ConsumerMember(NamedTuple):
+    """One member. `names` are ascending and free of doubles; no expression is "", as Kafka writes it."""
+
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = LEFT
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    names: tuple[str, ...] = ()
+    expression: str = ""
+    assignor: str | None = None
+    classic: ClassicTerms | None = None
+    assigned: Owned = NOTHING
+    revoking: Owned = NOTHING
+
+    def moved_to(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> ConsumerMember:
+        """The member one step on, remembering the epoch that it comes from."""
+        return self._replace(epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, revoking=revoking)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether the member has what the target of this epoch says."""
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+
+class Resolved(NamedTuple):
+    """The topics that a regular expression stands for, and when and in which version of the cluster it was looked
+    up.
+    """
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+
+class Roster:
+    """What the records of one group add up to."""
+
+    __slots__ = ("_owners", "_static", "epoch", "hash", "members", "resolved", "target_epoch", "targets")
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.hash = 0
+        self.target_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.resolved: dict[str, Resolved] = {}
+        self._static: dict[str, str] = {}
+        self._owners: dict[tuple[bytes, int], str] = {}
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group, which follows from its epochs and members."""
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return GroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    def of_instance(self, instance_id: str | None) -> ConsumerMember | None:
+        """The static member with this instance id."""
+        member_id = self._static.get(instance_id) if instance_id is not None else None
+        return self.members.get(member_id) if member_id is not None else None
+
+    def owner(self, topic_id: bytes, partition: int) -> str | None:
+        """The member to which a partition belongs now."""
+        return self._owners.get((topic_id, partition))
+
+    def set_epoch(self, epoch: int, topics_hash: int) -> None:
+        """Set the group's epoch, and the hash of the topics for which it stands."""
+        self.epoch, self.hash = epoch, topics_hash
+
+    def put(self, member: ConsumerMember) -> None:
+        """Add a member, or replace it by what it is now."""
+        self._disown(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                for partition in partitions:
+                    self._owners[topic_id, partition] = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """The member is gone, with everything that was its own."""
+        self._disown(member_id)
+        member = self.members.pop(member_id, None)
+        if member is not None and member.instance_id is not None and self._static.get(member.instance_id) == member_id:
+            del self._static[member.instance_id]
+
+    def subscribers(self, expression: str) -> int:
+        """How many members subscribe by this regular expression."""
+        return sum(member.expression == expression for member in self.members.values())
+
+    def topics_of(self, member: ConsumerMember) -> tuple[str, ...]:
+        """The names of the topics to which a member subscribes, by name or by expression, ascending."""
+        found = self.resolved.get(member.expression) if member.expression else None
+        if found is None:
+            return member.names
+        return tuple(sorted({*member.names, *found.topics}))
+
+    def subscribed(self) -> list[str]:
+        """Every topic to which any member subscribes, ascending."""
+        return sorted({name for member in self.members.values() for name in self.topics_of(member)})
+
+    def _disown(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                for partition in partitions:
+                    # At a load of a compacted log somebody else may have got it before this is read.
+                    if self._owners.get((topic_id, partition)) == member_id:
+                        del self._owners[topic_id, partition]

@@ -1,0 +1,331 @@
+"""The records of groups of the consumer protocol in `__consumer_offsets`, as Kafka 4.x writes them (KIP-848).
+
+| key | about             | value                                                                  |
+|-----|-------------------|------------------------------------------------------------------------|
+| 3   | group             | group epoch, hash of what is known of its topics                       |
+| 4   | group             | that knowledge in full, by Kafka 4.0 and before; not used, not written |
+| 5   | group, member     | what the member is and subscribes to                                   |
+| 6   | group             | the epoch of the target assignment                                     |
+| 7   | group, member     | what the member is to own                                              |
+| 8   | group, member     | its epoch, state, and what it owns                                     |
+| 16  | group, expression | the topics that a regular expression stands for                        |
+
+Each function returns a key and a value as messages; `encode` makes bytes of them and `replay` changes a roster by them.
+A value of None says that the thing is gone. Replaying is the only way in which a roster changes, and it takes the
+records of a compacted log in the order in which they were kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from odradek.broker.group.state.consumer_assignors import Assignment
+from odradek.broker.group.state.consumer_group_members import (
+    LEFT,
+    ClassicTerms,
+    ConsumerMember,
+    MemberState,
+    Owned,
+    Resolved,
+    Roster,
+)
+from odradek.broker.runtime.state.effects import KeyValue
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ProtocolError
+
+VALUE_PREFIX: Final = bytes(2)
+Current = m.ConsumerGroupCurrentMemberAssignmentValue
+
+Key = (
+    m.ConsumerGroupMetadataKey
+    | m.ConsumerGroupPartitionMetadataKey
+    | m.ConsumerGroupMemberMetadataKey
+    | m.ConsumerGroupTargetAssignmentMetadataKey
+    | m.ConsumerGroupTargetAssignmentMemberKey
+    | m.ConsumerGroupCurrentMemberAssignmentKey
+    | m.ConsumerGroupRegularExpressionKey
+)
+Value = (
+    m.ConsumerGroupMetadataValue
+    | m.ConsumerGroupPartitionMetadataValue
+    | m.ConsumerGroupMemberMetadataValue
+    | m.ConsumerGroupTargetAssignmentMetadataValue
+    | m.ConsumerGroupTargetAssignmentMemberValue
+    | m.ConsumerGroupCurrentMemberAssignmentValue
+    | m.ConsumerGroupRegularExpressionValue
+)
+
+KINDS: Final[dict[int, tuple[type[Key], type[Value]]]] = {
+    3: (m.ConsumerGroupMetadataKey, m.ConsumerGroupMetadataValue),
+    4: (m.ConsumerGroupPartitionMetadataKey, m.ConsumerGroupPartitionMetadataValue),
+    5: (m.ConsumerGroupMemberMetadataKey, m.ConsumerGroupMemberMetadataValue),
+    6: (m.ConsumerGroupTargetAssignmentMetadataKey, m.ConsumerGroupTargetAssignmentMetadataValue),
+    7: (m.ConsumerGroupTargetAssignmentMemberKey, m.ConsumerGroupTargetAssignmentMemberValue),
+    8: (m.ConsumerGroupCurrentMemberAssignmentKey, m.ConsumerGroupCurrentMemberAssignmentValue),
+    16: (m.ConsumerGroupRegularExpressionKey, m.ConsumerGroupRegularExpressionValue),
+}
+"""The messages by the version of the key, which says what a record is about."""
+VERSIONS: Final = {key: version for version, (key, _) in KINDS.items()}
+
+
+class GroupRecord(NamedTuple):
+    """One record, not yet bytes."""
+
+    key: Key
+    value: Value | None
+
+    def encode(self) -> KeyValue:
+        """The record as it stands in the log."""
+        version = VERSIONS[type(self.key)]
+        key = version.to_bytes(2, "big") + self.key.encode(version)
+        return key, VALUE_PREFIX + self.value.encode(0) if self.value is not None else None
+
+
+def read(version: int, key: bytes, value: bytes | None) -> GroupRecord:
+    """A record of one of `KINDS`, given the version of its key. Raises ProtocolError."""
+    key_class, value_class = KINDS[version]
+    if value is not None and value[:2] != VALUE_PREFIX:
+        raise ProtocolError(f"{value_class.__name__}.version", 0, f"{value[:2].hex()} is not version 0")
+    return GroupRecord(
+        key_class.decode(key, version, 2), value_class.decode(value, 0, 2) if value is not None else None
+    )
+
+
+# --- what is written ---
+
+
+def group_epoch(group_id: str, epoch: int, topics_hash: int) -> GroupRecord:
+    """The group has a new epoch."""
+    return GroupRecord(
+        m.ConsumerGroupMetadataKey(group_id=group_id),
+        m.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=topics_hash),
+    )
+
+
+def member_metadata(group_id: str, member: ConsumerMember) -> GroupRecord:
+    """What a member is and subscribes to."""
+    classic = None
+    if member.classic is not None:
+        classic = m.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[
+                m.ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=metadata)
+                for name, metadata in member.classic.protocols
+            ],
+        )
+    return GroupRecord(
+        m.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
+        m.ConsumerGroupMemberMetadataValue(
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=list(member.names),
+            subscribed_topic_regex=member.expression,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            server_assignor=member.assignor,
+            classic_member_metadata=classic,
+        ),
+    )
+
+
+def target_epoch(group_id: str, epoch: int) -> GroupRecord:
+    """The targets are those of this epoch."""
+    return GroupRecord(
+        m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        m.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+    )
+
+
+def target(group_id: str, member_id: str, assignment: Assignment) -> GroupRecord:
+    """What a member is to own."""
+    partitions = [
+        m.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(indexes))
+        for topic_id, indexes in sorted(assignment.items())
+    ]
+    return GroupRecord(
+        m.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        m.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions),
+    )
+
+
+def current(group_id: str, member: ConsumerMember) -> GroupRecord:
+    """How far a member is, and what it owns."""
+    return GroupRecord(
+        m.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
+        Current(
+            member_epoch=member.epoch,
+            previous_member_epoch=member.previous_epoch,
+            state=member.state,
+            assigned_partitions=_owned(member.assigned),
+            partitions_pending_revocation=_owned(member.revoking),
+        ),
+    )
+
+
+def _owned(owned: Owned) -> list[Current.TopicPartitions]:
+    return [
+        Current.TopicPartitions(
+            topic_id=topic_id,
+            partitions=sorted(partitions),
+            assignment_epochs=[partitions[index] for index in sorted(partitions)],
+        )
+        for topic_id, partitions in sorted(owned.items())
+    ]
+
+
+def expression(group_id: str, pattern: str, found: Resolved) -> GroupRecord:
+    """The topics that a regular expression stands for."""
+    return GroupRecord(
+        m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern),
+        m.ConsumerGroupRegularExpressionValue(
+            topics=list(found.topics), version=found.version, timestamp=found.timestamp_ms
+        ),
+    )
+
+
+def no_expression(group_id: str, pattern: str) -> GroupRecord:
+    """Nobody subscribes by this expression any more."""
+    return GroupRecord(m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern), None)
+
+
+def no_member(group_id: str, member_id: str) -> list[GroupRecord]:
+    """The member is gone."""
+    return [
+        GroupRecord(m.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        GroupRecord(m.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        GroupRecord(m.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def no_group(group_id: str, roster: Roster) -> list[GroupRecord]:
+    """Nothing is left of the group."""
+    gone = [record for member_id in roster.members for record in no_member(group_id, member_id)]
+    gone += [no_expression(group_id, pattern) for pattern in roster.resolved]
+    gone.append(GroupRecord(m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
+    gone.append(GroupRecord(m.ConsumerGroupMetadataKey(group_id=group_id), None))
+    return gone
+
+
+# --- what is replayed ---
+
+
+def replay(roster: Roster, record: GroupRecord) -> None:
+    """Change a roster as a record says."""
+    key, value = record
+    match key:
+        case m.ConsumerGroupMetadataKey():
+            found = value if isinstance(value, m.ConsumerGroupMetadataValue) else m.ConsumerGroupMetadataValue()
+            roster.epoch, roster.hash = found.epoch, found.metadata_hash
+        case m.ConsumerGroupMemberMetadataKey(member_id=member_id):
+            if isinstance(value, m.ConsumerGroupMemberMetadataValue):
+                roster.put(_described(_member(roster, member_id), value))
+            else:
+                roster.remove(member_id)
+        case m.ConsumerGroupTargetAssignmentMetadataKey():
+            known = isinstance(value, m.ConsumerGroupTargetAssignmentMetadataValue)
+            roster.target_epoch = value.assignment_epoch if known else 0  # type: ignore[union-attr]
+        case m.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
+            if isinstance(value, m.ConsumerGroupTargetAssignmentMemberValue):
+                roster.targets[member_id] = {
+                    each.topic_id: frozenset(each.partitions) for each in value.topic_partitions if each.partitions
+                }
+            else:
+                roster.targets.pop(member_id, None)
+        case m.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
+            _replay_current(roster, member_id, value if isinstance(value, Current) else None)
+        case m.ConsumerGroupRegularExpressionKey(regular_expression=pattern):
+            if isinstance(value, m.ConsumerGroupRegularExpressionValue):
+                roster.resolved[pattern] = Resolved(tuple(sorted(value.topics)), value.version, value.timestamp)
+            else:
+                roster.resolved.pop(pattern, None)
+
+
+def undo_of(roster: Roster, record: GroupRecord) -> Callable[[], None]:
+    """A function that takes back what the replay of a record is about to change."""
+    match record.key:
+        case m.ConsumerGroupMetadataKey():
+            return partial(roster.set_epoch, roster.epoch, roster.hash)
+        case (
+            m.ConsumerGroupMemberMetadataKey(member_id=member_id)
+            | m.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id)
+        ):
+            member = roster.members.get(member_id)
+            return partial(roster.remove, member_id) if member is None else partial(roster.put, member)
+        case m.ConsumerGroupTargetAssignmentMetadataKey():
+            return partial(setattr, roster, "target_epoch", roster.target_epoch)
+        case m.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
+            return _entry(roster.targets, member_id)
+        case m.ConsumerGroupRegularExpressionKey(regular_expression=pattern):
+            return _entry(roster.resolved, pattern)
+    return _nothing
+
+
+def _entry(entries: dict[str, Any], key: str) -> Callable[[], None]:
+    if key in entries:
+        return partial(entries.__setitem__, key, entries[key])
+    return partial(_forget, entries, key)
+
+
+def _forget(entries: dict[str, Any], key: str) -> None:
+    entries.pop(key, None)
+
+
+def _nothing() -> None:
+    """A record that changes no roster."""
+
+
+def _member(roster: Roster, member_id: str) -> ConsumerMember:
+    return roster.members.get(member_id) or ConsumerMember(member_id)
+
+
+def _replay_current(roster: Roster, member_id: str, value: Current | None) -> None:
+    if value is None:
+        member = roster.members.get(member_id)
+        if member is not None:
+            roster.put(member._replace(epoch=LEFT, previous_epoch=LEFT, assigned={}, revoking={}))
+        return
+    try:
+        state = MemberState(value.state)
+    except ValueError:
+        state = MemberState.UNKNOWN
+    member = _member(roster, member_id)._replace(
+        epoch=value.member_epoch,
+        previous_epoch=value.previous_member_epoch,
+        state=state,
+        assigned=_read_owned(value.assigned_partitions, value.member_epoch),
+        revoking=_read_owned(value.partitions_pending_revocation, value.member_epoch),
+    )
+    roster.put(member)
+
+
+def _read_owned(topics: list[Current.TopicPartitions], epoch: int) -> Owned:
+    """Kafka before 4.3 wrote no epochs; such a partition counts as got in the member's epoch."""
+    return {
+        each.topic_id: dict(
+            zip(each.partitions, each.assignment_epochs or [epoch] * len(each.partitions), strict=False)
+        )
+        for each in topics
+        if each.partitions
+    }
+
+
+def _described(member: ConsumerMember, value: m.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    classic = value.classic_member_metadata
+    return member._replace(
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        names=tuple(sorted(set(value.subscribed_topic_names))),
+        expression=value.subscribed_topic_regex or "",
+        assignor=value.server_assignor,
+        classic=ClassicTerms(
+            classic.session_timeout_ms, tuple((each.name, each.metadata) for each in classic.supported_protocols)
+        )
+        if classic is not None
+        else None,
+    )

@@ -1,0 +1,411 @@
+"""One group: its membership and its offsets, and the rules that need both.
+
+Membership decides who may commit; the offsets decide whether a group without members is still worth keeping. Both
+change only by what is in the log of `__consumer_offsets`: a request returns the records to append, and when those are
+durable they are applied by the same code that reads them back after a failover. The states of a group and what leads
+from one to the next stand at the head of `group_membership`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from odradek.broker.coordinator.state.pending_writes import COMMITTED, PendingWrites, Write
+from odradek.broker.group.state.classic_generation import CONSUMER
+from odradek.broker.group.state.classic_membership import Membership
+from odradek.broker.group.state.classic_requests import (
+    STORE_ERRORS,
+    GenerationStored,
+    JoinRequest,
+    ReturnStored,
+    State,
+    SyncRequest,
+)
+from odradek.broker.group.state.consumer_group import ConsumerMembership
+from odradek.broker.group.state.consumer_group_classic_members import ClassicMembers
+from odradek.broker.group.state.consumer_group_members import GroupState
+from odradek.broker.group.state.consumer_group_pending_writes import Written, settle
+from odradek.broker.group.state.consumer_group_requests import JOINING, HeartbeatRequest, HeartbeatResult, Topics
+from odradek.broker.group.state.migration import downgraded, may_downgrade, upgraded
+from odradek.broker.group.state.offsets import CommitRequest, Offsets, Partition, Removed, Stage
+from odradek.broker.group.state.records import group_key, offset_key, offset_record
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.runtime.state.effects import Append, Effect, KeyValue, Now, Reply, TimerName
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.messages import GroupMetadataValue
+
+# What a client hears when the log refuses a commit (Kafka's GroupMetadataManager.maybeConvertOffsetCommitError).
+COMMIT_ERRORS: Final = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+Undo = Callable[[], None]
+
+
+class OffsetsStored:
+    """Token of an append: a commit, and what is already known of each of its entries."""
+
+    __slots__ = ("reply_to", "stage", "verdicts")
+
+    def __init__(self, stage: Stage, reply_to: Any, verdicts: list[ErrorCode]) -> None:
+        self.stage = stage
+        self.reply_to = reply_to
+        self.verdicts = verdicts
+
+
+class Group:
+    """The machine. Methods that take `now` are events; what they return is to be carried out in order."""
+
+    __slots__ = ("_is_back", "_pending", "_settings", "_topics", "group_id", "membership", "offsets", "refusal")
+
+    def __init__(self, group_id: str, settings: GroupSettings, now: Now, topics: Topics) -> None:
+        self.group_id = group_id
+        self.membership: Membership | ConsumerMembership = Membership(group_id, settings, now)
+        """Who is in: the machine of the classic protocol or that of the consumer protocol."""
+        self.offsets = Offsets()
+        self._settings = settings
+        self._topics = topics
+        self.refusal = ErrorCode.NONE
+        """Why the log refused the last departure or deletion; NONE where it did not, or the outcome is open."""
+        self._pending = PendingWrites()
+        self._is_back = False
+        """Whether a revert has brought the membership back from its end."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group is gone, so that its id is free again."""
+        return self.membership.state in (State.DEAD, GroupState.DEAD)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group is there and has no members."""
+        return self.membership.state in (State.EMPTY, GroupState.EMPTY)
+
+    # --- membership, in either protocol ---
+
+    def consumer_heartbeat(self, token: Any, request: HeartbeatRequest, unique: str, now: Now) -> list[Effect]:
+        """ConsumerGroupHeartbeat, which turns a classic group into one of the consumer protocol where that may be.
+
+        Answered with a HeartbeatResult; `unique` names a member that has no id.
+        """
+        former = self.membership
+        if isinstance(former, Membership):
+            try:
+                effects = self._upgrade(former, token, request, unique, now)
+            except KafkaError as refused:
+                effects = [Reply(token, HeartbeatResult(refused.code, refused.message))]
+        else:
+            effects = former.heartbeat(token, request, unique, now)
+        return self._pending.begin(effects + self._downgrade_if_due(now))
+
+    def join(self, token: Any, request: JoinRequest, unique: str, now: Now) -> list[Effect]:
+        """JoinGroup. Answered with a JoinResult; `unique` ends a new member id."""
+        effects: list[Effect] = []
+        former = self.membership
+        if isinstance(former, ConsumerMembership) and self.is_empty:
+            effects = _undone_last(former.erase(), self._way_back())
+            self.membership = Membership(self.group_id, self._settings, now)
+        effects += self._classic.join(token, request, unique, now)
+        return self._pending.begin(effects + self._downgrade_if_due(now))
+
+    def sync(self, token: Any, request: SyncRequest, now: Now) -> list[Effect]:
+        """SyncGroup. Answered with a SyncResult."""
+        return self._pending.begin(self._classic.sync(token, request, now))
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now: Now
+    ) -> tuple[ErrorCode, list[Effect]]:
+        """Heartbeat."""
+        error, effects = self._classic.heartbeat(member_id, instance_id, generation, now)
+        return error, self._pending.begin(effects)
+
+    def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
+        """One member of a LeaveGroup."""
+        self.refusal = ErrorCode.NONE
+        error, effects = self._classic.leave(member_id, instance_id, now)
+        return error, self._pending.begin(effects + self._downgrade_if_due(now))
+
+    def begin_anew(self, now: Now) -> None:
+        """The group is dead, and its id is used again before the log has taken its end."""
+        self.membership = Membership(self.group_id, self._settings, now)
+
+    def timer(self, name: TimerName, now: Now) -> list[Effect]:
+        """A timer of the membership has fired."""
+        return self._pending.begin(self.membership.timer(name, now) + self._downgrade_if_due(now))
+
+    def loaded(self, now: Now) -> list[Effect]:
+        """The group has been read from the log; its sessions begin anew."""
+        return self._pending.begin(self.membership.loaded(now))
+
+    def unload(self, now: Now) -> list[Effect]:
+        """This broker no longer coordinates the group: send everyone who waits elsewhere."""
+        effects = self.membership.unload(now)
+        for write in self._pending.drop():
+            effects += self._outcome(write.token, ErrorCode.NOT_COORDINATOR, now)
+        return effects
+
+    @property
+    def _classic(self) -> Membership | ClassicMembers:
+        """Who serves the classic protocol."""
+        if isinstance(self.membership, ConsumerMembership):
+            return ClassicMembers(self.membership, self._settings, self._topics)
+        return self.membership
+
+    def _upgrade(
+        self, classic: Membership, token: Any, request: HeartbeatRequest, unique: str, now: Now
+    ) -> list[Effect]:
+        """The group and its new member are written as one of the consumer protocol, in one append.
+
+        Raises KafkaError(GROUP_ID_NOT_FOUND) where it has to stay a classic one.
+        """
+        if request.epoch != JOINING:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
+        group = upgraded(classic, self._settings, self._topics)
+        effects = group.heartbeat(token, request, unique, now)
+        if not any(isinstance(effect, Append) for effect in effects):
+            return effects  # the member is refused
+        effects = _undone_first(effects, self._way_back())
+        self.membership = group
+        return [*classic.unload(now, ErrorCode.REBALANCE_IN_PROGRESS), *effects, *group.loaded(now)]
+
+    def _downgrade_if_due(self, now: Now) -> list[Effect]:
+        group = self.membership
+        if not isinstance(group, ConsumerMembership) or not may_downgrade(group, self._settings):
+            return []
+        way_back = self._way_back()
+        self.membership, state = downgraded(group, self._settings, self._topics, now)
+        return [*_undone_last(group.erase(state), way_back), *self.membership.loaded(now, changed=True)]
+
+    def _way_back(self) -> Undo:
+        """A function that makes the membership what it is now."""
+        membership = self.membership
+        if isinstance(membership, Membership):
+            was = (membership.state, membership.state_since_ms, membership.in_log)
+            return partial(self._go_back, membership, was)
+        return partial(self._go_back, membership, None)
+
+    def _go_back(
+        self,
+        membership: Membership | ConsumerMembership,
+        was: tuple[State, int | None, GroupMetadataValue | None] | None,
+    ) -> None:
+        if isinstance(membership, Membership) and was is not None:
+            membership.state, membership.state_since_ms, membership.in_log = was
+        self.membership = membership
+        self._is_back = True
+
+    # --- offsets ---
+
+    def commit(self, token: Any, request: CommitRequest, now: Now) -> list[Effect]:
+        """Store offsets. Answered, once they are durable, with one error code for each entry, in their order."""
+        error = self._check_commit(request)
+        if error:
+            return [Reply(token, [error] * len(request.entries))]
+        effects = self.membership.seen(request.member_id, now)
+        return effects + self._pending.begin(self._store(token, request))
+
+    def commit_in_transaction(self, token: Any, request: CommitRequest, producer_id: int, permit: Any) -> list[Effect]:
+        """Store offsets that count once the producer's transaction has committed. Answered as `commit` is.
+
+        Producers from before KIP-447 name no member and are believed. A rebalance under way is no hindrance: members
+        of the new generation cannot read these offsets before the transaction has ended, if they ask for stable ones.
+        """
+        error = ErrorCode.NONE
+        if self.is_dead:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif request.generation >= 0 or request.member_id or request.instance_id is not None:
+            error = self._check_commit(request)
+        if error is ErrorCode.STALE_MEMBER_EPOCH:
+            error = ErrorCode.ILLEGAL_GENERATION  # the other is fatal to a producer, which does not know it here
+        if error and error is not ErrorCode.REBALANCE_IN_PROGRESS:
+            return [Reply(token, [error] * len(request.entries))]
+        return self._pending.begin(self._store(token, request, producer_id, permit))
+
+    def _check_commit(self, request: CommitRequest) -> ErrorCode:
+        membership = self.membership
+        if isinstance(membership, Membership):
+            return membership.check_commit(request.member_id, request.instance_id, request.generation)
+        partitions = [partition for partition, _ in request.entries]
+        error = membership.check_commit(request.member_id, request.generation, partitions)
+        if not error and not request.knows_member_epochs and membership.speaks_consumer(request.member_id):
+            return ErrorCode.UNSUPPORTED_VERSION
+        return error
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether the sender of an OffsetFetch may ask; in the classic protocol everyone may."""
+        membership = self.membership
+        return (
+            membership.check_fetch(member_id, epoch) if isinstance(membership, ConsumerMembership) else ErrorCode.NONE
+        )
+
+    def _store(
+        self, token: Any, request: CommitRequest, producer_id: int | None = None, permit: Any = None
+    ) -> list[Effect]:
+        """Append what may be stored."""
+        limit = self._settings.offset_metadata_max_bytes
+        verdicts = [
+            ErrorCode.OFFSET_METADATA_TOO_LARGE if _java_length(committed.metadata) > limit else ErrorCode.NONE
+            for _, committed in request.entries
+        ]
+        accepted = [entry for entry, verdict in zip(request.entries, verdicts, strict=True) if not verdict]
+        if not accepted:
+            return [Reply(token, verdicts)]
+        stage = self.offsets.stage(accepted, producer_id)
+        records = [offset_record(self.group_id, partition, committed) for partition, committed in accepted]
+        undo = partial(self.offsets.finish, stage, durable=False)
+        return [Append(records, OffsetsStored(stage, token, verdicts), permit, (undo,))]
+
+    # --- the log ---
+
+    @property
+    def has_pending_writes(self) -> bool:
+        """Whether the outcome of an append is not known yet."""
+        return bool(self._pending)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing of the group: no member, no offset, no record in the log."""
+        membership = self.membership
+        known = membership.roster.epoch if isinstance(membership, ConsumerMembership) else membership.generation
+        return self.is_empty and not (known or membership.armed or self.offsets.in_use or self._pending)
+
+    def appended(self, write: Write, error: ErrorCode, now: Now) -> list[Effect]:
+        """An outcome of an append; the table at the head of `pending_writes` says what follows."""
+        if write.is_void:
+            return []
+        if error is ErrorCode.REQUEST_TIMED_OUT or error in COMMITTED:
+            if error in COMMITTED:
+                self._pending.commit(write)
+            return self._pending.begin(self._outcome(write.token, error, now))
+        if write.token is None or isinstance(write.token, Written):
+            self.refusal = error
+        before = self.membership
+        effects: list[Effect] = []
+        for each in reversed(self._pending.revert(write)):
+            effects += self._outcome(each.token, error, now)
+        return self._pending.begin([*effects, *self._reverted(before, error, now)])
+
+    def _outcome(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
+        """Answer those who wait for an append, and go on from there."""
+        match token:
+            case Written():
+                return list(settle(token, error))
+            case OffsetsStored():
+                if error in COMMITTED:
+                    self.offsets.finish(token.stage, durable=True)
+                reply_to, token.reply_to = token.reply_to, None
+                outcome = COMMIT_ERRORS.get(error, error)
+                answer = [verdict or outcome for verdict in token.verdicts]
+                return [Reply(reply_to, answer)] if reply_to is not None else []
+            case GenerationStored() | ReturnStored() if isinstance(self.membership, Membership):
+                return self.membership.stored(token, error, now)
+        return []  # of a classic membership that ended meanwhile and answered everyone, or of tombstones
+
+    def _reverted(self, before: Membership | ConsumerMembership, error: ErrorCode, now: Now) -> list[Effect]:
+        """What follows when the log has refused changes of the membership that was in place before."""
+        is_back, self._is_back = self._is_back, False
+        effects: list[Effect] = []
+        if before is not self.membership:
+            if isinstance(before, Membership):
+                effects += before.unload(now, STORE_ERRORS.get(error, error))
+            else:
+                effects += before.die(now)
+        return effects + (self.membership.revive(now) if is_back else self.membership.reverted(now))
+
+    # --- what goes ---
+
+    def delete(self, now: Now) -> tuple[ErrorCode, list[Effect]]:
+        """Delete the group with its offsets; only one without members may go.
+
+        Where a transaction still holds offsets for it, the group itself stays until that has ended (KAFKA-19163).
+        """
+        self.refusal = ErrorCode.NONE
+        if not self.is_empty:
+            return ErrorCode.NON_EMPTY_GROUP, []
+        return ErrorCode.NONE, self._bury(self.offsets.remove(), now)
+
+    def delete_offsets(self, partitions: list[Partition], now: Now) -> tuple[list[ErrorCode], list[Effect]]:
+        """Forget offsets that no member consumes (KIP-496): one error code for each partition.
+
+        Raises KafkaError(NON_EMPTY_GROUP) when the group has members that are no consumers.
+        """
+        self.refusal = ErrorCode.NONE
+        membership, is_empty = self.membership, self.is_empty
+        if not is_empty and membership.protocol_type != CONSUMER:
+            raise KafkaError(
+                ErrorCode.NON_EMPTY_GROUP, f"group {self.group_id} is in use by {membership.protocol_type}"
+            )
+        in_use = [not is_empty and membership.subscribes_to(topic) for topic, _ in partitions]
+        free = [partition for partition, used in zip(partitions, in_use, strict=True) if not used]
+        codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used else ErrorCode.NONE for used in in_use]
+        return codes, self._bury(self.offsets.remove(free), now) if free else []
+
+    def forget(self, partitions: list[Partition], now: Now) -> list[Effect]:
+        """These topic partitions have been deleted, and their offsets with them."""
+        return self._bury(self.offsets.remove(partitions, pending=True), now)
+
+    def expire(self, now: Now) -> list[Effect]:
+        """Forget the offsets that nobody used for too long (KIP-211), and the group once it has nothing left."""
+        membership, retention_ms = self.membership, self._settings.offsets_retention_ms
+        expired = Removed()
+        if isinstance(membership, ConsumerMembership):
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
+        elif membership.protocol_type is None:
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None)
+        elif membership.state is State.EMPTY:
+            expired = self.offsets.expire(now.wall_ms, retention_ms, membership.state_since_ms)
+        elif (
+            membership.state is State.STABLE and membership.protocol_type == CONSUMER and membership.knows_subscriptions
+        ):
+            expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
+        return self._bury(expired, now)
+
+    def _bury(self, removed: Removed, now: Now) -> list[Effect]:
+        """Write the tombstones of what was removed, and of the group when nothing is left of it."""
+        records: list[KeyValue] = [(offset_key(self.group_id, partition), None) for partition in removed.partitions]
+        membership, undo = self.membership, partial(self.offsets.restore, removed)
+        if not self.is_empty or self.offsets.in_use:
+            return self._pending.begin([Append(records, None, undo=(undo,))] if records else [])
+        way_back = self._way_back()
+        if isinstance(membership, ConsumerMembership):
+            membership.ledger.changes(undo)
+            return self._pending.begin(_undone_last(membership.erase(*records), way_back))
+        if membership.generation > 0:  # generation 0 was never written
+            records.append((group_key(self.group_id), None))
+        membership.in_log = None
+        effects = membership.die(now)
+        return self._pending.begin(effects + ([Append(records, None, undo=(undo, way_back))] if records else []))
+
+
+def _undone_first(effects: list[Effect], undo: Undo) -> list[Effect]:
+    """The same effects; when the log refuses the first append of them, that is undone last."""
+    at = next(index for index, effect in enumerate(effects) if isinstance(effect, Append))
+    return _undone(effects, at, undo)
+
+
+def _undone_last(effects: list[Effect], undo: Undo) -> list[Effect]:
+    """The same effects; when the log refuses the last append of them, that is undone first."""
+    at = max(index for index, effect in enumerate(effects) if isinstance(effect, Append))
+    return _undone(effects, at, undo)
+
+
+def _undone(effects: list[Effect], at: int, undo: Undo) -> list[Effect]:
+    append = effects[at]
+    assert isinstance(append, Append)
+    return [*effects[:at], append._replace(undo=(*append.undo, undo)), *effects[at + 1 :]]
+
+
+def _java_length(text: str) -> int:
+    """The length as Kafka counts it against `offset.metadata.max.bytes`: UTF-16 units, whatever the name says."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -1,0 +1,88 @@
+"""From the records of a partition of `__consumer_offsets` back to its groups: a load after a restart or a failover.
+
+Records are fed in the order of the log. The last generation of a group counts, offsets are replayed one by one, and
+those of a transaction wait for its marker (KIP-98). A group of which only offsets are left, because it never had
+members, comes back Empty in generation 0. Facts of Kafka's GroupMetadataManager.doLoadGroupsAndOffsets.
+"""
+
+from __future__ import annotations
+
+from odradek.broker.group.state import consumer_group_records
+from odradek.broker.group.state.classic_membership import Membership
+from odradek.broker.group.state.consumer_group import ConsumerMembership
+from odradek.broker.group.state.consumer_group_members import Roster
+from odradek.broker.group.state.consumer_group_requests import Topics
+from odradek.broker.group.state.group import Group
+from odradek.broker.group.state.offsets import Offsets
+from odradek.broker.group.state.records import GroupKey, OffsetKey, read_group, read_key, read_offset
+from odradek.broker.group.state.settings import GroupSettings
+from odradek.broker.runtime.state.effects import Now
+from odradek.protocol import messages as m
+from odradek.protocol.batch import Header, Record
+from odradek.protocol.errors import ProtocolError
+
+COMMIT_MARKER = 1
+
+
+class Loader:
+    """Gathers what the records of one partition say."""
+
+    def __init__(self) -> None:
+        self._generations: dict[str, m.GroupMetadataValue] = {}
+        self._rosters: dict[str, Roster] = {}
+        self._offsets: dict[str, Offsets] = {}
+        self.in_transaction: dict[int, dict[str, None]] = {}
+        """Producer id -> the groups that its open transaction touches."""
+
+    def feed(self, header: Header, record: Record) -> None:
+        """Take in one record, with the header of its batch.
+
+        Raises ProtocolError when it cannot be read; what was fed before and what is fed afterwards is not affected.
+        """
+        if record.key is None:
+            raise ProtocolError("key", 0, "a record of __consumer_offsets without a key")
+        if header.is_control:
+            self._end_transaction(header.producer_id, record.key)
+            return
+        match read_key(record.key):
+            case OffsetKey(group_id, partition):
+                committed = read_offset(record.value) if record.value is not None else None
+                producer_id = None
+                if header.is_transactional:
+                    producer_id = header.producer_id
+                    self.in_transaction.setdefault(producer_id, {})[group_id] = None
+                self._offsets.setdefault(group_id, Offsets()).replay(partition, committed, producer_id)
+            case GroupKey(group_id):
+                if record.value is None:
+                    self._generations.pop(group_id, None)
+                else:
+                    self._generations[group_id] = read_group(record.value)
+                    self._rosters.pop(group_id, None)
+            case int(version) if version in consumer_group_records.KINDS:
+                found = consumer_group_records.read(version, record.key, record.value)
+                consumer_group_records.replay(self._rosters.setdefault(found.key.group_id, Roster()), found)
+
+    def groups(self, settings: GroupSettings, now: Now, topics: Topics) -> list[Group]:
+        """The groups as they stand at the end of the log; none of them has a timer yet."""
+        found = []
+        rosters = {group_id: roster for group_id, roster in self._rosters.items() if roster.epoch or roster.members}
+        for group_id in dict.fromkeys([*self._generations, *rosters, *self._offsets]):
+            generation, offsets = self._generations.get(group_id), self._offsets.get(group_id)
+            if generation is None and group_id not in rosters and (offsets is None or not offsets.in_use):
+                continue
+            group = Group(group_id, settings, now, topics)
+            if group_id in rosters:
+                group.membership = ConsumerMembership(group_id, settings, topics, rosters[group_id])
+            elif generation is not None and isinstance(group.membership, Membership):
+                group.membership.replay(generation)
+            if offsets is not None:
+                group.offsets = offsets
+            found.append(group)
+        return found
+
+    def _end_transaction(self, producer_id: int, key: bytes) -> None:
+        if len(key) < 4:
+            raise ProtocolError("EndTxnMarker.key", 0, f"{len(key)} bytes where version and type take 4")
+        commit = int.from_bytes(key[2:4], "big") == COMMIT_MARKER
+        for group_id in self.in_transaction.pop(producer_id, {}):
+            self._offsets[group_id].complete(producer_id, commit)

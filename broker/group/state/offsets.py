@@ -1,0 +1,279 @@
+"""The committed offsets of one group: staged, durable, transactional, expired.
+
+An offset is staged when its record is appended and becomes visible when that record is durable. Two commits of one
+partition may be under way at once, and offsets that belong to a transaction become visible only with its marker, so
+each commit carries its place in the order of the log, and a later place wins whatever comes back first (Kafka's
+CommitRecordMetadataAndOffset). Kafka remembers only the newest of the commits under way, so that an older one is
+acknowledged and then not found when the newer one is refused; here each is remembered until its outcome is known. A
+partition with a commit under way, plain or transactional, is unstable (KIP-447) and does not expire (KAFKA-13636).
+
+Expiry follows KIP-211:
+
+| group                                  | an offset expires when its retention has passed since |
+|----------------------------------------|--------------------------------------------------------|
+| Empty, was once a group with members   | the group became empty (or the commit, where unknown)   |
+| Stable, consumers                      | the commit, and no member subscribes to the topic        |
+| never had members (simple consumer)    | the commit                                               |
+| anything else                          | never                                                    |
+
+A commit of versions 2 to 4 may bring its own retention, which is then written down as the time of its expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from odradek.protocol.errors import ErrorCode
+
+Value = TypeVar("Value")
+
+NO_EPOCH = -1
+NO_EXPIRY = -1
+NO_OFFSET = -1
+
+Partition = tuple[str, int]
+"""Topic name and partition index."""
+
+
+class Committed(NamedTuple):
+    """What a consumer committed. Times are milliseconds since 1970; `expire_ms` of -1 leaves expiry to the broker."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = NO_EXPIRY
+
+
+class CommitRequest(NamedTuple):
+    """An OffsetCommit request; a generation of -1 and no member id is a consumer that manages itself."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    entries: list[tuple[Partition, Committed]]
+    knows_member_epochs: bool = True
+    """The generation may be a member epoch (OffsetCommit 9)."""
+
+
+class FetchedOffset(NamedTuple):
+    """The answer for one partition; `committed` is None when there is nothing, or nothing that may be said."""
+
+    partition: Partition
+    committed: Committed | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class Stage(NamedTuple):
+    """Commits whose records have been appended and are not yet durable; `producer_id` is None outside transactions."""
+
+    order: int
+    entries: list[tuple[Partition, Committed]]
+    producer_id: int | None = None
+
+
+class Removed(NamedTuple):
+    """What was removed: the partitions that need a tombstone, and all that takes the removal back."""
+
+    partitions: tuple[Partition, ...] = ()
+    committed: Mapping[Partition, tuple[int, Committed]] = MappingProxyType({})
+    staged: Mapping[Partition, dict[int, Committed]] = MappingProxyType({})
+    staged_in_transaction: Mapping[Partition, dict[int, Committed]] = MappingProxyType({})
+    by_producer: Mapping[int, dict[Partition, tuple[int, Committed]]] = MappingProxyType({})
+
+
+class Offsets:
+    """The offsets of one group."""
+
+    __slots__ = ("_by_producer", "_committed", "_order", "_staged", "_staged_in_transaction", "_tombstones")
+
+    def __init__(self) -> None:
+        self._order = 0
+        self._committed: dict[Partition, tuple[int, Committed]] = {}
+        # partition -> place -> commit whose outcome is not known, outside of transactions and within
+        self._staged: dict[Partition, dict[int, Committed]] = {}
+        self._staged_in_transaction: dict[Partition, dict[int, Committed]] = {}
+        # producer id -> partition -> (place, durable commit), until the marker
+        self._by_producer: dict[int, dict[Partition, tuple[int, Committed]]] = {}
+        # partition of which an open transaction has an offset -> the place of the last tombstone
+        self._tombstones: dict[Partition, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anything is committed or about to be."""
+        return bool(self._committed or self._staged or self._staged_in_transaction or self._by_producer)
+
+    def get(self, partition: Partition) -> Committed | None:
+        """The durable commit of a partition."""
+        found = self._committed.get(partition)
+        return found[1] if found is not None else None
+
+    def items(self) -> list[tuple[Partition, Committed]]:
+        """Every durable commit."""
+        return [(partition, committed) for partition, (_, committed) in self._committed.items()]
+
+    def stage(self, entries: list[tuple[Partition, Committed]], producer_id: int | None = None) -> Stage:
+        """These commits are being appended; hand the stage to `finish` when the outcome is known."""
+        self._order += 1
+        staged = self._staged if producer_id is None else self._staged_in_transaction
+        for partition, committed in entries:
+            staged.setdefault(partition, {})[self._order] = committed
+        return Stage(self._order, entries, producer_id)
+
+    def latest(self) -> dict[Partition, Committed]:
+        """What the log says of each partition outside of open transactions, whether it is durable yet or not."""
+        found = dict(self._committed)
+        for partition, places in self._staged.items():
+            order = max(places)
+            _put_newer(found, partition, order, places[order])
+        return {partition: committed for partition, (_, committed) in found.items()}
+
+    def finish(self, stage: Stage, durable: bool) -> None:
+        """The records of a stage are durable, or were refused."""
+        staged = self._staged if stage.producer_id is None else self._staged_in_transaction
+        for partition, committed in dict(stage.entries).items():  # of a partition named twice the last one counts
+            places = staged.get(partition, {})
+            if places.pop(stage.order, None) is None:
+                continue  # removed meanwhile, with its topic
+            if not places:
+                del staged[partition]
+            if durable:
+                commits = self._committed
+                if stage.producer_id is not None:
+                    commits = self._by_producer.setdefault(stage.producer_id, {})
+                _put_newer(commits, partition, stage.order, committed)
+
+    def replay(self, partition: Partition, committed: Committed | None, producer_id: int | None = None) -> None:
+        """Apply one record of the log; None is a tombstone. The same code as for a commit that has become durable."""
+        if committed is not None:
+            self.finish(self.stage([(partition, committed)], producer_id), durable=True)
+        elif producer_id is None:
+            self._committed.pop(partition, None)
+            self._note_tombstones([partition])
+        else:
+            self._drop_pending(producer_id, partition)
+
+    def complete(self, producer_id: int, commit: bool) -> None:
+        """The marker that ends a producer's transaction is in the log."""
+        pending = self._by_producer.pop(producer_id, {})
+        if commit:
+            for partition, (order, committed) in pending.items():
+                _put_newer(self._committed, partition, order, committed)
+        for partition in [each for each in self._tombstones if not self._in_transaction(each)]:
+            del self._tombstones[partition]
+
+    def overtaken(self, producer_id: int) -> list[tuple[Partition, Committed]]:
+        """The offsets of an open transaction that stand before a tombstone in the log.
+
+        They count once the transaction commits, but compaction takes them for the tombstone's sake.
+        """
+        return [
+            (partition, committed)
+            for partition, (order, committed) in self._by_producer.get(producer_id, {}).items()
+            if order < self._tombstones.get(partition, 0)
+        ]
+
+    def fetch(self, partitions: Iterable[Partition] | None, require_stable: bool) -> list[FetchedOffset]:
+        """The commits of these partitions, None for all that have one."""
+        wanted = list(self._committed) if partitions is None else partitions
+        return [
+            FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if require_stable and self.is_unstable(partition)
+            else FetchedOffset(partition, self.get(partition))
+            for partition in wanted
+        ]
+
+    def is_unstable(self, partition: Partition) -> bool:
+        """Whether a commit of this partition is under way, so that the durable one may soon be out of date."""
+        return partition in self._staged or self._in_transaction(partition)
+
+    def remove(self, partitions: Iterable[Partition] | None = None, *, pending: bool = False) -> Removed:
+        """Forget these partitions (None: all), with what is under way outside of transactions.
+
+        What belongs to an open transaction is not committed yet: it comes after this, if at all; only `pending` forgets
+        that, too. Returns those of which a record is or may come to be in the log, which need a tombstone; `restore`
+        takes it back.
+        """
+        wanted = list(dict.fromkeys([*self._committed, *self._staged] if partitions is None else partitions))
+        removed = Removed(
+            tuple(each for each in wanted if each in self._committed or each in self._staged),
+            _pop_all(self._committed, wanted),
+            _pop_all(self._staged, wanted),
+            _pop_all(self._staged_in_transaction, wanted) if pending else {},
+            {producer_id: _pop_all(offsets, wanted) for producer_id, offsets in self._by_producer.items()}
+            if pending
+            else {},
+        )
+        for producer_id in [each for each, offsets in self._by_producer.items() if not offsets]:
+            del self._by_producer[producer_id]
+        self._note_tombstones(removed.partitions)
+        return removed
+
+    def restore(self, removed: Removed) -> None:
+        """Take a removal back: the log has refused its tombstones."""
+        for partition, (order, committed) in removed.committed.items():
+            _put_newer(self._committed, partition, order, committed)
+        for ours, theirs in (
+            (self._staged, removed.staged),
+            (self._staged_in_transaction, removed.staged_in_transaction),
+        ):
+            for partition, places in theirs.items():
+                ours.setdefault(partition, {}).update(places)
+        for producer_id, offsets in removed.by_producer.items():
+            for partition, (order, committed) in offsets.items():
+                _put_newer(self._by_producer.setdefault(producer_id, {}), partition, order, committed)
+
+    def _note_tombstones(self, partitions: Iterable[Partition]) -> None:
+        held = [partition for partition in partitions if self._in_transaction(partition)]
+        if held:
+            self._order += 1
+            self._tombstones.update(dict.fromkeys(held, self._order))
+
+    def _in_transaction(self, partition: Partition) -> bool:
+        return partition in self._staged_in_transaction or any(
+            partition in offsets for offsets in self._by_producer.values()
+        )
+
+    def expire(
+        self, now_ms: int, retention_ms: int, base_ms: int | None, keep: Callable[[str], bool] | None = None
+    ) -> Removed:
+        """Forget what has outlived its retention, counted from `base_ms` (None: from each commit). Returns what went.
+
+        Topics for which `keep` holds are spared.
+        """
+        expired = [
+            partition
+            for partition, (_, committed) in self._committed.items()
+            if not self.is_unstable(partition)
+            and (keep is None or not keep(partition[0]))
+            and (
+                now_ms >= committed.expire_ms
+                if committed.expire_ms != NO_EXPIRY
+                else now_ms - (committed.commit_ms if base_ms is None else base_ms) >= retention_ms
+            )
+        ]
+        return self.remove(expired)
+
+    def _drop_pending(self, producer_id: int, partition: Partition) -> None:
+        transaction = self._by_producer.get(producer_id, {})
+        transaction.pop(partition, None)
+        if not transaction:
+            self._by_producer.pop(producer_id, None)
+
+
+def _pop_all(entries: dict[Partition, Value], partitions: list[Partition]) -> dict[Partition, Value]:
+    return {partition: entries.pop(partition) for partition in partitions if partition in entries}
+
+
+def _put_newer(
+    commits: dict[Partition, tuple[int, Committed]], partition: Partition, order: int, committed: Committed
+) -> None:
+    current = commits.get(partition)
+    # One request may name a partition twice, in one place of the log; then the last of them counts.
+    if current is None or current[0] <= order:
+        commits[partition] = (order, committed)

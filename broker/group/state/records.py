@@ -1,0 +1,164 @@
+"""The records of `__consumer_offsets`, as Kafka 3.9 writes them.
+
+| key version | key                     | value                                                                 |
+|-------------|-------------------------|-----------------------------------------------------------------------|
+| 0, 1        | group, topic, partition | a committed offset (OffsetCommitValue); null: forgotten               |
+| 2           | group                   | a generation of a group (GroupMetadataValue); null: the group is gone |
+| 3 to 8, 16  |                         | groups of KIP-848: `consumer_group_records`                           |
+| others      |                         | later kinds of groups; not read                                       |
+
+Keys and values begin with their version as int16. Written are key versions 1 and 2 and value versions 3, but 1 for an
+offset that says itself when it expires, since later versions have no place for that.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from odradek.broker.group.state.classic_members import Member, Roster
+from odradek.broker.group.state.classic_requests import Terms
+from odradek.broker.group.state.offsets import NO_EXPIRY, Committed, Partition
+from odradek.broker.runtime.state.effects import KeyValue
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ProtocolError
+
+VERSION: Final = struct.Struct(">h")
+OFFSET_KEY_VERSION: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+
+OFFSET_KEY_PREFIX: Final = VERSION.pack(OFFSET_KEY_VERSION)
+GROUP_KEY_PREFIX: Final = VERSION.pack(GROUP_KEY_VERSION)
+OFFSET_VALUE_PREFIX: Final = VERSION.pack(OFFSET_VALUE_VERSION)
+GROUP_VALUE_PREFIX: Final = VERSION.pack(GROUP_VALUE_VERSION)
+
+
+class OffsetKey(NamedTuple):
+    """The key of a committed offset."""
+
+    group_id: str
+    partition: Partition
+
+
+class GroupKey(NamedTuple):
+    """The key of a group's generation."""
+
+    group_id: str
+
+
+def offset_key(group_id: str, partition: Partition) -> bytes:
+    """The key under which a partition's offset stands."""
+    key = m.OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
+    return OFFSET_KEY_PREFIX + key.encode(OFFSET_KEY_VERSION)
+
+
+def group_key(group_id: str) -> bytes:
+    """The key under which a group's generation stands."""
+    return GROUP_KEY_PREFIX + m.GroupMetadataKey(group=group_id).encode(GROUP_KEY_VERSION)
+
+
+def offset_record(group_id: str, partition: Partition, committed: Committed) -> KeyValue:
+    """The record of one commit."""
+    value = m.OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_ms,
+        expire_timestamp=committed.expire_ms,
+    )
+    if committed.expire_ms == NO_EXPIRY:
+        data = OFFSET_VALUE_PREFIX + value.encode(OFFSET_VALUE_VERSION)
+    else:
+        data = VERSION.pack(OFFSET_VALUE_VERSION_WITH_EXPIRY) + value.encode(OFFSET_VALUE_VERSION_WITH_EXPIRY)
+    return offset_key(group_id, partition), data
+
+
+def group_record(group_id: str, value: m.GroupMetadataValue) -> KeyValue:
+    """The record of one generation."""
+    return group_key(group_id), GROUP_VALUE_PREFIX + value.encode(GROUP_VALUE_VERSION)
+
+
+def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.GroupMetadataValue.MemberMetadata:
+    """What a generation's record keeps of one member: its metadata under the chosen protocol only."""
+    return m.GroupMetadataValue.MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.terms.instance_id,
+        client_id=member.terms.client_id,
+        client_host=member.terms.client_host,
+        rebalance_timeout=member.terms.rebalance_timeout_ms,
+        session_timeout=member.terms.session_timeout_ms,
+        subscription=member.metadata(protocol),
+        assignment=assignment,
+    )
+
+
+def restore_members(roster: Roster, value: m.GroupMetadataValue) -> None:
+    """Bring a roster to what a generation's record says. Members that are there keep what the record leaves out."""
+    for stored in value.members:
+        member = roster.get(stored.member_id)
+        if member is None:
+            # Version 0 did not tell the two timeouts apart.
+            rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
+            terms = Terms(
+                instance_id=stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
+                session_timeout_ms=stored.session_timeout,
+                rebalance_timeout_ms=rebalance_ms,
+                protocols=((value.protocol or "", stored.subscription),),
+            )
+            member = Member(stored.member_id, terms)
+            roster.add(member)
+        member.assignment = stored.assignment
+    if value.leader is not None and value.leader in roster:
+        roster.leader = value.leader
+
+
+def subscribed_topics(roster: Roster, protocol: str | None) -> frozenset[str] | None:
+    """The topics that consumers asked for; None when one of them said it in a way that cannot be read."""
+    topics: list[str] = []
+    for member in roster:
+        try:
+            # Every version of a subscription begins as version 0, so the rest need not be known.
+            topics += m.ConsumerProtocolSubscription.decode(member.metadata(protocol), 0, VERSION.size).topics
+        except ProtocolError:
+            return None
+    return frozenset(topics)
+
+
+def read_key(key: bytes) -> OffsetKey | GroupKey | int:
+    """What a record is about; of kinds that are not read here, the version. Raises ProtocolError."""
+    version = _version("key", key)
+    if version in (0, OFFSET_KEY_VERSION):
+        offset = m.OffsetCommitKey.decode(key, version, VERSION.size)
+        return OffsetKey(offset.group, (offset.topic, offset.partition))
+    if version == GROUP_KEY_VERSION:
+        return GroupKey(m.GroupMetadataKey.decode(key, version, VERSION.size).group)
+    return version
+
+
+def read_offset(value: bytes) -> Committed:
+    """A committed offset of any version. Raises ProtocolError."""
+    version = _version("OffsetCommitValue", value, m.OffsetCommitValue.MAX_VERSION)
+    stored = m.OffsetCommitValue.decode(value, version, VERSION.size)
+    return Committed(
+        stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp
+    )
+
+
+def read_group(value: bytes) -> m.GroupMetadataValue:
+    """A generation of a group of any version. Raises ProtocolError."""
+    version = _version("GroupMetadataValue", value, m.GroupMetadataValue.MAX_VERSION)
+    return m.GroupMetadataValue.decode(value, version, VERSION.size)
+
+
+def _version(field: str, data: bytes, highest: int | None = None) -> int:
+    if len(data) < VERSION.size:
+        raise ProtocolError(f"{field}.version", 0, f"{len(data)} bytes where a version of 2 is expected")
+    version: int = VERSION.unpack_from(data)[0]
+    if highest is not None and not 0 <= version <= highest:
+        raise ProtocolError(f"{field}.version", 0, f"version {version} is not one of 0 to {highest}")
+    return version

@@ -1,0 +1,122 @@
+"""Which features the whole cluster has, so that clients may rely on them (KIP-584).
+
+A client of 4.x ends its transactions in the newer way (KIP-890) where ApiVersions says that `transaction.version` is
+finalized at 2. Kafka keeps finalized levels in the registry's /feature and stops a broker that does not know what
+stands there; in a cluster of both kinds that would be every broker of Apache Kafka 3.9. So nothing is written here:
+each broker tells in its registration what it supports, and the level of a feature is the lowest of what all live
+brokers support. It is read again whenever brokers come or go, and its epoch is the transaction of the registry that
+last changed them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from odradek.broker.registry import znodes
+from odradek.broker.registry.interface import Event, NoNodeError, Registry, RegistryError
+from odradek.broker.runtime.background import Background
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+RETRY_S: Final = 1
+NO_EPOCH: Final = -1
+
+
+class Range(NamedTuple):
+    """The levels of a feature that a broker supports."""
+
+    lowest: int
+    highest: int
+
+
+SUPPORTED: Final[Mapping[str, Range]] = MappingProxyType({GROUP_VERSION: Range(0, 1), TRANSACTION_VERSION: Range(0, 2)})
+REGISTERED: Final = {
+    name: {"min_version": max(1, each.lowest), "max_version": each.highest} for name, each in SUPPORTED.items()
+}
+"""As it stands in the broker's registration: releases before 3.9 take no range that begins at 0."""
+
+
+def common(brokers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
+    """The level of each feature that all of these brokers support, from their registrations; level 0 is left out."""
+    every = list(brokers)
+    levels = {
+        name: min((int(each.get(name, {}).get("max_version", 0)) for each in every), default=0) for name in SUPPORTED
+    }
+    return {name: min(level, SUPPORTED[name].highest) for name, level in levels.items() if level > 0}
+
+
+class FeatureLevels:
+    """What is finalized now; lives as long as the broker, through all its sessions."""
+
+    def __init__(self, background: Background) -> None:
+        """Nothing is known before the first session begins."""
+        self.levels: Mapping[str, int] = {}
+        self.epoch = NO_EPOCH
+        self._background = background
+        self._registry: Registry | None = None
+        self._turn = asyncio.Lock()
+
+    def refusal(self, name: str, level: int, *, is_known_kind: bool, is_downgrade: bool) -> str:
+        """Why nobody can give a feature this level: it follows from what the brokers support (UpdateFeatures)."""
+        now = self.levels.get(name)
+        if not name:
+            return "the name of the feature is empty"
+        if not is_known_kind:
+            return f"{name}: the kind of upgrade is none of 1, 2 and 3"
+        if level < 1 and not is_downgrade:
+            return f"{name}: level {level} would be a downgrade, which the request does not allow"
+        if level < 1 and now is None:
+            return f"{name} is not finalized, so that cannot be ended"
+        if name not in SUPPORTED or not SUPPORTED[name].lowest <= level <= SUPPORTED[name].highest:
+            return f"{name} is not known at level {level} by this broker"
+        if now == level:
+            return f"{name} has level {level} already"
+        return f"{name} has level {now or 0}, the highest that every broker of the cluster supports"
+
+    def session_lost(self) -> None:
+        """What was known holds until there is something newer."""
+        self._registry = None
+
+    async def session_begun(self, registry: Registry) -> None:
+        """Read what the brokers support, and watch for changes. Raises RegistryError."""
+        self._registry = registry
+        async with self._turn:
+            await self._look(registry)
+
+    def _fired(self, event: Event) -> None:
+        self._background.run(self._look_again())
+
+    async def _look_again(self) -> None:
+        while (registry := self._registry) is not None:
+            try:
+                async with self._turn:
+                    await self._look(registry)
+            except RegistryError as error:
+                if registry is not self._registry:
+                    return  # the next session looks for itself
+                log.warning("what the brokers support cannot be read yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _look(self, registry: Registry) -> None:
+        names, stat = await registry.children(znodes.BROKER_IDS, self._fired)
+        found = []
+        for name in names:
+            try:
+                data, _ = await registry.get(f"{znodes.BROKER_IDS}/{name}")
+                found.append(znodes.BrokerRegistration.decode(data).features)
+            except NoNodeError:
+                continue  # gone since; the watch has fired
+            except znodes.ZnodeError:
+                found.append({})
+        levels = common(found)
+        if levels != self.levels:
+            log.info("features that all %d brokers have: %s", len(found), levels or "none")
+        self.levels, self.epoch = levels, stat.pzxid

@@ -1,0 +1,34 @@
+"""The topics of the cluster as the machines of groups want to know them: a reading of `ClusterView` with a version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.broker.metadata.cache import ClusterView
+
+
+class TopicsOfView:
+    """Implements `Topics` of `machines.consumer_group_requests`."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self.version = 1
+        """Grows with every change that the view hears of."""
+        view.watch(self._changed)
+
+    def _changed(self) -> None:
+        self.version += 1
+
+    def names(self) -> Iterable[str]:
+        return self._view.topics
+
+    def id_of(self, name: str) -> bytes | None:
+        topic = self._view.topics.get(name)
+        return topic.topic_id if topic is not None else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return self._view.name_of(topic_id)
+
+    def partition_count(self, name: str) -> int:
+        topic = self._view.topics.get(name)
+        return len(topic.partitions) if topic is not None else 0

@@ -1,0 +1,192 @@
+"""One look at a broker for the page of metrics, taken by the event loop in one go.
+
+The page is written in a thread of its own, which may look at nothing that the loop changes. So the loop copies numbers
+into a `Snapshot`, without formatting any, when somebody asks for the page and only then: a broker that nobody watches
+spends nothing on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from odradek.broker.controller.controller import Controller
+from odradek.broker.controller.state.context import Context
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.metrics.broker_metrics import ApiFigures, RequestFigures, TopicFigures
+from odradek.broker.replication.fetcher import Fetchers
+from odradek.broker.replication.log_cleaner import CleanerFigures
+from odradek.broker.replication.partition import Replica, Replicas
+from odradek.broker.replication.state.fetch_session import FetchSessions
+from odradek.broker.replication.state.partition import Role
+
+
+class Listening(Protocol):
+    """The listeners."""
+
+    def connections(self) -> Mapping[str, int]:
+        """How many connections each listener has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The parts of a broker that are looked at."""
+
+    replicas: Replicas
+    apis: ApiFigures
+    cleaner: Callable[[], CleanerFigures]
+    controller: Controller
+    groups: GroupCoordinator
+    sessions: FetchSessions
+    fetchers: Fetchers
+    listening: Listening
+    offline_directories: Callable[[], Mapping[str, bool]]
+
+
+class PartitionRow(NamedTuple):
+    """A partition on this broker. `in_sync`, `least` and `lso_lag` (records) are of a leader only, None elsewhere."""
+
+    topic: str
+    partition: int
+    role: Role
+    replicas: int
+    in_sync: int | None
+    least: int | None
+    lso_lag: int | None
+    size: int
+    start_offset: int
+    end_offset: int
+    segments: int
+    producers: int
+
+
+class ApiRow(NamedTuple):
+    """Requests of one API; durations are (total, local) in nanoseconds."""
+
+    name: str
+    requests: int
+    versions: dict[int, int]
+    errors: dict[int, int]
+    durations: list[tuple[int, int]]
+
+
+class ControllerRow(NamedTuple):
+    """What the controller knows, by the names of Kafka's KafkaController metrics; zeros where another broker is it."""
+
+    active: int = 0
+    brokers: int = 0
+    topics: int = 0
+    partitions: int = 0
+    offline_partitions: int = 0
+    preferred_replica_imbalance: int = 0
+    topics_to_delete: int = 0
+    replicas_to_delete: int = 0
+
+
+class SessionsRow(NamedTuple):
+    """The incremental fetch sessions (KIP-227)."""
+
+    sessions: int
+    partitions: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
+
+    topics: dict[str, dict[str, int]]
+    partitions: list[PartitionRow]
+    apis: list[ApiRow]
+    controller: ControllerRow
+    groups: Mapping[str, int]
+    group_offsets: int
+    sessions: SessionsRow
+    lags: list[tuple[str, int, int]]
+    connections: Mapping[str, int]
+    offline_directories: Mapping[str, bool]
+    cleaner: CleanerFigures
+    busy_s: float
+    at_s: float
+
+
+def look(at: Watched) -> Snapshot:
+    """Take a snapshot; on the event loop."""
+    states = at.groups.standing()
+    return Snapshot(
+        topics={topic: _counted(figures) for topic, figures in at.replicas.figures.items()},
+        partitions=[_partition(replica) for replica in at.replicas],
+        apis=[_api(row) for row in at.apis],
+        controller=_controller(at.controller),
+        groups=Counter(state for state, _ in states),
+        group_offsets=sum(offsets for _, offsets in states),
+        sessions=_sessions(at.sessions),
+        lags=at.fetchers.lags(),
+        connections=at.listening.connections(),
+        offline_directories=at.offline_directories(),
+        cleaner=at.cleaner(),
+        busy_s=time.thread_time(),
+        at_s=time.monotonic(),
+    )
+
+
+def _counted(figures: TopicFigures) -> dict[str, int]:
+    return {name: getattr(figures, name) for name in figures.__slots__}
+
+
+def _partition(replica: Replica) -> PartitionRow:
+    machine, log = replica.machine, replica.log
+    leads = machine.role is Role.LEADER
+    return PartitionRow(
+        replica.topic,
+        replica.partition,
+        machine.role,
+        len(machine.replicas),
+        len(machine.isr) if leads else None,
+        machine.effective_min_isr if leads else None,
+        max(0, machine.high_watermark - replica.last_stable_offset) if leads else None,
+        log.size,
+        log.start_offset,
+        log.end_offset,
+        len(log.segments),
+        len(log.producers),
+    )
+
+
+def _api(figures: RequestFigures) -> ApiRow:
+    versions = {version: count for version, count in enumerate(figures.versions) if count}
+    return ApiRow(figures.name, figures.count, versions, dict(figures.errors), figures.durations())
+
+
+def _controller(controller: Controller) -> ControllerRow:
+    office = controller.office
+    return ControllerRow() if office is None else _known(office.machine.context)
+
+
+def _known(context: Context) -> ControllerRow:
+    partitions = list(context.partitions())
+    deleting = [each for each in partitions if each[0] in context.deleting]
+    serving = [each for each in partitions if each[0] not in context.deleting]
+    return ControllerRow(
+        active=1,
+        brokers=len(context.brokers),
+        topics=len(context.assignments),
+        partitions=len(partitions),
+        offline_partitions=sum(map(context.is_leaderless, serving)),
+        preferred_replica_imbalance=sum(_is_imbalanced(context, each) for each in serving),
+        topics_to_delete=len(context.deleting),
+        replicas_to_delete=sum(len(replicas.replicas) for each in deleting if (replicas := context.replicas(each))),
+    )
+
+
+def _is_imbalanced(context: Context, partition: tuple[str, int]) -> bool:
+    replicas, known = context.replicas(partition), context.states.get(partition)
+    return bool(replicas and replicas.replicas and (known is None or known.state.leader != replicas.replicas[0]))
+
+
+def _sessions(sessions: FetchSessions) -> SessionsRow:
+    return SessionsRow(len(sessions), sum(len(each.partitions) for each in sessions), sessions.evictions)

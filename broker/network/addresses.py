@@ -1,0 +1,167 @@
+"""The addresses of a broker: where it listens, and where it tells others that it can be reached."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from odradek.broker.config import listeners as config_listeners
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.types import ConfigError
+from odradek.broker.metadata.cache import Endpoint
+from odradek.broker.metadata.features import REGISTERED
+from odradek.broker.metrics.refusals import RateLimitedReport
+from odradek.broker.registry import znodes
+from odradek.broker.runtime.timers import Clock
+from odradek.protocol.listening import Census, Limits, Listener, OwnLimits
+from odradek.protocol.net import Connection
+
+OnFrame = Callable[[Connection, memoryview], None]
+
+
+class Addresses:
+    """All listeners of a broker; they share the limits on connections and memory, and each has some of its own."""
+
+    def __init__(self, config: BrokerConfig, listen: Callable[..., Listener], clock: Clock) -> None:
+        """Nothing is bound before `bind`. Raises ConfigError for a listener that cannot be served."""
+        for endpoint in config.listeners:
+            if endpoint.security_protocol != "PLAINTEXT":
+                raise ConfigError(
+                    f"listener {endpoint} speaks {endpoint.security_protocol}, which is not served yet; PLAINTEXT is"
+                )
+        self._config = config
+        self._listen = listen
+        self._clock = clock
+        self._report = RateLimitedReport(clock)
+        self._limits = _limits(config)
+        self._census = Census()
+        self._listeners: dict[str, tuple[Listener, str, int]] = {}
+        """By name, each with the host and the port where it was told to listen, or has found a free one."""
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """Where others are told to go."""
+        self._on_frame: OnFrame
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory for connections: incomplete requests, and answers that wait."""
+        return next((listener.held_bytes for listener, _, _ in self._listeners.values()), 0)
+
+    def connections(self) -> dict[str, int]:
+        """How many connections each listener has."""
+        return {name: len(listener.connections) for name, (listener, _, _) in self._listeners.items()}
+
+    async def bind(self, on_frame: OnFrame) -> None:
+        """Take the addresses. Raises OSError when one is taken or not this machine's."""
+        self._on_frame = on_frame
+        for endpoint in self._config.listeners:
+            await self._open(endpoint)
+        self._tell()
+
+    async def serve(self) -> None:
+        """Begin to accept connections."""
+        for listener, _, _ in self._listeners.values():
+            await listener.serve()
+
+    def grant(self, config: BrokerConfig) -> None:
+        """The limits are others now."""
+        self._limits.become(_limits(config))
+        for name, (listener, _, _) in self._listeners.items():
+            listener.own = _own_limits(config, name)
+            listener.resume_accepting()
+
+    async def obey(self, config: BrokerConfig) -> bool:
+        """Listeners come and go. Returns whether others have to be told other addresses.
+
+        Raises OSError when a new address cannot be had; the others are then as they should be. A listener that stays
+        keeps its socket, whatever its entry says now (Kafka's DynamicListenerConfig).
+        """
+        self._config = config
+        wanted = {each.listener: each for each in config.listeners}
+        for name in [each for each in self._listeners if each not in wanted]:
+            self._listeners.pop(name)[0].close()
+        for name, (listener, _, _) in self._listeners.items():
+            listener.protected = self._is_protected(name)
+        try:
+            for name, endpoint in wanted.items():
+                if name not in self._listeners:
+                    await (await self._open(endpoint)).serve()
+        finally:
+            before = self.endpoints
+            self._tell()
+        return before != self.endpoints
+
+    async def _open(self, endpoint: config_listeners.Endpoint) -> Listener:
+        config, name = self._config, endpoint.listener
+        listener = self._listen(name, self._on_frame, limits=self._limits, report=self._report, census=self._census)
+        listener.protected = self._is_protected(name)
+        listener.own = _own_limits(config, name)
+        backlog = int(config["socket.listen.backlog.size"])
+        port = await listener.bind(endpoint.host or None, endpoint.port, backlog=backlog, **_buffers(config))
+        self._listeners[name] = listener, endpoint.host, port
+        return listener
+
+    def _is_protected(self, name: str) -> bool:
+        return len(self._config.listeners) > 1 and name == self._config.inter_broker_listener
+
+    def _tell(self) -> None:
+        """What others are told: the advertised addresses of the listeners that are open."""
+        told = []
+        told_to = {each.listener: each for each in self._config.advertised_listeners}
+        for name, (_, host, port) in self._listeners.items():
+            if name in told_to:
+                reachable = told_to[name].advertise(_own_name(host), port)
+                told.append(Endpoint(name, reachable.host, reachable.port))
+        self.endpoints = tuple(told)
+
+    def say_what_was_left_out(self) -> None:
+        """Log how many refusals were not told one by one. To be called now and then."""
+        self._report.sum_up()
+
+    def close(self) -> None:
+        """End every connection and give the addresses back."""
+        for listener, _, _ in self._listeners.values():
+            listener.close()
+
+    def registration(self) -> znodes.BrokerRegistration:
+        """What the registry is told."""
+        protocols = {each.listener: each.security_protocol for each in self._config.listeners}
+        return znodes.BrokerRegistration(
+            tuple(
+                znodes.Endpoint(each.listener, each.host, each.port, protocols[each.listener])
+                for each in self.endpoints
+            ),
+            self._clock.now_ms(),
+            self._config["broker.rack"],
+            features=REGISTERED,
+        )
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    total = int(config["queued.max.request.bytes"])
+    return Limits(
+        frame_bytes=int(config["socket.request.max.bytes"]),
+        connections=int(config["max.connections"]),
+        connections_per_address=int(config["max.connections.per.ip"]),
+        connections_by_address=config.connections_per_address,
+        connections_per_second=int(config["max.connection.creation.rate"]),
+        idle_s=int(config["connections.max.idle.ms"]) / 1000,
+        **({"total_bytes": total} if total > 0 else {}),
+    )
+
+
+def _own_limits(config: BrokerConfig, listener: str) -> OwnLimits:
+    return OwnLimits(
+        int(config.of_listener(listener, "max.connections")),
+        int(config.of_listener(listener, "max.connection.creation.rate")),
+    )
+
+
+def _buffers(config: BrokerConfig) -> dict[str, int]:
+    """Sizes for the system's buffers, where somebody has set them: a fixed size is slower than the system's own way."""
+    names = {"send_buffer_bytes": "socket.send.buffer.bytes", "receive_buffer_bytes": "socket.receive.buffer.bytes"}
+    return {argument: int(config[name]) for argument, name in names.items() if config.is_set(name) and config[name] > 0}
+
+
+def _own_name(host: str) -> str:
+    """What to tell clients when a listener names no address: this machine's name, as Kafka does."""
+    return host or socket.getfqdn()

@@ -1,0 +1,366 @@
+"""Replicas on their way from one data directory of this broker to another (KIP-113, AlterReplicaLogDirs).
+
+A future log in the other directory is filled with what the replica's log has, in pieces that a thread copies batch by
+batch, as a follower would; producers and consumers go on with the log meanwhile. What remains when it has nearly caught
+up is copied in one go on the event loop, where nothing can come in between, and the two change places
+(`Directories.exchange`). Kafka's classes are ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread.
+
+One replica moves at a time, in the order of asking. A log that was cut meanwhile says so by its `generation`; the
+future log is then cut where the epochs of both part, as a follower's (KIP-101), and so is one that a stop of the broker
+left half filled. A move that cannot go on, for lack of room or because the log is damaged, stays where it is, seen in
+DescribeLogDirs by its lag, and is tried again now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.replication.partition import Replica, Replicas, Worker
+from odradek.broker.replication.state.follower import truncation_offset
+from odradek.broker.runtime.timers import Clock
+from odradek.protocol.batch import HEADER_SIZE, read_header
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.directories import Directories
+from odradek.storage.directory import Directory
+from odradek.storage.log import Epochs, Log
+from odradek.storage.recovery import do_nothing
+from odradek.storage.segment import FileRange
+from odradek.storage.segments import LogSlice
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 1 << 20
+GROWS_TO: Final = 32
+"""How many times larger than at first pieces become for a move that does not catch up with its writers."""
+NO_LIMIT: Final = 2**63 - 1
+LONGEST_NAME: Final = 255
+FUTURE_NAME_SIZE: Final = len(f".{0:032x}-future")
+Name = tuple[str, int]
+
+
+class _Move:
+    """A replica on its way. `cleaned_to` is up to where what has been copied was compacted.
+
+    `piece_bytes` is how much is copied at a time, and how much may be left for the last step. It grows whenever a piece
+    or a flush has not brought the future log nearer; at its most, pieces are copied on the event loop, where writers
+    have to wait: no writer keeps a move from ending.
+    """
+
+    __slots__ = ("cleaned_to", "future", "generation", "is_flushed", "lag", "most_bytes", "piece_bytes", "replica")
+
+    def __init__(self, replica: Replica, future: Log, cleaned_to: int, piece_bytes: int) -> None:
+        self.replica = replica
+        self.future = future
+        self.cleaned_to = cleaned_to
+        self.generation = -1
+        self.is_flushed = False
+        self.lag = NO_LIMIT
+        self.piece_bytes = piece_bytes
+        self.most_bytes = piece_bytes * GROWS_TO
+
+    def look(self) -> None:
+        """Take larger pieces where the last one was not enough."""
+        lag = self.replica.log.end_offset - self.future.end_offset
+        if lag >= self.lag:
+            self.piece_bytes = min(2 * self.piece_bytes, self.most_bytes)
+        self.lag = lag
+
+
+class ReplicaMoves:
+    """All moves of this broker."""
+
+    def __init__(self, directories: Directories, replicas: Replicas, clock: Clock, worker: Worker) -> None:
+        """Nothing moves before it is asked for, or found half done by `found`."""
+        self._directories = directories
+        self._replicas = replicas
+        self._clock = clock
+        self._worker = worker
+        self._preferred: dict[Name, Directory] = {}
+        self._moves: dict[Name, _Move] = {}  # the first one is under way
+        self._stuck: dict[Name, _Move] = {}
+        self._is_busy = False
+        self._closed = False
+        self.piece_bytes = PIECE_BYTES
+
+    # ---- what is asked for
+
+    def ask(self, name: Name, path: str) -> None:
+        """Move the replica of (topic, partition) to the directory with this path; one yet to be made will begin there.
+
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION for a name that is too long, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR,
+        REPLICA_NOT_AVAILABLE where there is no such replica yet.
+        """
+        if len(f"{name[0]}-{name[1]}") + FUTURE_NAME_SIZE > LONGEST_NAME:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        destination = self._directories.at(path)
+        if destination is None:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
+        if destination.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
+        replica = self._replicas.get(*name)
+        if replica is not None and replica.log.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {name[0]}-{name[1]} is offline")
+        going_to = self._directories.expecting(name)
+        if replica is not None and going_to is not None and going_to is not destination:
+            self.cancel(name)
+            going_to = None
+        if name not in destination.logs and name not in destination.futures:
+            self._preferred[name] = destination
+        if replica is None:
+            raise KafkaError(
+                ErrorCode.REPLICA_NOT_AVAILABLE,
+                f"{name[0]}-{name[1]} is not here; if it comes it will lie there",
+            )
+        if name in destination.logs:
+            self._preferred.pop(name, None)
+            return
+        if going_to is None:
+            if self._directories.offline:
+                # There may be another future log of this partition.
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{name[0]}-{name[1]} cannot move while a log directory is offline"
+                )
+            self._begin(replica, destination)
+        elif name in self._stuck:
+            self._moves[name] = self._stuck.pop(name)
+        self._go_on()
+
+    def preferred(self, name: Name) -> Directory | None:
+        """Where the log of (topic, partition) is to begin; asked once. Raises KafkaError where that is offline."""
+        directory = self._preferred.pop(name, None)
+        if directory is not None and directory.failure is not None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{name[0]}-{name[1]} is to begin in {directory.path}, which is offline",
+            )
+        return directory
+
+    def made(self, replica: Replica) -> None:
+        """A replica has been made over its log; a move of it that a stop has interrupted goes on."""
+        name = (replica.topic, replica.partition)
+        destination = self._directories.expecting(name)
+        if destination is None or name in self._moves:
+            return
+        future = destination.futures[name]
+        if future.topic_id not in (replica.topic_id, bytes(16)) or destination.failure is not None:
+            self.cancel(name)
+            return
+        self._moves[name] = _Move(replica, future, -1, self.piece_bytes)
+        self._go_on()
+
+    def cancel(self, name: Name) -> None:
+        """Give up a move, if there is one; its future log goes. Raises KafkaError when the disk fails."""
+        self._moves.pop(name, None)
+        self._stuck.pop(name, None)
+        for directory in self._directories:
+            if name in directory.futures and directory.failure is None:
+                directory.delete_log(name, now_ms=self._clock.now_ms(), is_future=True)
+
+    def deleted(self, name: Name) -> None:
+        """The partition leaves this broker for good. Raises KafkaError when the disk fails."""
+        self._preferred.pop(name, None)
+        self.cancel(name)
+
+    def failed(self, directory: Directory) -> None:
+        """A directory is offline: nothing moves from there or to there."""
+        gone = [name for name in (*self._moves, *self._stuck) if name in directory.logs or name in directory.futures]
+        for name in gone:
+            self._moves.pop(name, None)
+            self._stuck.pop(name, None)
+
+    def retry(self) -> None:
+        """Try again what had no room."""
+        for name in [name for name, move in self._stuck.items() if move.future.failure is None]:
+            self._moves[name] = self._stuck.pop(name)
+        self._go_on()
+
+    def close(self) -> None:
+        """Move nothing more; the next start of the broker goes on."""
+        self._closed = True
+
+    # ---- the way
+
+    def _begin(self, replica: Replica, destination: Directory) -> None:
+        name = (replica.topic, replica.partition)
+        self._preferred.pop(name, None)
+        source, now_ms = replica.log, self._clock.now_ms()
+        future = destination.create_log(name, replica.topic_id, source.config, now_ms=now_ms, is_future=True)
+        log.info("%s-%d begins to move from %s to %s", *name, source.directory, destination.path)
+        self._moves[name] = _Move(replica, future, source.cleaned_to, self.piece_bytes)
+
+    def _go_on(self) -> None:
+        """Take the next step of the first move, unless one is being taken."""
+        while self._moves and not self._is_busy and not self._closed:
+            name, move = next(iter(self._moves.items()))
+            try:
+                self._step(name, move)
+            except (KafkaError, _ReadError) as error:
+                self._broke_off(name, move, error)
+
+    def _step(self, name: Name, move: _Move) -> None:
+        replica, future = move.replica, move.future
+        if replica.log.failure is not None:
+            del self._moves[name]
+            return
+        source = replica.log
+        future.config = source.config
+        if move.generation != source.generation or future.end_offset < source.start_offset:
+            self._align(move)
+        offset = max(future.end_offset, source.start_offset)
+        part = replica.read(offset, move.piece_bytes, upper=NO_LIMIT, at_least_one=True)
+        records = part.records
+        is_rest = _bytes_from(source, part) < move.piece_bytes
+        if isinstance(records, FileRange) and not is_rest:
+            self._copy(name, move, records)
+        elif move.is_flushed:
+            self._finish(name, move)
+        else:
+            self._flush(name, move)
+
+    def _copy(self, name: Name, move: _Move, records: FileRange) -> None:
+        now_ms, future = self._clock.now_ms(), move.future
+        epochs = move.replica.log.epochs.entries()
+        move.is_flushed = False
+
+        def copied(error: BaseException | None) -> None:
+            if error is not None:
+                raise error
+            move.look()
+
+        if move.piece_bytes < move.most_bytes:
+            self._run(name, move, lambda: _append(future, records, now_ms, epochs), copied)
+        else:
+            _append(future, records, now_ms, epochs)
+            self._run(name, move, do_nothing, copied)
+
+    def _flush(self, name: Name, move: _Move) -> None:
+        future, destination = move.future, self._directories.expecting(name)
+        assert destination is not None
+        flush, mark = future.start_flush(), destination.marking(name)
+
+        def work() -> None:
+            flush.run()
+            mark()
+
+        def flushed(error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            future.finish_flush(flush, error, now_ms=self._clock.now_ms())
+            move.is_flushed = True
+            move.look()
+
+        self._run(name, move, work, flushed)
+
+    def _run(
+        self, name: Name, move: _Move, work: Callable[[], None], then: Callable[[BaseException | None], None]
+    ) -> None:
+        """Do something in a thread, and go on when it is done."""
+        self._is_busy = True
+
+        def done(error: BaseException | None) -> None:
+            self._is_busy = False
+            if self._moves.get(name) is move:
+                try:
+                    then(error)
+                except (KafkaError, _ReadError) as failure:
+                    self._broke_off(name, move, failure)
+            self._go_on()
+
+        self._worker.run(work, done)
+
+    def _finish(self, name: Name, move: _Move) -> None:
+        """Copy what is left, and let the two logs change places."""
+        replica, future = move.replica, move.future
+        source, now_ms = replica.log, self._clock.now_ms()
+        while future.end_offset < source.end_offset:
+            offset = max(future.end_offset, source.start_offset)
+            part = replica.read(offset, move.piece_bytes, upper=NO_LIMIT, at_least_one=True)
+            if not isinstance(part.records, FileRange):
+                break  # compaction has taken the last records away
+            _append(future, part.records, now_ms, source.epochs.entries())
+        if source.config.flushes or future.recovery_point < source.recovery_point:
+            future.flush(now_ms=now_ms)
+        was, left = source.directory, self._directories.holding(name)
+        replica.log = self._directories.exchange(name, move.cleaned_to, now_ms)
+        replica.cleaned()
+        self._moves.pop(name, None)
+        log.info("%s-%d has moved from %s to %s", *name, was, future.directory)
+        if left is not None and left.failure is None:
+            self._worker.run(left.sync_names, lambda error: self._left(name, future, left, error))
+
+    def _left(self, name: Name, new: Log, directory: Directory, error: BaseException | None) -> None:
+        """The old log has a name that it will not lose any more, or its directory has failed."""
+        if error is not None:
+            directory.fail(f"syncing {directory.path}: {error}")
+            return
+        try:
+            self._directories.settled(name, new)
+        except KafkaError as failure:
+            log.error("%s", failure.message)
+
+    def _align(self, move: _Move) -> None:
+        """Let the future log be a part of the log: cut where they part, begun anew where they do not meet."""
+        source, future, now_ms = move.replica.log, move.future, self._clock.now_ms()
+        if move.generation != source.generation:
+            move.generation = source.generation
+            move.cleaned_to = min(move.cleaned_to, source.cleaned_to)
+            move.is_flushed = False
+        first = _first_offset(source)
+        while future.end_offset > first and future.epochs.latest >= 0:
+            epoch, end = source.epochs.end_offset(future.epochs.latest, source.end_offset)
+            offset = truncation_offset(epoch, end, future.epochs, future.end_offset, first)
+            if offset >= future.end_offset:
+                break
+            future.truncate_to(offset, now_ms=now_ms)
+        meets = first <= future.end_offset <= source.end_offset and future.start_offset <= source.start_offset
+        if future.end_offset != first and (not meets or future.epochs.latest < 0):
+            future.truncate_fully(first, now_ms=now_ms)
+            move.is_flushed = False
+
+    def _broke_off(self, name: Name, move: _Move, error: KafkaError | _ReadError) -> None:
+        """A step has failed: the log was cut meanwhile, a directory has failed, or the move waits for another try."""
+        replica, future = move.replica, move.future
+        if self._moves.get(name) is move and move.generation != replica.log.generation and future.failure is None:
+            return  # what was being copied is gone
+        log.error("the move of %s-%d to %s breaks off: %s", *name, future.directory, error)
+        self._moves.pop(name, None)
+        source, destination = self._directories.holding(name), self._directories.expecting(name)
+        if isinstance(error, _ReadError) and source is not None:
+            source.fail(str(error))
+        elif future.failure is not None and destination is not None:
+            destination.fail(future.failure)
+        elif replica.log.failure is None:
+            move.generation = -1
+            self._stuck[name] = move
+
+
+class _ReadError(Exception):
+    """The log that is to move cannot be read."""
+
+
+def _bytes_from(source: Log, part: LogSlice) -> int:
+    """How much there is from the begin of a slice on."""
+    behind = sum(each.size for each in source.segments if each.base_offset >= part.segment_base)
+    return behind - part.position
+
+
+def _append(future: Log, records: FileRange, now_ms: int, epochs: Epochs) -> None:
+    """Copy batches. Raises KafkaError, _ReadError."""
+    try:
+        data = records.read()
+    except OSError as error:
+        raise _ReadError(f"reading a log that is to move: {error}") from error
+    future.append_replicated(data, now_ms=now_ms, epochs=epochs)
+
+
+def _first_offset(source: Log) -> int:
+    """Where a copy of the log begins: with the batch that holds its start. Raises KafkaError, _ReadError."""
+    part = source.read(source.start_offset, HEADER_SIZE)
+    if not isinstance(part.records, FileRange):
+        return source.start_offset
+    try:
+        return min(source.start_offset, read_header(part.records.read()).base_offset)
+    except OSError as error:
+        raise _ReadError(f"reading a log that is to move: {error}") from error

@@ -1,0 +1,137 @@
+"""Asking the controller for other in-sync replicas (AlterPartition, KIP-497; Kafka's AlterPartitionManager).
+
+Wishes that come up together go out in one request, and one request is under way at a time. A request that is lost, or
+meets a broker that is not the controller, is sent again after a short while with what is still wished for then; what
+the controller decides about a partition goes back to its replica.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from odradek.broker.network.controller_channel import Ask
+from odradek.broker.replication.partition import Replica
+from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr
+from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 50
+TopicData = m.AlterPartitionRequest.TopicData
+PartitionData = m.AlterPartitionRequest.PartitionData
+BrokerState = m.AlterPartitionRequest.BrokerState
+
+
+class Identity(Protocol):
+    """Who asks."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+
+class AlterPartitions:
+    """The wishes of all partitions that this broker leads."""
+
+    def __init__(self, identity: Identity, ask: Ask, clock: Clock, timers: Timers) -> None:
+        """`ask` sends a request to the controller."""
+        self._identity = identity
+        self._ask = ask
+        self._clock = clock
+        self._timers = timers
+        self._wishes: dict[Replica, IsrChange] = {}
+        self._under_way: dict[Replica, IsrChange] | None = None
+        self._timer: Timer | None = None
+        self._closed = False
+
+    def ask(self, replica: Replica, change: IsrChange) -> None:
+        """Wish for an ISR; the newest wish of a partition counts."""
+        self._wishes[replica] = change
+        self._send_after(0)
+
+    def close(self) -> None:
+        """Wish for nothing more."""
+        self._closed = True
+        self._wishes.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _send_after(self, delay_ms: int) -> None:
+        if self._under_way is None and self._timer is None and not self._closed:
+            self._timer = self._timers.at(self._clock.monotonic_ms() + delay_ms, self._send)
+
+    def _send(self) -> None:
+        self._timer = None
+        wishes = {each: change for each, change in self._wishes.items() if each.machine.pending is change}
+        self._wishes = {}
+        if not wishes:
+            return
+        self._under_way = wishes
+        topics: dict[bytes, m.AlterPartitionRequest.TopicData] = {}
+        for replica, change in wishes.items():
+            topic = topics.setdefault(replica.topic_id, TopicData(topic_name=replica.topic, topic_id=replica.topic_id))
+            topic.partitions.append(
+                PartitionData(
+                    partition_index=replica.partition,
+                    leader_epoch=change.leader_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=each, broker_epoch=epoch)
+                        for each, epoch in zip(change.isr, change.broker_epochs, strict=True)
+                    ],
+                    leader_recovery_state=0,
+                    partition_epoch=change.partition_epoch,
+                )
+            )
+        request = m.AlterPartitionRequest(
+            broker_id=self._identity.broker_id,
+            broker_epoch=self._identity.broker_epoch,
+            topics=list(topics.values()),
+        )
+        self._ask(request, self._answered, lambda error: self._again(str(error)))
+
+    def _again(self, why: str) -> None:
+        """Nobody knows what became of the request, or it reached the wrong broker."""
+        wishes, self._under_way = self._under_way or {}, None
+        log.debug("asking the controller for %d ISRs again: %s", len(wishes), why)
+        for replica, change in wishes.items():
+            self._wishes.setdefault(replica, change)
+        self._send_after(RETRY_MS)
+
+    def _answered(self, response: m.AlterPartitionResponse) -> None:
+        code = ErrorCode(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._again(code.name)
+            return
+        wishes, self._under_way = self._under_way or {}, None
+        told = {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        again = False
+        for replica, change in wishes.items():
+            partition = told.get((replica.topic_id, replica.partition))
+            if partition is None:
+                continue
+            error = ErrorCode(partition.error_code)
+            if error is not ErrorCode.NONE:
+                log.info("the ISR of %s-%d stays for now: %s", replica.topic, replica.partition, error.name)
+                if replica.isr_refused(change, error):
+                    self._wishes.setdefault(replica, change)
+                    again = True
+                continue
+            state = LeaderAndIsr(
+                partition.leader_id,
+                partition.leader_epoch,
+                tuple(partition.isr),
+                replica.machine.replicas,
+                partition.partition_epoch,
+                bool(partition.leader_recovery_state),
+            )
+            replica.isr_changed(change, state)
+        self._send_after(RETRY_MS if again else 0)

@@ -1,0 +1,147 @@
+"""Conversions that take too long for the event loop: from and to old message formats, and between codecs.
+
+A batch that has to be written anew before the log takes it, or looked through at length, waits here as a copy while a
+thread does the work (`storage.admission.prepare`). What the same connection sends to the same partition meanwhile
+queues up behind it, so batches stand in the log in the order in which they came; other connections and partitions go
+on. The append itself, with all its rules, happens on the loop afterwards: whoever leads the partition then decides, and
+answers leave in the order of their requests, as always.
+
+An answer of old format is made in the same threads. The functions that walk along the bytes and the codecs let the
+interpreter go, so the loop runs beside them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from odradek.broker.replication.partition import Replica, Worker
+from odradek.broker.replication.transactional_produce import HeldWrite, Written
+from odradek.broker.runtime.timers import Clock
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.legacy import lower_batches
+from odradek.storage.admission import Prepared, prepare, takes_long
+from odradek.storage.segment import FileRange
+
+log = logging.getLogger(__name__)
+
+SMALL_BYTES: Final = 4096
+"""A batch up to this size is never worth a thread."""
+
+Outcome = Written | HeldWrite | KafkaError
+OnOutcome = Callable[["Conversion", Outcome], None]
+Records = memoryview | Prepared
+"""A batch as it came, or as it is to be written."""
+Append = Callable[[Records], Written | HeldWrite]
+
+
+class Conversion:
+    """A batch on its way into a log."""
+
+    __slots__ = ("append", "on_outcome", "records", "replica", "version")
+
+    def __init__(self, replica: Replica, records: bytearray, version: int, append: Append) -> None:
+        """`append(records)` writes it in the end, and raises KafkaError where it must not."""
+        self.replica = replica
+        self.records = records
+        self.version = version
+        self.append = append
+        self.on_outcome: OnOutcome | None = None
+
+    def abandon(self) -> None:
+        """The request has been answered without it; the batch is not to be written any more."""
+        self.on_outcome = None
+
+
+class Conversions:
+    """The batches that wait to be converted, and the threads that do it."""
+
+    def __init__(self, worker: Worker, clock: Clock) -> None:
+        self.worker = worker
+        self._clock = clock
+        self.waiting: dict[tuple[Hashable, Replica], deque[Conversion]] = {}
+
+    def must_wait(self, connection: Hashable, replica: Replica, records: memoryview, version: int) -> bool:
+        """Whether a batch has to go through here: for its own sake, or because of those before it."""
+        if self.waiting and (connection, replica) in self.waiting:
+            return True
+        return takes_long(records, replica.log.config, version)
+
+    def add(self, connection: Hashable, conversion: Conversion, on_outcome: OnOutcome) -> None:
+        """Convert and append a batch after those that came before; `on_outcome` is called once, perhaps before this
+        returns, unless the conversion is abandoned.
+        """
+        conversion.on_outcome = on_outcome
+        key = connection, conversion.replica
+        queue = self.waiting.get(key)
+        if queue is not None:
+            queue.append(conversion)
+            return
+        self.waiting[key] = deque((conversion,))
+        self._go_on(key)
+
+    def _go_on(self, key: tuple[Hashable, Replica]) -> None:
+        queue = self.waiting[key]
+        while queue:
+            conversion = queue[0]
+            if conversion.on_outcome is None:
+                pass  # its request has been answered without it
+            elif not takes_long(conversion.records, conversion.replica.log.config, conversion.version):
+                self._append(conversion, memoryview(conversion.records))
+            elif self._begin(key, conversion):
+                return
+            queue.popleft()
+        del self.waiting[key]
+
+    def _begin(self, key: tuple[Hashable, Replica], conversion: Conversion) -> bool:
+        """Hand the work to a thread; False where there is none any more, and the client hears so."""
+        made: list[Prepared] = []
+        config, now_ms = conversion.replica.log.config, self._clock.now_ms()
+
+        def work() -> None:
+            made.append(prepare(memoryview(conversion.records), config, conversion.version, now_ms))
+
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, KafkaError):
+                self._tell(conversion, error)
+            elif error is not None:
+                log.error("a batch for %s-%d: %r", conversion.replica.topic, conversion.replica.partition, error)
+                self._tell(conversion, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch cannot be converted"))
+            else:
+                self._append(conversion, made[0])
+            self.waiting[key].popleft()
+            self._go_on(key)
+
+        try:
+            self.worker.run(work, done)
+        except RuntimeError:  # the threads have been closed: the broker stops
+            self._tell(conversion, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker stops"))
+            return False
+        return True
+
+    def _append(self, conversion: Conversion, records: Records) -> None:
+        if conversion.on_outcome is None:
+            return
+        outcome: Outcome
+        try:
+            outcome = conversion.append(records)
+        except KafkaError as error:
+            outcome = error
+        self._tell(conversion, outcome)
+
+    def _tell(self, conversion: Conversion, outcome: Outcome) -> None:
+        if conversion.on_outcome is not None:
+            conversion.on_outcome(conversion, outcome)
+
+
+def lower(records: object, magic: int, fetch_offset: int) -> bytes | KafkaError:
+    """What stands in an answer, as messages of `magic`; or why that cannot be. In any thread."""
+    try:
+        data = records.read() if isinstance(records, FileRange) else bytes(records or b"")  # type: ignore[call-overload]
+        return lower_batches(data, magic, fetch_offset)
+    except KafkaError as error:
+        return error
+    except OSError as error:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -1,0 +1,300 @@
+"""The replicas on this broker and the directories under them: made, configured and taken away.
+
+Between the controller's orders (`roles.py`), which speak of topics and epochs, and the logs, which know nothing of
+either, this is the place that knows which log lies in which directory and how a topic's configuration becomes a log's.
+
+A disk that fails under one log takes its whole directory offline (KIP-112): every replica there serves no more. The
+broker lives on while a directory is left. While one is offline, no log is made for a replica that is not new, since its
+records may lie there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Final, Protocol
+
+from odradek.broker.config.broker_config import BrokerConfig
+from odradek.broker.config.topic_config import effective_values
+from odradek.broker.config.types import ConfigError
+from odradek.broker.replication.alter_log_dirs import ReplicaMoves
+from odradek.broker.replication.partition import IsrRequests, Replica, Replicas, Worker
+from odradek.broker.replication.state.partition import PartitionMachine
+from odradek.broker.runtime.timers import Clock
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.storage.absent import absent_log
+from odradek.storage.config import LogConfig
+from odradek.storage.descriptors import is_exhausted
+from odradek.storage.directories import Directories, emptiest
+from odradek.storage.directory import Directory
+from odradek.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+NO_TOPIC_ID: Final = bytes(16)
+LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig) if field.init}
+
+
+def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """What a log has to know of its topic's configuration. Raises ConfigError for a value that cannot be read."""
+    values = effective_values(broker, overrides)
+    chosen = {field: values[name] for field, name in LOG_PROPERTIES.items()}
+    chosen["cleanup_policy"] = tuple(chosen["cleanup_policy"])  # type: ignore[arg-type]
+    return LogConfig(**chosen)  # type: ignore[arg-type]
+
+
+def min_isr(broker: BrokerConfig, overrides: Mapping[str, str]) -> int:
+    """min.insync.replicas of a topic. Raises ConfigError for a value that cannot be read."""
+    return int(str(effective_values(broker, overrides)["min.insync.replicas"]))
+
+
+class OnFailure(Protocol):
+    """Who has to know of disks that fail."""
+
+    def replicas_lost(self, replicas: list[Replica]) -> None:
+        """These replicas have lost their directory and serve no more."""
+        ...
+
+    def all_lost(self, reason: str) -> None:
+        """No directory is left."""
+        ...
+
+
+class ReplicaHost:
+    """Makes replicas over logs."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        directories: Directories,
+        replicas: Replicas,
+        clock: Clock,
+        worker: Worker,
+        isr_requests: IsrRequests,
+        on_failure: OnFailure,
+    ) -> None:
+        """Hears of the failures of directories from here on."""
+        self._config = config
+        self._directories = directories
+        self._replicas = replicas
+        self._clock = clock
+        self._worker = worker
+        self._isr_requests = isr_requests
+        self._on_failure = on_failure
+        self.moves = ReplicaMoves(directories, replicas, clock, worker)
+        for directory in directories:
+            directory.on_failure = self._directory_failed
+
+    def obtain(
+        self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str], *, is_new: bool = True
+    ) -> Replica:
+        """The replica of (topic, partition), made where there is none; its log too, where there is none.
+
+        `is_new` says that it has never been on this broker. Raises KafkaError: KAFKA_STORAGE_ERROR when the disk fails
+        or the log may lie on one that has, INCONSISTENT_TOPIC_ID when the log is of another topic of this name.
+        """
+        replica = self._replicas.get(*name)
+        if replica is None:
+            config = log_config(self._config, overrides)
+            try:
+                found = self._find_log(name, topic_id, config, is_new=is_new)
+            except KafkaError as error:
+                lost = error.code is ErrorCode.KAFKA_STORAGE_ERROR and not is_exhausted(error)
+                if lost and self._directories.offline:
+                    self._make(absent_log(name, topic_id, config, error.message), -1, overrides)
+                raise
+            replica = self._make(found, self._high_watermark(name), overrides)
+            self.moves.made(replica)
+        elif replica.topic_id != topic_id and topic_id != NO_TOPIC_ID:
+            directory = self._directories.holding(name)
+            if directory is not None:
+                directory.assign_topic_id(replica.log, topic_id)
+            replica.topic_id = topic_id
+        return replica
+
+    def _find_log(self, name: tuple[str, int], topic_id: bytes, config: LogConfig, *, is_new: bool) -> Log:
+        """The log, made where there is none."""
+        directory = self._directories.holding(name)
+        if directory is not None:
+            if directory.failure is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline: {directory.failure}")
+            found = directory.logs[name]
+            found.config = config
+            if topic_id != NO_TOPIC_ID:
+                directory.assign_topic_id(found, topic_id)
+        else:
+            offline = self._directories.offline
+            if offline and not is_new:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"Can not create log for {name[0]}-{name[1]} because log directories "
+                    f"{','.join(each.path for each in offline)} are offline",
+                )
+            self.moves.cancel(name)  # what was to take the place of a log that is gone
+            directory = self.moves.preferred(name) or emptiest(self._directories)
+            found = directory.create_log(name, topic_id, config, now_ms=self._clock.now_ms())
+        return found
+
+    def _high_watermark(self, name: tuple[str, int]) -> int:
+        """The checkpointed high watermark of a log, -1 where there is none."""
+        directory = self._directories.holding(name)
+        return -1 if directory is None else directory.high_watermarks.get(name, -1)
+
+    def _make(self, found: Log, checkpointed: int, overrides: Mapping[str, str]) -> Replica:
+        """Make the replica over a log.
+
+        What the log has compacted was below the high watermark, for the cleaner stops there. A high watermark below
+        that hides from consumers the records for which compaction has removed others.
+        """
+        machine = PartitionMachine(
+            self._config.broker_id,
+            high_watermark=max(found.start_offset if checkpointed < 0 else checkpointed, found.cleaned_to),
+            local_end=found.end_offset,
+            min_isr=min_isr(self._config, overrides),
+            max_lag_ms=int(self._config["replica.lag.time.max.ms"]),
+        )
+        replica = Replica(found, machine, self._clock, self._worker, self._isr_requests, self._replica_failed)
+        self._replicas.add(replica)
+        return replica
+
+    # ---- disks that fail
+
+    def _replica_failed(self, replica: Replica) -> None:
+        directory = self._directories.holding((replica.topic, replica.partition))
+        if directory is not None:
+            directory.fail(replica.log.failure or "a log has failed")
+
+    def _directory_failed(self, directory: Directory) -> None:
+        """Serve nothing more that lies there."""
+        lost = [replica for name in directory.logs if (replica := self._replicas.get(*name)) is not None]
+        log.error("data directory %s is offline, with %d replicas: %s", directory.path, len(lost), directory.failure)
+        for replica in lost:
+            replica.retire()
+        self.moves.failed(directory)
+        self._on_failure.replicas_lost(lost)
+        if len(self._directories.offline) == len(self._directories):
+            paths = ", ".join(each.path for each in self._directories)
+            self._on_failure.all_lost(f"Shutdown broker because all log dirs in {paths} have failed")
+
+    def has_log(self, name: tuple[str, int]) -> bool:
+        """Whether a log of this (topic, partition) lies in one of the directories."""
+        return any(name in each.logs for each in self._directories)
+
+    def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """The topic has other properties now: its logs obey them from here on."""
+        try:
+            config, least = log_config(self._config, overrides), min_isr(self._config, overrides)
+        except ConfigError as error:
+            log.error("topic %s keeps its configuration: %s", topic, error.message)
+            return
+        for replica in self._replicas.of_topic(topic):
+            replica.log.config = config
+            replica.machine.min_isr = least
+            replica.wake()
+
+    def release(self, name: tuple[str, int], *, delete: bool) -> None:
+        """The replica answers no more; with `delete` its log goes too. Raises KafkaError when the disk fails."""
+        replica = self._replicas.get(*name)
+        if replica is not None:
+            self._replicas.remove(replica)  # first: who waits for it then learns that it is unknown
+            replica.retire()
+        if delete:
+            self.moves.deleted(name)
+            directory = self._directories.holding(name)
+            if directory is not None:
+                found = directory.logs[name]
+                try:
+                    directory.delete_log(name, now_ms=self._clock.now_ms())
+                except KafkaError:
+                    directory.logs[name] = found  # it lies there still: a repeated deletion is refused, too
+                    raise
+
+    # ---- what housekeeping asks for
+
+    def delete_old_segments(self, is_cleaning: Callable[[str], bool]) -> None:
+        """Apply retention to every log but those in folders that are being cleaned, and remove the files of what was
+        deleted before.
+        """
+        now_ms = self._clock.now_ms()
+        for replica in self._replicas:
+            if replica.log.failure is None and not is_cleaning(replica.log.directory):
+                quietly(replica.delete_old_segments, now_ms)
+        self.purge()
+
+    def purge(self) -> None:
+        """Remove the files and logs whose delay (`file.delete.delay.ms`) is over, and retry moves that had no room."""
+        now_ms = self._clock.now_ms()
+        for directory in self._online():
+            quietly(directory.purge, now_ms)
+            for each in [*directory.logs.values(), *directory.futures.values()]:
+                delete = each.due_deletions(now_ms)
+                if delete is not None:
+                    self._worker.run(delete, partial(self._deleted, directory))
+        self.moves.retry()
+
+    def _deleted(self, directory: Directory, error: BaseException | None) -> None:
+        if is_exhausted(error):
+            log.warning("old files in %s stay until the broker starts anew: %s", directory.path, error)
+        elif error is not None:
+            directory.fail(f"removing old files in {directory.path}: {error}")
+
+    def _online(self) -> list[Directory]:
+        return [each for each in self._directories if each.failure is None]
+
+    def flush_due_logs(self) -> None:
+        """Flush what `flush.ms` says is old enough."""
+        now_ms = self._clock.now_ms()
+        for replica in self._replicas:
+            replica.flush_if_due(now_ms)
+
+    def expire_producers(self) -> None:
+        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+        now_ms, age_ms = self._clock.now_ms(), int(self._config["producer.id.expiration.ms"])
+        for replica in self._replicas:
+            replica.log.producers.expire(now_ms, age_ms)
+
+    def shrink_isrs(self) -> None:
+        """Ask to leave followers that have fallen behind out of the ISR."""
+        for replica in self._replicas:
+            replica.shrink_isr()
+
+    def write_recovery_points(self) -> None:
+        """Checkpoint the recovery points."""
+        for directory in self._online():
+            quietly(directory.write_recovery_points)
+
+    def write_start_offsets(self) -> None:
+        """Checkpoint the start offsets of the logs."""
+        for directory in self._online():
+            quietly(directory.write_start_offsets)
+
+    def write_high_watermarks(self) -> None:
+        """Checkpoint the high watermarks. Logs whose replicas the controller has not named yet keep theirs."""
+        known = {(each.topic, each.partition): each.machine.high_watermark for each in self._replicas}
+        for directory in self._online():
+            noted = directory.high_watermarks | known
+            marks = {name: noted[name] for name in (*directory.logs, *directory.futures) if name in noted}
+            if marks != directory.high_watermarks:
+                quietly(directory.write_high_watermarks, marks)
+
+    def retire(self) -> None:
+        """Take no more writes, and move nothing: the broker stops."""
+        self.moves.close()
+        for replica in self._replicas:
+            replica.retire()
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Flush and close every log, write the checkpoints and the clean marks. `retire` comes before."""
+        self.write_high_watermarks()
+        for directory in self._directories:
+            quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
+
+
+def quietly(work: Callable[..., object], *arguments: object) -> None:
+    """Do what a failed disk may refuse: it has taken its log or directory offline, and the others go on."""
+    try:
+        work(*arguments)
+    except KafkaError as error:
+        log.error("%s", error.message)

@@ -1,0 +1,494 @@
+"""One partition's decisions: who leads, what is committed, who may write, who is in sync, how far a reader may read.
+
+The machine knows offsets and epochs, never bytes. It is told what happened (the controller spoke, the log grew, a
+follower fetched, the controller answered a wish about the ISR) and answers what follows from it. Kafka keeps the same
+rules in `Partition` and `Replica`:
+
+- A write is taken only by the leader; with acks=all only while the in-sync replicas (ISR) are at least
+  `min.insync.replicas`, or all the replicas there are.
+- The high watermark is the smallest end offset among the in-sync replicas. It never falls while this broker leads, and
+  does not rise while the ISR is below `min.insync.replicas` (KIP-966).
+- A leader asks the controller before it believes in another ISR (KIP-497). Until the answer is there it counts with the
+  larger of both sets: a replica that may be in the ISR holds the high watermark back already.
+- A follower joins the ISR when it has everything below the high watermark and everything that stood in the log when
+  this leader was elected (KAFKA-7128), and leaves it when it was not caught up for `replica.lag.time.max.ms`.
+- A request that names a leader epoch is answered only in that epoch (KIP-320).
+
+One rule is stricter than Kafka's: a tombstone or a transaction marker leaves the log of any replica only below
+`compacted_everywhere`, the offset below which every assigned replica has compacted its log, those outside the ISR and
+those that do not run included. Otherwise a replica that was away for longer than `delete.retention.ms` would come back
+with a value whose deletion nobody remembers. Followers report to the leader of the epoch and are told by it
+(docs/compaction.md).
+
+States of a replica on this broker:
+
+    | state    | event           | next     | what follows                                              |
+    |----------|-----------------|----------|-----------------------------------------------------------|
+    | offline  | become_leader   | leader   | high watermark at once when the ISR is this broker alone  |
+    | offline  | become_follower | follower |                                                           |
+    | leader   | become_follower | follower | waiting writers are answered NOT_LEADER_OR_FOLLOWER       |
+    | follower | become_leader   | leader   | followers' ends are unknown until they fetch              |
+    | any      | go_offline      | offline  | everything is answered KAFKA_STORAGE_ERROR                |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NO_EPOCH: Final = -1
+UNKNOWN_OFFSET: Final = -1
+NO_ISR_EPOCH: Final = -1
+NEVER_MS: Final = -(2**62)
+DEFAULT_MAX_LAG_MS: Final = 30_000
+RETRIABLE_ISR_ERRORS: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.STALE_BROKER_EPOCH,
+    }
+)
+REFUSED_ISR_ERRORS: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+
+
+class Role(Enum):
+    """What this broker is for a partition."""
+
+    OFFLINE = "offline"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class LeaderAndIsr(NamedTuple):
+    """What the controller says of a partition. `partition_epoch` is the version of the state's znode."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    partition_epoch: int = 0
+    is_recovering: bool = False
+
+
+class IsrChange(NamedTuple):
+    """A wish of the leader: this ISR, in this leader epoch, in place of the one of this partition epoch."""
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+    broker_epochs: tuple[int, ...]
+    """Of each member of `isr`, as its fetches said; -1 where it is not known (KIP-903)."""
+
+
+class RemoteReplica:
+    """What the leader knows of one follower. Times are of the monotonic clock."""
+
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "compacted_to",
+        "end_offset",
+        "fetch_ms",
+        "leader_end_at_fetch",
+        "start_offset",
+    )
+
+    def __init__(self) -> None:
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.caught_up_ms = NEVER_MS
+        self.fetch_ms = NEVER_MS
+        self.leader_end_at_fetch = UNKNOWN_OFFSET
+        self.broker_epoch = -1
+        self.compacted_to = 0
+        """Nothing below this offset is left to compact in its log; 0 until it has said more in this epoch."""
+
+    def begin(self, now_ms: int, leader_end: int, *, new_epoch: bool, in_sync: bool) -> None:
+        """A leader is elected, or told again that it leads (Replica.resetReplicaState)."""
+        if new_epoch:
+            self.end_offset = UNKNOWN_OFFSET
+            self.start_offset = UNKNOWN_OFFSET
+            self.broker_epoch = -1
+            self.compacted_to = 0
+            self.leader_end_at_fetch = UNKNOWN_OFFSET
+            self.fetch_ms = NEVER_MS
+            self.caught_up_ms = now_ms if in_sync else NEVER_MS
+        else:
+            self.leader_end_at_fetch = leader_end
+            self.fetch_ms = now_ms
+            if in_sync:
+                self.caught_up_ms = now_ms
+
+    def fetched(
+        self, offset: int, start_offset: int, leader_end: int, now_ms: int, broker_epoch: int, cleaned_to: int
+    ) -> None:
+        """It asked for what comes at `offset`. It was caught up at the time whose end it has now reached.
+
+        A replica that cannot say what it has compacted (`cleaned_to` is -1: a broker of Kafka) has, at least, all the
+        tombstones and markers below `offset` itself.
+        """
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_at_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetch_ms)
+        self.end_offset = offset
+        self.start_offset = start_offset
+        self.leader_end_at_fetch = leader_end
+        self.fetch_ms = now_ms
+        self.broker_epoch = broker_epoch
+        self.compacted_to = offset if cleaned_to < 0 else min(cleaned_to, offset)
+
+    def turned_away(self) -> None:
+        """The controller does not let it into the ISR: nobody waits for it until it has fetched again."""
+        self.caught_up_ms = NEVER_MS
+
+    def is_caught_up(self, leader_end: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it has all, or had all not long ago."""
+        return self.end_offset == leader_end or now_ms - self.caught_up_ms <= max_lag_ms
+
+
+class PartitionMachine:
+    """The state of one partition on one broker. Offsets are offsets of records, epochs are leader epochs."""
+
+    __slots__ = (
+        "broker_id",
+        "cleaned_to",
+        "compacted_everywhere",
+        "epoch_start_offset",
+        "high_watermark",
+        "is_recovering",
+        "isr",
+        "leader_epoch",
+        "leader_id",
+        "local_end",
+        "max_lag_ms",
+        "maximal_isr",
+        "min_isr",
+        "partition_epoch",
+        "pending",
+        "remotes",
+        "replicas",
+        "role",
+    )
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        high_watermark: int,
+        local_end: int,
+        min_isr: int = 1,
+        max_lag_ms: int = DEFAULT_MAX_LAG_MS,
+    ) -> None:
+        """`high_watermark` is the one that was checkpointed; `local_end` the end offset of the local log;
+        `max_lag_ms` is replica.lag.time.max.ms.
+        """
+        self.broker_id = broker_id
+        self.role = Role.OFFLINE
+        self.leader_id = -1
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_ISR_EPOCH
+        self.epoch_start_offset = UNKNOWN_OFFSET
+        self.replicas: tuple[int, ...] = ()
+        self.isr: frozenset[int] = frozenset()
+        self.maximal_isr: frozenset[int] = frozenset()
+        """The ISR, and while a change is asked for everybody who may be in it."""
+        self.pending: IsrChange | None = None
+        self.is_recovering = False
+        self.local_end = local_end
+        self.high_watermark = min(high_watermark, local_end)
+        self.min_isr = min_isr
+        self.max_lag_ms = max_lag_ms
+        self.remotes: dict[int, RemoteReplica] = {}
+        self.cleaned_to = UNKNOWN_OFFSET
+        self.compacted_everywhere = UNKNOWN_OFFSET
+        """Every assigned replica has compacted what is below; -1 where this broker cannot know. Only below it may a
+        tombstone or a marker leave the log."""
+
+    # ---- the controller speaks
+
+    def become_leader(self, state: LeaderAndIsr, now_ms: int) -> bool:
+        """The controller made this broker the leader, or tells the leader anew. Returns whether the high watermark
+        moved. What is older than what is known changes nothing.
+        """
+        if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
+            return False
+        new_epoch = state.leader_epoch > self.leader_epoch or self.role is not Role.LEADER
+        if new_epoch:
+            self.epoch_start_offset = self.local_end
+        known = self.remotes
+        self.remotes = {each: known.get(each) or RemoteReplica() for each in state.replicas if each != self.broker_id}
+        for replica_id, remote in self.remotes.items():
+            remote.begin(now_ms, self.local_end, new_epoch=new_epoch, in_sync=replica_id in state.isr)
+        self.role = Role.LEADER
+        self._take(state)
+        self._count_compacted()
+        return self._advance(now_ms)
+
+    def become_follower(self, state: LeaderAndIsr) -> None:
+        """The controller made another broker the leader, or nobody. What all have compacted is for that one to say."""
+        if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
+            return
+        self.role = Role.FOLLOWER
+        self.remotes = {}
+        self.epoch_start_offset = self.compacted_everywhere = UNKNOWN_OFFSET
+        self._take(state)
+
+    def _take(self, state: LeaderAndIsr) -> None:
+        self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
+        self.partition_epoch, self.replicas = state.partition_epoch, state.replicas
+        self.is_recovering = state.is_recovering
+        self.isr = self.maximal_isr = frozenset(state.isr)
+        self.pending = None
+
+    def go_offline(self) -> None:
+        """The disk under the log has failed."""
+        self.role = Role.OFFLINE
+        self.pending = None
+        self.compacted_everywhere = UNKNOWN_OFFSET
+
+    # ---- the log moves
+
+    def appended(self, local_end: int, now_ms: int = 0, *, flushed: bool = False) -> bool:
+        """The local log now ends at `local_end`. Returns whether the high watermark moved.
+
+        `flushed` says that this is the end of an fsync: followers can have fetched past `local_end` meanwhile, and no
+        later fetch of theirs would advance the high watermark. `now_ms` (monotonic) counts only where there are other
+        replicas, and the ISR is this broker alone or `flushed`.
+        """
+        self.local_end = local_end
+        if self.role is not Role.LEADER:
+            return False
+        if not self.remotes:  # the common case, a replica set of one, without a loop
+            if local_end > self.high_watermark:
+                self.high_watermark = local_end
+                return True
+            return False
+        if len(self.maximal_isr) > 1 and not flushed:
+            return False  # another one has not got it yet
+        return self._advance(now_ms)
+
+    def truncated(self, local_end: int) -> None:
+        """A follower has cut its log to `local_end`."""
+        self.local_end = local_end
+        self.high_watermark = min(self.high_watermark, local_end)
+
+    def replicated(self, local_end: int, leader_high_watermark: int) -> bool:
+        """A follower's log ends at `local_end`, and the leader's high watermark was this when it answered.
+
+        Returns whether the high watermark moved. A follower's may fall: it is what a leader says.
+        """
+        self.local_end = local_end
+        before = self.high_watermark
+        self.high_watermark = max(0, min(leader_high_watermark, local_end))
+        return self.high_watermark != before
+
+    # ---- the log is compacted
+
+    def cleaned(self, cleaned_to: int) -> None:
+        """The local log is compacted below `cleaned_to`; -1 where it never was."""
+        if cleaned_to != self.cleaned_to:
+            self.cleaned_to = cleaned_to
+            if self.role is Role.LEADER:
+                self._count_compacted()
+
+    def told_compacted(self, compacted_everywhere: int) -> None:
+        """The leader of this epoch says below which offset all have compacted; -1 where it cannot say."""
+        if self.role is Role.FOLLOWER:
+            self.compacted_everywhere = compacted_everywhere
+
+    def _count_compacted(self) -> None:
+        reported = (remote.compacted_to for remote in self.remotes.values())
+        self.compacted_everywhere = max(0, min((self.cleaned_to, *reported)))
+
+    # ---- followers fetch
+
+    def follower(self, replica_id: int) -> RemoteReplica:
+        """What is known of a follower.
+
+        Raises KafkaError with UNKNOWN_LEADER_EPOCH for one that is not in the replica set this leader knows: the
+        follower may have heard of its assignment first.
+        """
+        remote = self.remotes.get(replica_id)
+        if remote is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"broker {replica_id} is none of the replicas {list(self.replicas)} of this leader",
+            )
+        return remote
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        offset: int,
+        now_ms: int,
+        *,
+        start_offset: int = 0,
+        broker_epoch: int = -1,
+        cleaned_to: int = UNKNOWN_OFFSET,
+    ) -> bool:
+        """A follower asked for what comes at `offset`, so it has all before it. Returns whether the HW moved.
+
+        `cleaned_to` is below which it has compacted its log, -1 where it does not say.
+
+        Raises KafkaError: as `follower`, and NOT_LEADER_OR_FOLLOWER for a fetch of an incarnation that has been
+        followed by another (KIP-903).
+        """
+        remote = self.follower(replica_id)
+        if remote.broker_epoch > broker_epoch >= 0:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} has fetched with epoch {remote.broker_epoch} before, now with {broker_epoch}",
+            )
+        moved, compacted_to = offset != remote.end_offset, remote.compacted_to
+        remote.fetched(offset, start_offset, self.local_end, now_ms, broker_epoch, cleaned_to)
+        if remote.compacted_to != compacted_to:
+            self._count_compacted()
+        return moved and self._advance(now_ms)
+
+    def _advance(self, now_ms: int) -> bool:
+        """Raise the high watermark to where every replica is that is, or may be about to be, in sync."""
+        if self.role is not Role.LEADER or len(self.isr) < self.effective_min_isr:
+            return False
+        lowest = self.local_end
+        for replica_id, remote in self.remotes.items():
+            if remote.end_offset < lowest and (
+                replica_id in self.maximal_isr
+                # One that has just caught up is about to join; waiting for it lets it
+                # (Partition.maybeIncrementLeaderHW).
+                or remote.is_caught_up(self.local_end, now_ms, self.max_lag_ms)
+            ):
+                lowest = remote.end_offset
+        if lowest <= self.high_watermark:
+            return False
+        self.high_watermark = lowest
+        return True
+
+    def reconsider(self, now_ms: int) -> bool:
+        """Time has passed, and some that were waited for need not be any more. Returns whether the HW moved."""
+        return self._advance(now_ms)
+
+    # ---- the ISR
+
+    def propose_expansion(self, replica_id: int) -> IsrChange | None:
+        """The wish to take a follower into the ISR, if it has earned it and no other wish is under way."""
+        remote = self.remotes.get(replica_id)
+        if remote is None or self.pending is not None or replica_id in self.isr or self.role is not Role.LEADER:
+            return None
+        if remote.end_offset < self.high_watermark or remote.end_offset < self.epoch_start_offset:
+            return None
+        return self._propose(self.isr | {replica_id})
+
+    def propose_shrink(self, now_ms: int) -> IsrChange | None:
+        """The wish to leave out those that have fallen behind for too long."""
+        if self.pending is not None or self.role is not Role.LEADER or len(self.isr) < 2:
+            return None
+        behind = frozenset(
+            replica_id
+            for replica_id, remote in self.remotes.items()
+            if replica_id in self.isr and not remote.is_caught_up(self.local_end, now_ms, self.max_lag_ms)
+        )
+        return self._propose(self.isr - behind) if behind else None
+
+    def _propose(self, isr: frozenset[int]) -> IsrChange:
+        members = tuple(each for each in self.replicas if each in isr)
+        epochs = tuple(self.remotes[each].broker_epoch if each in self.remotes else -1 for each in members)
+        self.pending = IsrChange(members, self.leader_epoch, self.partition_epoch, epochs)
+        self.maximal_isr = self.isr | isr
+        return self.pending
+
+    def isr_changed(self, change: IsrChange, state: LeaderAndIsr, now_ms: int) -> bool:
+        """The controller has answered a wish with the state as it is now. Returns whether the high watermark moved."""
+        if self.pending is not change or state.leader_epoch != self.leader_epoch:
+            return False  # an answer of another time
+        if state.partition_epoch < self.partition_epoch:
+            return False
+        self.isr = self.maximal_isr = frozenset(state.isr)
+        self.partition_epoch = state.partition_epoch
+        self.is_recovering = state.is_recovering
+        self.pending = None
+        return self._advance(now_ms)
+
+    def isr_refused(self, change: IsrChange, error: ErrorCode, now_ms: int) -> bool:
+        """The controller has refused a wish. Returns whether to ask again; the high watermark may have moved.
+
+        After a refusal that says that this leader's view is old, the wish stays pending: the controller will speak,
+        and until then the larger set holds.
+        """
+        if self.pending is not change:
+            return False
+        if error in REFUSED_ISR_ERRORS:
+            self.pending = None
+            self.maximal_isr = self.isr
+            for replica_id in set(change.isr) - self.isr:
+                if replica_id in self.remotes:
+                    self.remotes[replica_id].turned_away()
+            self._advance(now_ms)
+            return False
+        return error in RETRIABLE_ISR_ERRORS
+
+    # ---- questions
+
+    @property
+    def effective_min_isr(self) -> int:
+        """min.insync.replicas, but no more than there are replicas."""
+        return min(self.min_isr, len(self.remotes) + 1)
+
+    @property
+    def remote_ends(self) -> Mapping[int, int]:
+        """Where each follower's log ends, as far as it has told; -1 before its first fetch."""
+        return {replica_id: remote.end_offset for replica_id, remote in self.remotes.items()}
+
+    def check_leader(self, epoch: int = NO_EPOCH) -> None:
+        """Raise unless this broker leads, in `epoch` if one is named.
+
+        Raises KafkaError with NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or
+        KAFKA_STORAGE_ERROR.
+        """
+        self.check_epoch(epoch)
+        if self.role is not Role.LEADER:
+            self.check_online()
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is broker {self.leader_id}")
+
+    def check_online(self) -> None:
+        """Raise KAFKA_STORAGE_ERROR where the log is offline."""
+        if self.role is Role.OFFLINE:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log is offline")
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise unless `epoch` (or none, -1) is the current one: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH."""
+        if epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        if epoch < self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over; the current one is {self.leader_epoch}"
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {epoch} has not begun; the current one is {self.leader_epoch}",
+        )
+
+    def check_may_append(self, acks: int) -> None:
+        """Raise unless a write with these acks may begin: as `check_leader`, or NOT_ENOUGH_REPLICAS."""
+        if self.role is not Role.LEADER:
+            self.check_leader()
+        if acks == -1 and len(self.isr) < self.effective_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.isr)} replicas are in sync, min.insync.replicas asks for {self.effective_min_isr}",
+            )
+
+    def acknowledged(self, end_offset: int) -> ErrorCode | None:
+        """Whether a write that ended at `end_offset` may be acknowledged with acks=all; None means not yet."""
+        if self.role is not Role.LEADER:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.high_watermark < end_offset:
+            return None
+        if len(self.maximal_isr) < self.effective_min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE

@@ -1,0 +1,235 @@
+"""Whether a partition belongs to a producer's transaction: the leaders of partitions ask the coordinator (KIP-890).
+
+One request at a time is under way to each coordinator; what comes up meanwhile goes into the next one. Producers of
+transactions version 2 do not add their partitions themselves: for them the question adds the partition as well.
+
+| who writes                           | support       | what the coordinator does with the partition |
+|--------------------------------------|---------------|----------------------------------------------|
+| Produce 0 to 10, TxnOffsetCommit 0-3 | OLD_ERRORS    | looks it up                                  |
+| Produce 11, TxnOffsetCommit 4        | ALL_ERRORS    | looks it up                                  |
+| Produce 12, TxnOffsetCommit 5        | ADDS          | adds it                                      |
+
+A producer of version 2 begins its next transaction when the last one has been decided, which may be before all of its
+markers stand; the coordinator then says CONCURRENT_TRANSACTIONS, and the question is put again for a moment before
+the producer hears of it. Facts of Kafka's AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.state.coordinator_partition import partition_for
+from odradek.broker.metadata.state.topics import TRANSACTION_STATE
+from odradek.broker.network.inter_broker_connection import PeerLostError
+from odradek.broker.runtime.timers import Clock, Timers
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+REPEAT_MS: Final = 20
+REPEAT_FOR_MS: Final = 100
+
+Partition = tuple[str, int]
+"""Topic name and partition index."""
+Verdicts = dict[Partition, ErrorCode]
+Request = m.AddPartitionsToTxnRequest
+Response = m.AddPartitionsToTxnResponse
+
+
+def coordinator_in(view: ClusterView, transactional_id: str) -> int | None:
+    """The broker that coordinates a transactional id, None while there is none."""
+    topic = view.topics.get(TRANSACTION_STATE)
+    if topic is None:
+        return None
+    leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+    return leader if leader in view.brokers else None
+
+
+class Support(Enum):
+    """What the client that writes can be told, and expects."""
+
+    OLD_ERRORS = "older than TRANSACTION_ABORTABLE"
+    ALL_ERRORS = "knows TRANSACTION_ABORTABLE"
+    ADDS = "leaves adding the partition to its leader"
+
+
+class Transaction(NamedTuple):
+    """Whose transaction it is."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Ask(Protocol):
+    """Sends a request to a broker; one callback is called, never before this returns (`BrokerLinks.ask`)."""
+
+    def __call__(
+        self,
+        broker_id: int,
+        request: Request,
+        on_answer: Callable[[Response], None],
+        on_lost: Callable[[PeerLostError], None],
+    ) -> None: ...
+
+
+class _Question(NamedTuple):
+    """One caller's partitions."""
+
+    partitions: list[Partition]
+    support: Support
+    give_up_ms: int
+    done: Callable[[Verdicts], None]
+
+
+class _Entry:
+    """What a request says of one transaction."""
+
+    __slots__ = ("adds", "questions", "transaction")
+
+    def __init__(self, transaction: Transaction, adds: bool) -> None:
+        self.transaction = transaction
+        self.adds = adds
+        self.questions: list[_Question] = []
+
+    def encode(self) -> Request.AddPartitionsToTxnTransaction:
+        topics: dict[str, dict[int, None]] = {}
+        for question in self.questions:
+            for topic, index in question.partitions:
+                topics.setdefault(topic, {})[index] = None
+        return Request.AddPartitionsToTxnTransaction(
+            transactional_id=self.transaction.transactional_id,
+            producer_id=self.transaction.producer_id,
+            producer_epoch=self.transaction.producer_epoch,
+            verify_only=not self.adds,
+            topics=[Request.AddPartitionsToTxnTopic(name=name, partitions=list(each)) for name, each in topics.items()],
+        )
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Tell everyone the same."""
+        for question in self.questions:
+            question.done(dict.fromkeys(question.partitions, code))
+
+
+class TransactionVerification:
+    """Questions of this broker to the coordinators of transactions."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        coordinator_of: Callable[[str], int | None],
+        enabled: Callable[[], bool],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        """`coordinator_of` names the broker that coordinates a transactional id, None while there is none; `enabled`
+        is `transaction.partition.verification.enable`.
+        """
+        self._ask = ask
+        self._coordinator_of = coordinator_of
+        self._enabled = enabled
+        self._clock = clock
+        self._timers = timers
+        self._waiting: dict[int, dict[str, _Entry]] = {}  # broker id -> transactional id -> what to ask next
+        self._under_way: dict[int, None] = {}
+
+    def must_ask(self, support: Support) -> bool:
+        """Whether a write that begins a transaction in its partition has to wait for the coordinator."""
+        return support is Support.ADDS or self._enabled()
+
+    def verify(
+        self,
+        transaction: Transaction,
+        partitions: list[Partition],
+        support: Support,
+        done: Callable[[Verdicts], None],
+    ) -> None:
+        """Ask whether these partitions are in the transaction; `done` hears a code for each, NONE for yes.
+
+        `done` may be called before this returns: COORDINATOR_NOT_AVAILABLE, or INVALID_PRODUCER_EPOCH where a later
+        epoch of the same producer is waiting.
+        """
+        give_up_ms = self._clock.monotonic_ms() + REPEAT_FOR_MS if support is Support.ADDS else 0
+        self._put(transaction, _Question(partitions, support, give_up_ms, done))
+
+    def _put(self, transaction: Transaction, question: _Question) -> None:
+        broker_id = self._coordinator_of(transaction.transactional_id)
+        if broker_id is None:
+            question.done(dict.fromkeys(question.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        waiting = self._waiting.setdefault(broker_id, {})
+        adds = question.support is Support.ADDS
+        entry = waiting.get(transaction.transactional_id)
+        if entry is None or (entry.transaction, entry.adds) != (transaction, adds):
+            fresh = _Entry(transaction, adds)
+            if entry is not None and transaction.producer_epoch < entry.transaction.producer_epoch:
+                question.done(dict.fromkeys(question.partitions, ErrorCode.INVALID_PRODUCER_EPOCH))
+                return
+            waiting[transaction.transactional_id] = fresh
+            if entry is not None:
+                fenced = entry.transaction.producer_epoch < transaction.producer_epoch
+                entry.refuse(ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NETWORK_EXCEPTION)
+            entry = fresh
+        entry.questions.append(question)
+        self._send(broker_id)
+
+    def _send(self, broker_id: int) -> None:
+        if broker_id in self._under_way or not self._waiting.get(broker_id):
+            return
+        entries = self._waiting.pop(broker_id)
+        self._under_way[broker_id] = None
+        self._ask(
+            broker_id,
+            Request(transactions=[entry.encode() for entry in entries.values()]),
+            partial(self._answered, broker_id, entries),
+            partial(self._lost, broker_id, entries),
+        )
+
+    def _answered(self, broker_id: int, entries: dict[str, _Entry], response: Response) -> None:
+        del self._under_way[broker_id]
+        refusal = ErrorCode(response.error_code)
+        if refusal is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            refusal = ErrorCode.INVALID_TXN_STATE  # the client could do nothing about the other
+        verdicts = {
+            result.transactional_id: dict(_codes(result.topic_results)) for result in response.results_by_transaction
+        }
+        for transactional_id, entry in entries.items():
+            if refusal:
+                entry.refuse(refusal)
+                continue
+            codes = verdicts.get(transactional_id, {})
+            for question in entry.questions:
+                self._conclude(entry.transaction, question, codes)
+        self._send(broker_id)
+
+    def _conclude(self, transaction: Transaction, question: _Question, codes: Verdicts) -> None:
+        # A partition that the answer leaves out has not been looked at.
+        found = {each: codes.get(each, ErrorCode.NETWORK_EXCEPTION) for each in question.partitions}
+        if ErrorCode.CONCURRENT_TRANSACTIONS in found.values() and self._clock.monotonic_ms() < question.give_up_ms:
+            self._timers.at(self._clock.monotonic_ms() + REPEAT_MS, partial(self._put, transaction, question))
+            return
+        question.done({each: _for_writers(code, question.support) for each, code in found.items()})
+
+    def _lost(self, broker_id: int, entries: dict[str, _Entry], _: PeerLostError) -> None:
+        del self._under_way[broker_id]
+        for entry in entries.values():
+            entry.refuse(ErrorCode.NETWORK_EXCEPTION)
+        self._send(broker_id)
+
+
+def _codes(topics: Iterable[Response.AddPartitionsToTxnTopicResult]) -> Iterator[tuple[Partition, ErrorCode]]:
+    for topic in topics:
+        for result in topic.results_by_partition:
+            yield (topic.name, result.partition_index), ErrorCode(result.partition_error_code)
+
+
+def _for_writers(code: ErrorCode, support: Support) -> ErrorCode:
+    """What the coordinator says, in the words that a producer knows."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and support is Support.OLD_ERRORS:
+        return ErrorCode.INVALID_TXN_STATE
+    return code

@@ -1,0 +1,220 @@
+"""The outcome of transactions on its way to the leaders of their partitions (TransactionMarkerChannelManager).
+
+One WriteTxnMarkers request at a time is under way to each broker; what comes up meanwhile goes into the next one. A
+partition whose leader is unknown, has moved or does not answer is tried again until it has its marker; a partition that
+does not exist any more needs none. A leader that has seen a later coordinator, or a later epoch of the producer, says
+that this broker is not the one to decide any more: then the transaction is left to whoever is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from odradek.broker.metadata.cache import NO_LEADER, ClusterView
+from odradek.broker.network.inter_broker_client import BrokerLinks
+from odradek.broker.runtime.timers import Clock, Timer, Timers
+from odradek.broker.transaction.state.records import Partition
+from odradek.broker.transaction.state.transaction import Owner
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 100
+ELSEWHERE: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+NOT_TO_BE: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
+"""A log that cannot hold a marker holds nothing of a transaction either."""
+
+
+class Marker(NamedTuple):
+    """How a transaction has ended."""
+
+    transactional_id: str
+    owner: Owner
+    commits: bool
+    coordinator_epoch: int
+
+
+OnWritten = Callable[[Marker, Partition], None]
+
+
+class Markers:
+    """Markers that are not written yet."""
+
+    def __init__(self, links: BrokerLinks, view: ClusterView, clock: Clock, timers: Timers, timeout_ms: int) -> None:
+        """`timeout_ms` is how long a leader may take to answer."""
+        self._links = links
+        self._view = view
+        self._clock = clock
+        self._timers = timers
+        self._timeout_ms = timeout_ms
+        self._waiting: dict[Marker, dict[Partition, int]] = {}
+        """By marker and partition, the time (monotonic) before which it is not sent again."""
+        self._under_way: dict[int, dict[Marker, list[Partition]]] = {}
+        self._on_written: OnWritten = lambda marker, partition: None
+        self._is_wanted: Callable[[Marker], bool] = lambda marker: False
+        self._timer: Timer | None = None
+        self._deadline_ms = 0
+        self._closed = False
+        view.watch(self._leaders_changed)
+
+    def tell(self, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> None:
+        """`on_written` hears of each partition that has its marker, or needs none; `is_wanted` says whether this broker
+        still has to write a marker that did not arrive.
+        """
+        self._on_written = on_written
+        self._is_wanted = is_wanted
+
+    def write(self, marker: Marker, partitions: Iterable[Partition]) -> None:
+        """Write this marker to these partitions."""
+        self._waiting.setdefault(marker, {}).update(dict.fromkeys(partitions, 0))
+        self._send_at(self._clock.monotonic_ms())
+
+    def drop(self, transactional_id: str) -> None:
+        """This broker decides about the id no more; what is under way is under way."""
+        for marker in [each for each in self._waiting if each.transactional_id == transactional_id]:
+            del self._waiting[marker]
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._closed = True
+        self._view.unwatch(self._leaders_changed)
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ---- sending
+
+    def _leaders_changed(self) -> None:
+        """A partition that had no leader may have one now."""
+        if self._waiting:
+            self._send_at(self._clock.monotonic_ms())
+
+    def _send_at(self, deadline_ms: int) -> None:
+        """Send what waits at this time, or at an earlier one that was set before."""
+        if self._closed:
+            return
+        if self._timer is not None:
+            if self._deadline_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._deadline_ms = deadline_ms
+        self._timer = self._timers.at(deadline_ms, self._send)
+
+    def _send(self) -> None:
+        self._timer = None
+        to_send: dict[int, dict[Marker, list[Partition]]] = {}
+        gone: list[tuple[Marker, Partition]] = []
+        now_ms = self._clock.monotonic_ms()
+        later_ms: list[int] = []
+        # Answers name the producer only: of two markers of one, as of two coordinator epochs, the second waits.
+        alone: dict[tuple[int, int], Marker] = {}
+        for marker, partitions in self._waiting.items():
+            for partition, not_before_ms in partitions.items():
+                leader = self._leader(partition)
+                if leader is None:
+                    gone.append((marker, partition))
+                elif leader == NO_LEADER:
+                    later_ms.append(now_ms + RETRY_MS)
+                elif leader in self._under_way or (
+                    alone.setdefault((leader, marker.owner.producer_id), marker) != marker
+                ):
+                    continue  # the next answer of this leader sends it
+                elif not_before_ms > now_ms:
+                    later_ms.append(not_before_ms)
+                else:
+                    to_send.setdefault(leader, {}).setdefault(marker, []).append(partition)
+        for marker, partition in gone:
+            self._written(marker, partition)
+        for broker_id, entries in to_send.items():
+            self._under_way[broker_id] = entries
+            for marker, sent in entries.items():
+                self._take(marker, sent)
+            self._links.ask(
+                broker_id,
+                _request(entries),
+                lambda answer, broker_id=broker_id: self._answered(broker_id, answer),  # type: ignore[misc]
+                lambda error, broker_id=broker_id: self._lost(broker_id, str(error)),  # type: ignore[misc]
+                self._timeout_ms,
+            )
+        if later_ms:
+            self._send_at(min(later_ms))
+
+    def _leader(self, partition: Partition) -> int | None:
+        """The broker that leads a partition, NO_LEADER while nobody does; None where there is no such partition."""
+        topic, index = partition
+        known = self._view.leader(topic, index)
+        if known is None:
+            return None if self._view.brokers else NO_LEADER
+        return known[0]
+
+    def _take(self, marker: Marker, partitions: list[Partition]) -> None:
+        left = self._waiting.get(marker, {})
+        for partition in partitions:
+            left.pop(partition, None)
+        if not left:
+            self._waiting.pop(marker, None)
+
+    # ---- answers
+
+    def _answered(self, broker_id: int, response: m.WriteTxnMarkersResponse) -> None:
+        entries = self._under_way.pop(broker_id, {})
+        told = {
+            (result.producer_id, topic.name, partition.partition_index): ErrorCode(partition.error_code)
+            for result in response.markers
+            for topic in result.topics
+            for partition in topic.partitions
+        }
+        again: dict[Marker, list[Partition]] = {}
+        for marker, partitions in entries.items():
+            for partition in partitions:
+                code = told.get((marker.owner.producer_id, *partition), ErrorCode.UNKNOWN_SERVER_ERROR)
+                if code is ErrorCode.NONE or code in NOT_TO_BE:
+                    self._written(marker, partition)
+                elif code in ELSEWHERE:
+                    log.info("the marker of %s is refused by %s-%d: %s", marker, *partition, code.name)
+                else:
+                    again.setdefault(marker, []).append(partition)
+        self._again(again)
+
+    def _lost(self, broker_id: int, why: str) -> None:
+        entries = self._under_way.pop(broker_id, {})
+        log.info("markers of %d transactions are sent again: %s", len(entries), why)
+        self._again(entries)
+
+    def _again(self, entries: dict[Marker, list[Partition]]) -> None:
+        if self._closed:
+            return
+        now_ms = self._clock.monotonic_ms()
+        for marker, partitions in entries.items():
+            if self._is_wanted(marker):
+                self._waiting.setdefault(marker, {}).update(dict.fromkeys(partitions, now_ms + RETRY_MS))
+        if self._waiting:
+            self._send_at(now_ms)
+
+    def _written(self, marker: Marker, partition: Partition) -> None:
+        self._take(marker, [partition])
+        self._on_written(marker, partition)
+
+
+def _request(entries: dict[Marker, list[Partition]]) -> m.WriteTxnMarkersRequest:
+    markers = []
+    for marker, partitions in entries.items():
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        markers.append(
+            m.WriteTxnMarkersRequest.WritableTxnMarker(
+                producer_id=marker.owner.producer_id,
+                producer_epoch=marker.owner.epoch,
+                transaction_result=marker.commits,
+                topics=[
+                    m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in topics.items()
+                ],
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+        )
+    return m.WriteTxnMarkersRequest(markers=markers)

@@ -1,0 +1,68 @@
+"""Ids for idempotent producers, from blocks that the controller hands out (KIP-730; Kafka's RPCProducerIdManager).
+
+No two producers of a cluster share an id: a block belongs to one broker. While a new block is on its way, requests
+wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from odradek.broker.network.controller_channel import Ask
+from odradek.broker.replication.alter_partition_manager import Identity
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+OnProducerId = Callable[[int, ErrorCode], None]
+
+
+class ProducerIds:
+    """The ids that this broker may give."""
+
+    def __init__(self, identity: Identity, ask: Ask) -> None:
+        """`ask` sends a request to the controller."""
+        self._identity = identity
+        self._ask = ask
+        self._block = range(0)
+        self._waiting: deque[OnProducerId] = deque()
+
+    def take(self, done: OnProducerId) -> None:
+        """An unused id, or an error that the client may try again after; perhaps before this returns."""
+        if self._block:
+            done(self._next(), ErrorCode.NONE)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            self._request()
+
+    def _request(self) -> None:
+        request = m.AllocateProducerIdsRequest(
+            broker_id=self._identity.broker_id, broker_epoch=self._identity.broker_epoch
+        )
+        self._ask(request, self._allocated, lambda error: self._refused(str(error)))
+
+    def _next(self) -> int:
+        first = self._block[0]
+        self._block = self._block[1:]
+        return first
+
+    def _allocated(self, response: m.AllocateProducerIdsResponse) -> None:
+        if response.error_code:
+            self._refused(ErrorCode(response.error_code).name)
+            return
+        start = response.producer_id_start
+        self._block = range(start, start + response.producer_id_len)
+        while self._waiting and self._block:
+            self._waiting.popleft()(self._next(), ErrorCode.NONE)
+        if self._waiting:
+            self._request()
+
+    def _refused(self, why: str) -> None:
+        log.info("no block of producer ids: %s", why)
+        waiting, self._waiting = self._waiting, deque()
+        for done in waiting:
+            done(-1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

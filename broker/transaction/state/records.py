@@ -1,0 +1,142 @@
+"""What stands in `__transaction_state`: the state of a transactional id, byte for byte as Kafka writes it.
+
+The key is the id; the value is the whole state, so the last record of an id is all that counts, and a null value
+forgets it. Values are of version 0, which every release reads, unless the producer speaks transactions version 2
+(KIP-890): what that needs stands in tags of version 1.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.broker.runtime.state.effects import KeyValue
+from odradek.protocol import messages as m
+from odradek.protocol.errors import ProtocolError
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NOT_STARTED: Final = -1
+EPOCH_PER_TRANSACTION: Final = 2
+"""The version of transactions from which on each has an epoch of its own (KIP-890)."""
+
+VERSION: Final = struct.Struct(">h")
+KEY_VERSION: Final = 0
+Partition = tuple[str, int]
+"""Topic name and partition index."""
+
+
+class Status(IntEnum):
+    """The states of a transactional id; the numbers are those of the records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """The name that tools know."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+class Standing(NamedTuple):
+    """The state of a transactional id. Times are milliseconds since 1970."""
+
+    status: Status
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    partitions: frozenset[Partition] = frozenset()
+    started_ms: int = NOT_STARTED
+    updated_ms: int = 0
+    last_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before the last bump, so that a repeated InitProducerId is known again (KIP-360). Not in the record."""
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    version: int = 0
+    """The version of transactions that its producer speaks."""
+
+
+def record(transactional_id: str, standing: Standing) -> KeyValue:
+    """The record of a state."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(standing.partitions):
+        topics.setdefault(topic, []).append(index)
+    value_version = 1 if standing.version >= EPOCH_PER_TRANSACTION else 0
+    value = m.TransactionLogValue(
+        producer_id=standing.producer_id,
+        previous_producer_id=standing.previous_producer_id,
+        next_producer_id=standing.next_producer_id,
+        producer_epoch=standing.epoch,
+        transaction_timeout_ms=standing.timeout_ms,
+        transaction_status=standing.status,
+        transaction_partitions=None
+        if standing.status is Status.EMPTY
+        else [m.TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()],
+        transaction_last_update_timestamp_ms=standing.updated_ms,
+        transaction_start_timestamp_ms=standing.started_ms,
+        client_transaction_version=standing.version,
+    )
+    if value_version == 0:
+        value.previous_producer_id = value.next_producer_id = NO_PRODUCER_ID
+        value.client_transaction_version = 0
+    return key(transactional_id), VERSION.pack(value_version) + value.encode(value_version)
+
+
+def tombstone(transactional_id: str) -> KeyValue:
+    """The record that forgets an id."""
+    return key(transactional_id), None
+
+
+def key(transactional_id: str) -> bytes:
+    """The key under which an id stands."""
+    return VERSION.pack(KEY_VERSION) + m.TransactionLogKey(transactional_id=transactional_id).encode(KEY_VERSION)
+
+
+def read_key(data: bytes) -> str | None:
+    """The transactional id; None for a key of another kind. Raises ProtocolError."""
+    if _version("TransactionLogKey", data) != KEY_VERSION:
+        return None
+    transactional_id: str = m.TransactionLogKey.decode(data, KEY_VERSION, VERSION.size).transactional_id
+    return transactional_id
+
+
+def read_value(data: bytes) -> Standing:
+    """A state of any version. Raises ProtocolError."""
+    version = _version("TransactionLogValue", data)
+    if not 0 <= version <= m.TransactionLogValue.MAX_VERSION:
+        raise ProtocolError("TransactionLogValue.version", 0, f"version {version} is not known")
+    value = m.TransactionLogValue.decode(data, version, VERSION.size)
+    try:
+        status = Status(value.transaction_status)
+    except ValueError:
+        raise ProtocolError("TransactionLogValue.status", 0, f"{value.transaction_status} is no state") from None
+    partitions = frozenset(
+        (each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids
+    )
+    return Standing(
+        status,
+        value.producer_id,
+        value.producer_epoch,
+        value.transaction_timeout_ms,
+        partitions,
+        value.transaction_start_timestamp_ms,
+        value.transaction_last_update_timestamp_ms,
+        NO_PRODUCER_EPOCH,
+        value.previous_producer_id,
+        value.next_producer_id,
+        max(0, value.client_transaction_version),
+    )
+
+
+def _version(field: str, data: bytes) -> int:
+    if len(data) < VERSION.size:
+        raise ProtocolError(f"{field}.version", 0, f"{len(data)} bytes where a version of 2 is expected")
+    version: int = VERSION.unpack_from(data)[0]
+    return version

@@ -1,0 +1,439 @@
+"""One transactional id: who owns it, which transaction runs, and how it ended (KIP-98, KIP-360, KIP-588, KIP-890).
+
+The rules are those of Kafka's TransactionCoordinator and TransactionMetadata, for producers of transactions version 2
+(Kafka 4.x) and before. Everything that counts stands in a record of `__transaction_state`; a request returns the record
+to append, and the state changes when the record is durable. One append is under way at a time: until its outcome is
+known everybody else hears CONCURRENT_TRANSACTIONS. No marker leaves before the decision is durable.
+
+| state          | InitProducerId       | adding partitions | EndTxn                                | time             |
+|----------------|----------------------|-------------------|---------------------------------------|------------------|
+| Empty          | next epoch           | Ongoing           | INVALID_TXN_STATE; v2: may abort      | forgotten        |
+| Ongoing        | fences and aborts    | Ongoing           | PrepareCommit or PrepareAbort         | fences and aborts|
+| PrepareCommit  | CONCURRENT           | CONCURRENT        | commit: CONCURRENT; else INVALID      | –                |
+| PrepareAbort   | CONCURRENT           | CONCURRENT        | abort: CONCURRENT; else INVALID       | –                |
+| CompleteCommit | next epoch           | Ongoing           | commit again: NONE; else INVALID      | forgotten        |
+| CompleteAbort  | next epoch           | Ongoing           | abort again: NONE; else INVALID       | forgotten        |
+| Dead           | the id is unknown    | the same          | the same                              | –                |
+
+PrepareCommit becomes CompleteCommit, and PrepareAbort CompleteAbort, when every partition has its marker. Fencing
+raises the epoch while the abort is being written: until that is refused the old owner hears PRODUCER_FENCED (Kafka's
+PrepareEpochFence, which is never written). A producer of version 2 gets a new epoch with the end of each transaction,
+so a late EndTxn cannot end the next one; it may abort without having begun; when its epochs run out the end of the
+transaction gives it another producer id, with epoch 0.
+
+When the log refuses a record, the state is what it was before, the epoch of a fenced owner included (Kafka keeps that
+one raised: hasFailedEpochFence), and an id of which nothing is in the log is forgotten. A record that the log takes too
+late is in the log: the request receives the error, and the transaction stays busy until the record is committed. Kafka
+goes back to the state before, which its own log then contradicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from odradek.broker.coordinator.state.pending_writes import COMMITTED
+from odradek.broker.runtime.state.effects import Append, CancelTimer, Effect, Now, Reply, SetTimer
+from odradek.broker.transaction.state.records import (
+    EPOCH_PER_TRANSACTION,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NOT_STARTED,
+    Partition,
+    Standing,
+    Status,
+    record,
+    tombstone,
+)
+from odradek.protocol.errors import ErrorCode
+
+LAST_EPOCH: Final = 2**15 - 2
+"""The last epoch that a client gets; one more is left for fencing it."""
+COMPLETE: Final = ("complete",)
+AGAIN_MS: Final = 100
+ENDING: Final = frozenset({Status.PREPARE_COMMIT, Status.PREPARE_ABORT})
+ENDED: Final = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
+IDLE: Final = frozenset({Status.EMPTY, *ENDED})
+
+# What a client hears when the log refuses a record (Kafka's TransactionStateManager.appendTransactionToLog).
+STORE_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Owner(NamedTuple):
+    """Who speaks: a producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+class Outcome(NamedTuple):
+    """The answer to every request; the owner where the request is told one."""
+
+    error: ErrorCode
+    owner: Owner = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class WriteMarkers(NamedTuple):
+    """Tell the leaders of these partitions how the transaction ended; it is durable.
+
+    Each partition comes back by `marker_written`.
+    """
+
+    owner: Owner
+    commits: bool
+    partitions: frozenset[Partition]
+
+
+class Storing(NamedTuple):
+    """Token of an append: what the state will be, what it was, and who waits for it."""
+
+    target: Standing
+    reply_to: Any = None
+    outcome: Outcome = Outcome(ErrorCode.NONE)
+    fences: bool = False
+    before: Standing | None = None
+
+
+Effects = list[Effect | WriteMarkers]
+
+
+class Transaction:
+    """The machine. What its methods return is to be carried out in order."""
+
+    __slots__ = ("_storing", "_unmarked", "standing", "transactional_id")
+
+    def __init__(self, transactional_id: str, standing: Standing) -> None:
+        """`standing` is what the log says; `fresh` makes that of an id that is new."""
+        self.transactional_id = transactional_id
+        self.standing = standing
+        self._storing: Storing | None = None
+        self._unmarked: set[Partition] = set()
+
+    @classmethod
+    def fresh(cls, transactional_id: str, producer_id: int, timeout_ms: int, now: Now) -> Transaction:
+        """An id that nobody has used; nothing of it is in the log yet."""
+        return cls(
+            transactional_id,
+            Standing(Status.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms, updated_ms=now.wall_ms),
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether the outcome of an append is awaited."""
+        return self._storing is not None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the id is forgotten."""
+        return self.standing.status is Status.DEAD
+
+    @property
+    def unmarked(self) -> frozenset[Partition]:
+        """The partitions whose marker is awaited."""
+        return frozenset(self._unmarked)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next epoch needs another producer id."""
+        return self.standing.epoch >= LAST_EPOCH
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the next transaction has to wait until a record of this one, or its markers, are written."""
+        return self.busy or self.standing.status in ENDING
+
+    @property
+    def owner(self) -> Owner:
+        """Whose the id is now."""
+        return Owner(self.standing.producer_id, self.standing.epoch)
+
+    # --- InitProducerId ---
+
+    def init(self, token: Any, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> Effects:
+        """A producer takes the id over, or goes on after an error where it says who it was (KIP-360).
+
+        Answered with the owner's id and epoch. `fresh_id` is an unused producer id, needed where `is_exhausted`.
+        """
+        standing = self.standing
+        if self.busy:
+            return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
+        if expected is not None and not self._was(expected):
+            return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
+        if standing.status in ENDING:
+            return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
+        if standing.status is Status.ONGOING:
+            # The producer asks again until the abort is through.
+            return [*self._fence(now, fresh_id), Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
+        target = self._next_owner(timeout_ms, expected, fresh_id, now)
+        if target is None:
+            return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
+        return self._store(Storing(target, token, Outcome(ErrorCode.NONE, Owner(target.producer_id, target.epoch))))
+
+    def _was(self, expected: Owner) -> bool:
+        """Whether the id belongs, or belonged until just now, to this producer."""
+        standing = self.standing
+        return (
+            standing.epoch == NO_PRODUCER_EPOCH
+            or expected.producer_id == standing.producer_id
+            or (expected.producer_id == standing.previous_producer_id and expected.epoch >= LAST_EPOCH)
+        )
+
+    def _next_owner(self, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> Standing | None:
+        standing = self.standing
+        empty = standing._replace(
+            status=Status.EMPTY,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            started_ms=NOT_STARTED,
+            updated_ms=now.wall_ms,
+            next_producer_id=NO_PRODUCER_ID,
+        )
+        if self.is_exhausted and (expected is None or expected.epoch == standing.epoch):
+            return empty._replace(
+                producer_id=fresh_id,
+                previous_producer_id=standing.producer_id,
+                epoch=0,
+                last_epoch=NO_PRODUCER_EPOCH if expected is None else standing.epoch,
+            )
+        bumped = standing.epoch + 1
+        if expected is None:
+            return empty._replace(epoch=bumped, last_epoch=NO_PRODUCER_EPOCH)
+        if standing.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
+            return empty._replace(epoch=bumped, last_epoch=standing.epoch)
+        if expected.epoch == standing.last_epoch:
+            return empty  # it asks again for what it was given before
+        return None
+
+    def _fence(self, now: Now, fresh_id: int = NO_PRODUCER_ID) -> Effects:
+        """Take the id away from whoever has it, and abort; who it was may go on from there (KAFKA-19367)."""
+        standing = self.standing
+        turns_to = fresh_id if self.is_exhausted and standing.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
+        last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else standing.epoch
+        before = standing
+        if standing.epoch <= LAST_EPOCH:
+            # At once, not when it is durable: nothing of the old owner may come in between.
+            standing = self.standing = standing._replace(epoch=standing.epoch + 1, last_epoch=last_epoch)
+        target = standing._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms, next_producer_id=turns_to)
+        return self._store(Storing(target, fences=True, before=before))
+
+    # --- partitions ---
+
+    def add(self, token: Any, owner: Owner, partitions: Iterable[Partition], version: int, now: Now) -> Effects:
+        """The transaction writes to these, too; the first ones begin it."""
+        standing = self.standing
+        error = self._check_owner(owner)
+        wanted = frozenset(partitions)
+        if not error and self.is_between:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error or (standing.status is Status.ONGOING and wanted <= standing.partitions):
+            return [Reply(token, Outcome(error))]
+        begins = standing.status in IDLE
+        target = standing._replace(
+            status=Status.ONGOING,
+            partitions=wanted if begins else standing.partitions | wanted,
+            started_ms=now.wall_ms if begins else standing.started_ms,
+            updated_ms=now.wall_ms,
+            version=version,
+        )
+        return self._store(Storing(target, token))
+
+    def verify(self, owner: Owner, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
+        """Whether the transaction has these partitions (KIP-890)."""
+        error = self._check_owner(owner)
+        if not error and self.standing.status in ENDING:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        inside = self.standing.partitions if self.standing.status is Status.ONGOING else frozenset[Partition]()
+        return {
+            each: error or (ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE)
+            for each in partitions
+        }
+
+    def _check_owner(self, owner: Owner) -> ErrorCode:
+        if owner.producer_id != self.standing.producer_id or self.is_dead:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if self._is_current(owner.epoch) else ErrorCode.PRODUCER_FENCED
+
+    def _is_current(self, epoch: int) -> bool:
+        # The epoch that fences after the last one is nobody's, and neither is the one before the first.
+        return epoch == self.standing.epoch and 0 <= epoch <= LAST_EPOCH
+
+    # --- EndTxn ---
+
+    def end(self, token: Any, owner: Owner, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
+        """Commit or abort. Answered with the owner from then on.
+
+        `fresh_id` is an unused producer id, needed where `is_exhausted` and the producer speaks version 2.
+        """
+        error = self._judge_end(owner, commit, version)
+        if error is not None:
+            return [Reply(token, Outcome(error, Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH) if error else self.owner))]
+        return self._decide(token, commit, version, fresh_id, now)
+
+    def _judge_end(self, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
+        """What to answer at once; None where there is something to decide."""
+        standing = self.standing
+        status, bumps = standing.status, version >= EPOCH_PER_TRANSACTION
+        turned = bumps and (owner.producer_id, owner.epoch, standing.epoch) == (
+            standing.previous_producer_id,
+            LAST_EPOCH,
+            0,
+        )
+        if (owner.producer_id != standing.producer_id and not turned) or self.is_dead:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        bumped = standing.epoch <= LAST_EPOCH and owner.epoch == standing.epoch - 1
+        again = turned or (bumps and bumped and not self._fencing)
+        same = not turned and self._is_current(owner.epoch)
+        if bumps:
+            valid = {True: again, False: same}[status in ENDING] or (status in ENDED and again)
+        else:
+            valid = same
+        if not valid:
+            return ErrorCode.PRODUCER_FENCED
+        if self.busy:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if status is Status.ONGOING:
+            return None
+        if status in ENDING:
+            is_same = commit == (status is Status.PREPARE_COMMIT)
+            return ErrorCode.CONCURRENT_TRANSACTIONS if is_same else ErrorCode.INVALID_TXN_STATE
+        if status in ENDED and (again or not bumps):
+            is_same = commit == (status is Status.COMPLETE_COMMIT)
+            return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
+        # Nothing has begun: a producer of version 2 may abort all the same, for it cannot know.
+        return None if bumps and not commit else ErrorCode.INVALID_TXN_STATE
+
+    @property
+    def _fencing(self) -> bool:
+        return self._storing is not None and self._storing.fences
+
+    def _decide(self, token: Any, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
+        standing = self.standing
+        bumps = version >= EPOCH_PER_TRANSACTION
+        began = standing.status is Status.ONGOING
+        target = standing._replace(
+            status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
+            epoch=standing.epoch + 1 if bumps else standing.epoch,
+            last_epoch=standing.epoch if bumps else standing.last_epoch,
+            next_producer_id=fresh_id if bumps and self.is_exhausted else NO_PRODUCER_ID,
+            partitions=standing.partitions if began else frozenset(),
+            started_ms=standing.started_ms if began else now.wall_ms,
+            updated_ms=now.wall_ms,
+            version=version,
+        )
+        after = _completed(target, now)
+        outcome = Outcome(ErrorCode.NONE, Owner(after.producer_id, after.epoch))
+        return self._store(Storing(target, token, outcome))
+
+    # --- time ---
+
+    def is_overdue(self, now: Now) -> bool:
+        """Whether a transaction has run for too long, so that it is to be timed out."""
+        standing = self.standing
+        overdue = standing.started_ms + standing.timeout_ms < now.wall_ms
+        return standing.status is Status.ONGOING and not self.busy and overdue
+
+    def time_out(self, fresh_id: int, now: Now) -> Effects:
+        """Abort a transaction that is overdue; its producer is fenced. `fresh_id` is needed where `is_exhausted`."""
+        return self._fence(now, fresh_id) if self.is_overdue(now) else []
+
+    def expire(self, now: Now, expiration_ms: int) -> Effects:
+        """Forget an id that has not been used for so long."""
+        standing = self.standing
+        if standing.status not in IDLE or self.busy or standing.updated_ms + expiration_ms > now.wall_ms:
+            return []
+        return self._store(Storing(standing._replace(status=Status.DEAD)))
+
+    # --- the log ---
+
+    def _store(self, storing: Storing) -> Effects:
+        dies = storing.target.status is Status.DEAD
+        entry = tombstone(self.transactional_id) if dies else record(self.transactional_id, storing.target)
+        self._storing = storing
+        return [Append([entry], storing)]
+
+    def appended(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
+        """An outcome of an append; the table at the head of `pending_writes` says what follows."""
+        if self._storing is None or token.target is not self._storing.target:
+            return []
+        token = self._storing
+        answer = token.outcome if not error else Outcome(STORE_ERRORS.get(error, error))
+        effects: Effects = [Reply(token.reply_to, answer)] if token.reply_to is not None else []
+        if error is ErrorCode.REQUEST_TIMED_OUT:
+            self._storing = token._replace(reply_to=None)
+            return effects
+        self._storing = None
+        if error not in COMMITTED:
+            return effects + self._refused(token, error, now)
+        self.standing = token.target
+        return effects + (self.resume(now) if self.standing.status in ENDING else [])
+
+    def _refused(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
+        if token.before is not None:
+            self.standing = token.before
+        if self.standing.epoch == NO_PRODUCER_EPOCH:
+            self.standing = self.standing._replace(status=Status.DEAD)  # nothing of it is in the log
+        is_lost = STORE_ERRORS.get(error) is ErrorCode.NOT_COORDINATOR
+        if token.target.status in ENDED and not is_lost:
+            # It is decided, and every partition knows: the record is only late.
+            return [SetTimer(COMPLETE, now.monotonic_ms + AGAIN_MS)]
+        return []
+
+    # --- markers ---
+
+    def resume(self, now: Now) -> Effects:
+        """The decision is durable, just now or when the log was read: carry it out."""
+        standing = self.standing
+        if standing.status not in ENDING or self.busy or self._unmarked:
+            return []
+        self._unmarked = set(standing.partitions)
+        if not self._unmarked:
+            return self._complete(now)
+        commits = standing.status is Status.PREPARE_COMMIT
+        return [WriteMarkers(self.owner, commits, standing.partitions)]
+
+    def marker_written(self, owner: Owner, partition: Partition, now: Now) -> Effects:
+        """A partition has its marker, or does not exist any more."""
+        if owner != self.owner or self.standing.status not in ENDING or partition not in self._unmarked:
+            return []
+        self._unmarked.discard(partition)
+        return [] if self._unmarked else self._complete(now)
+
+    def timer(self, now: Now) -> Effects:
+        """COMPLETE has come: try once more to write down that the transaction is complete."""
+        return self._complete(now) if self.standing.status in ENDING and not self._unmarked and not self.busy else []
+
+    def _complete(self, now: Now) -> Effects:
+        return self._store(Storing(_completed(self.standing, now)))
+
+    def unload(self) -> Effects:
+        """This broker coordinates the id no more; who waits looks elsewhere."""
+        storing, self._storing = self._storing, None
+        effects: Effects = [CancelTimer(COMPLETE)]
+        if storing is not None and storing.reply_to is not None:
+            effects.append(Reply(storing.reply_to, Outcome(ErrorCode.NOT_COORDINATOR)))
+        return effects
+
+
+def _completed(standing: Standing, now: Now) -> Standing:
+    """What follows on the decision once every partition has its marker."""
+    after = standing._replace(
+        status=Status.COMPLETE_COMMIT if standing.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
+        partitions=frozenset(),
+        updated_ms=now.wall_ms,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+    if standing.next_producer_id != NO_PRODUCER_ID:
+        # The epochs have run out: the client goes from the last one it saw to another id with epoch 0.
+        after = after._replace(
+            producer_id=standing.next_producer_id, previous_producer_id=standing.producer_id, epoch=0
+        )
+    return after

@@ -1,0 +1,57 @@
+"""Standard streams that are closed, or whose reader has gone, must not harm a broker.
+
+Where descriptor 0, 1 or 2 is closed at the start, the next file that is opened gets its number: a log segment as
+descriptor 2 would receive whatever a library prints. Where the reader of a pipe has gone, a write fails, and so would
+the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from typing import Final
+
+_STREAMS: Final = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+_GONE: Final = frozenset({errno.EPIPE, errno.EIO, errno.EBADF})
+"""Errors of a pipe without a reader, of a terminal that has hung up, and of a closed descriptor: they stay."""
+
+
+def open_missing_streams() -> None:
+    """Open /dev/null in the place of each standard stream that is closed. To be called before any file is opened."""
+    for number, name, mode in _STREAMS:
+        try:
+            os.fstat(number)
+        except OSError:
+            _discard(number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
+
+def print_line(text: str) -> None:
+    """Print to standard output and flush; a reader that has gone is no error."""
+    try:
+        print(text, file=sys.stdout, flush=True)
+    except OSError:
+        _discard(1)  # or the interpreter's last flush would fail, and the exit status with it
+
+
+class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes log entries to standard error; stops where its reader has gone."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif error.errno in _GONE:
+            _discard(2)
+
+
+def _discard(number: int) -> None:
+    """Let what is written to a descriptor go to /dev/null from now on."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, number)  # also where they are the same: child processes are to inherit it
+    os.set_inheritable(number, True)
+    if null != number:
+        os.close(null)

@@ -1,0 +1,59 @@
+"""What a log does when its disk fails: it goes offline, unless only room or a file descriptor was missing."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.storage.checkpoints import CorruptFile
+from odradek.storage.descriptors import NoDescriptor, is_exhausted
+from odradek.storage.disk import Folder
+from odradek.storage.segment import Segment
+
+_OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class LogFailures:
+    """The part of a log that judges errors of its disk; `failure` says why it is offline."""
+
+    __slots__ = ("_folder", "failure", "partition", "topic")
+
+    _folder: Folder
+    failure: str | None
+    partition: int
+    topic: str
+
+    def _refuse(self) -> NoReturn:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition} is offline: {self.failure}")
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        """Take the log offline, but not for want of a descriptor. Raises KafkaError."""
+        reason = f"{what} in {self._folder.path}"
+        if is_exhausted(error):
+            raise NoDescriptor(reason, error) from error
+        if self.failure is None:
+            self.failure = f"{reason}: {error}"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure) from error
+
+    @contextmanager
+    def _disk(self, what: str) -> Iterator[None]:
+        """Take the log offline where the disk fails within."""
+        try:
+            yield
+        except (OSError, CorruptFile) as error:
+            self._fail(what, error)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self._folder.path}: {error}") from None
+
+    def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
+        """Cut what a failed write left behind. Without room the log can go on later; with any other error it cannot."""
+        try:
+            segment.undo_write(size)
+        except OSError as second:
+            self._fail("cutting off a failed write", second)
+        if error.errno not in _OUT_OF_SPACE:
+            self._fail("writing", error)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no room to write to {self._folder.path}: {error}") from error

@@ -1,0 +1,142 @@
+"""What a leader does about each field of a batch's header: the same batches to Apache Kafka 3.9.2 and to us, acks=1.
+
+Where Kafka accepts a batch, so do we, and the same bytes are in the log; where it refuses one, so do we, with the same
+code. Where it says UNKNOWN_SERVER_ERROR, for want of a rule of its own, we name what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from odradek.protocol import messages as m
+from odradek.protocol.batch import HEADER_SIZE, LOG_APPEND_TIME, read_header
+from odradek.protocol.compression import decompress
+from odradek.protocol.errors import ErrorCode
+from tests.broker.wire import Client, produce_request, running_broker
+from tests.jvm.kafka import Kafka
+from tests.storage.header_fields import Case, drawn, of_producer, single_fields
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+PARTITIONS = 8
+"""Each has its share of the cases, one after the other."""
+NAMED = {
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+KEEPS = {"retention.ms": "-1"}
+TOPICS: dict[str, dict[str, str]] = {
+    "as-it-comes": {},
+    "in-a-transaction": {},
+    "compacted": {"cleanup.policy": "compact"},
+    "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "gzip": {"compression.type": "gzip"},
+    "uncompressed": {"compression.type": "uncompressed"},
+}
+
+
+class Seen(NamedTuple):
+    """What came of one batch: the code, whether there is a message, the errors of records, and what is stored."""
+
+    code: ErrorCode
+    message: bool
+    record_errors: int
+    stored: Any
+
+
+def cases(topic: str) -> list[Case]:
+    """The batches for a topic: all single fields where nothing else plays a part, and some of them elsewhere."""
+    chance = random.Random(topic)
+    singles = list(single_fields())
+    if topic == "in-a-transaction":  # with a producer id it is the coordinator that decides
+        chosen = [case for case in (*singles, *drawn(chance, 800)) if read_header(case.data).producer_id < 0]
+    elif topic == "as-it-comes":
+        chosen = [*singles, *drawn(chance, 600)]
+    else:
+        chosen = [*chance.sample(singles, 500), *drawn(chance, 200)]
+    return [case._replace(data=of_producer(case.data, 1000 + number)) for number, case in enumerate(chosen)]
+
+
+async def send(port: int, topic: str, partition: int, data: bytes) -> Seen:
+    """Produce one batch over a connection of its own, and read back what stands in the log."""
+    client = await Client.connect(port)
+    request = produce_request(topic, data, partition=partition, acks=1)
+    if topic == "in-a-transaction":
+        request.transactional_id = "somebody"
+    answer = (await client.ask(request, 9)).responses[0].partition_responses[0]
+    stored: Any = None
+    if not answer.error_code:
+        part = await client.fetch(topic, answer.base_offset, partition=partition, partition_max_bytes=1)
+        assert part.error_code == 0
+        stored = comparable(topic, bytes(part.records or b""))
+    client.close()
+    return Seen(ErrorCode(answer.error_code), bool(answer.error_message), len(answer.record_errors), stored)
+
+
+def comparable(topic: str, stored: bytes) -> Any:
+    """A batch without what two brokers may have otherwise: offset, epoch, the clock, how well a codec does."""
+    header = read_header(stored)
+    records = stored[HEADER_SIZE:]
+    if topic in ("gzip", "uncompressed"):
+        records = bytes(decompress(header.codec, records, 1 << 20))
+        header = header._replace(batch_length=0, crc=0)
+    if topic == "stamped":
+        assert header.attributes & LOG_APPEND_TIME
+        header = header._replace(max_timestamp=0, crc=0)
+    return header._replace(base_offset=0, leader_epoch=0), records
+
+
+async def run(port: int) -> dict[tuple[str, int], Seen]:
+    """Every case against one broker."""
+    client = await Client.connect(port)
+    async with asyncio.timeout(30):
+        while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+    seen = {}
+    for topic, configs in TOPICS.items():
+        await client.create_topic(topic, PARTITIONS, {**KEEPS, **configs})
+        async with asyncio.timeout(30):
+            for partition in range(PARTITIONS):
+                while (await client.fetch(topic, 0, partition=partition)).error_code:  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.02)
+        row = cases(topic)
+
+        async def share(partition: int, topic: str = topic, row: list[Case] = row) -> None:
+            for number in range(partition, len(row), PARTITIONS):
+                seen[topic, number] = await send(port, topic, partition, row[number].data)
+
+        await asyncio.gather(*map(share, range(PARTITIONS)))
+    client.close()
+    return seen
+
+
+def differences(ours: dict[tuple[str, int], Seen], kafkas: dict[tuple[str, int], Seen]) -> Iterator[str]:
+    for topic in TOPICS:
+        for number, case in enumerate(cases(topic)):
+            our, kafka = ours[topic, number], kafkas[topic, number]
+            if kafka.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                same = our.code in NAMED
+            else:
+                same = our == kafka
+            if not same:
+                yield f"{topic}: {case.text}\n    ours  {our}\n    kafka {kafka}"
+
+
+async def test_a_leader_does_what_kafkas_does_about_every_field(kafka: Kafka, tmp_path: Path) -> None:
+    kafkas = await run(kafka.port)
+    async with running_broker(tmp_path) as broker:
+        ours = await run(broker.port)
+    found = list(differences(ours, kafkas))
+    assert not found, f"{len(found)} of {len(kafkas)} differ\n" + "\n".join(found[:40])
+    codes = {seen.code for seen in kafkas.values()}
+    assert {ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP} <= codes
+    for topic in TOPICS:
+        assert sum(seen.code is ErrorCode.NONE for (each, _), seen in kafkas.items() if each == topic) > 50

@@ -1,0 +1,81 @@
+"""kaskade, a terminal program that shows topics and records: run in a terminal, and read from its screen."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import termios
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.clients.toolchain import AbsentError, kaskade_command
+from tests.compatibility.brokers import Broker, create_topic
+
+pytestmark = pytest.mark.slow
+
+TOPIC: Final = "ode"
+"""Three letters: a longer name has to share the line with the other columns."""
+PARTITIONS: Final = 3
+RECORDS: Final = 5
+TIMEOUT_S: Final = 120.0
+SCREEN_BYTES: Final = 1 << 16
+SIZE: Final = (50, 160)
+QUIT: Final = b"\x03"  # Ctrl-C, a key as any other to a program that draws the screen
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>]")
+
+
+def screen_until(arguments: list[str], wanted: list[str], home: Path) -> None:
+    """Run kaskade until its screen has shown a match for each pattern; then quit, which must end it with status 0."""
+    try:
+        command = [*kaskade_command(), *arguments]
+    except AbsentError as reason:
+        pytest.skip(str(reason))
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, SIZE)
+    environment = {**os.environ, "TERM": "xterm-256color", "HOME": str(home)}
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        try:
+            written, shown, missing = b"", "", list(wanted)
+            deadline = time.monotonic() + TIMEOUT_S
+            while missing := [pattern for pattern in missing if not re.search(pattern, shown)]:
+                assert time.monotonic() < deadline, f"not shown: {missing}; the end of the screen: {shown[-2000:]}"
+                if select.select([ours], [], [], 1.0)[0]:
+                    # Its spinner draws without end; what was searched once need not be searched again.
+                    written = written[-SCREEN_BYTES:] + os.read(ours, 65536)
+                    shown = re.sub(" +", " ", _ESCAPES.sub(" ", written.decode(errors="replace")))
+            os.write(ours, QUIT)
+            while process.poll() is None:
+                assert time.monotonic() < deadline, "it does not quit"
+                if select.select([ours], [], [], 0.1)[0]:
+                    try:
+                        os.read(ours, 65536)
+                    except OSError:
+                        break  # the other end is closed
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def test_kaskade_shows_topics_and_records(broker: Broker, tmp_path: Path) -> None:
+    create_topic(broker, TOPIC, PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, f"value-{number}", f"key-{number}", partition=number % PARTITIONS)
+    assert producer.flush(TIMEOUT_S) == 0
+    # Name, partitions, replicas, in sync, groups, members, records (from offsets, so it says "about").
+    row = rf"\b{TOPIC} {PARTITIONS} 1 1 0 0 ≈{RECORDS}\b"
+    screen_until(["admin", "-b", broker.bootstrap], [row], tmp_path)
+    how = ["--earliest", "-k", "string", "-v", "string"]
+    shown = [rf"\b{kind}-{number}\b" for kind in ("key", "value") for number in range(RECORDS)]
+    screen_until(["consumer", "-b", broker.bootstrap, "-t", TOPIC, *how], shown, tmp_path)

@@ -1,0 +1,68 @@
+"""How hypothesis searches: the same way in every run of the tests, and anew in `make explore`.
+
+    ODRADEK_EXPLORE=20     twenty times as many examples, drawn from `--hypothesis-seed`
+
+What hypothesis draws depends on the constants in the modules that the process has imported so far, so it would depend
+on the tests that ran before on the same worker. Neither kind of search uses them: a seed means the same examples in
+every process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
+
+FACTOR: Final = int(os.environ.get("ODRADEK_EXPLORE", "0"))
+"""How many times as many examples; 0 for the search that is always the same."""
+SEED: Final = 1
+MOST_EXAMPLES: Final = 100
+"""Of a test that names no number, as hypothesis has it."""
+
+
+def load() -> None:
+    """Set up hypothesis, before any test module is imported."""
+    # How long an example takes is the machine's affair; a test that says how many it wants says how long it takes.
+    settings.register_profile("odradek", deadline=None, derandomize=True, print_blob=True)
+    phases = (Phase.explicit, Phase.generate, Phase.shrink)
+    settings.register_profile(
+        "explore",
+        deadline=None,
+        database=None,
+        print_blob=True,
+        phases=phases,
+        max_examples=MOST_EXAMPLES * max(FACTOR, 1),
+    )
+    settings.load_profile("explore" if FACTOR else "odradek")
+    without_modules = providers._local_constants
+    providers._get_local_constants = lambda: without_modules
+    os.environ.setdefault("PYTHONHASHSEED", "0")  # of the processes that this one starts
+
+
+def seed_random() -> None:
+    """Give a test the same numbers of the module `random` wherever it runs."""
+    random.seed(SEED)
+
+
+def is_search(item: pytest.Item) -> bool:
+    """Whether hypothesis draws the examples of a test."""
+    function, machine = getattr(item, "obj", None), getattr(item, "cls", None)
+    return hasattr(function, "hypothesis") or hasattr(getattr(machine, "settings", None), "stateful_step_count")
+
+
+def enlarge(items: Iterable[pytest.Item]) -> None:
+    """Let each search that names its number of examples make more."""
+    known: set[Any] = set()
+    for item in items:
+        function, machine = getattr(item, "obj", None), getattr(item, "cls", None)
+        for owner, name in ((machine, "settings"), (function, "_hypothesis_internal_use_settings")):
+            owner = getattr(owner, "__func__", owner)
+            own = getattr(owner, name, None)
+            if isinstance(own, settings) and own.max_examples != settings().max_examples and owner not in known:
+                known.add(owner)
+                setattr(owner, name, settings(own, max_examples=own.max_examples * FACTOR))

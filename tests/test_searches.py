@@ -1,0 +1,84 @@
+"""Searches of hypothesis: always the same ones in the tests, others with each seed in `make explore`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import explore
+
+ROOT = Path(__file__).resolve().parents[1]
+DRAW = """
+from tests import searches
+searches.load()
+import {module}
+from hypothesis import given, settings, strategies as st
+drawn = []
+@settings(max_examples=30)
+@given(st.text(), st.integers(), st.floats(allow_nan=False), st.sampled_from(sorted({{"a", "b", "c"}})))
+def test(a, b, c, d):
+    drawn.append((a, b, c, d))
+test()
+print(drawn)
+"""
+PLANTED = """
+from hypothesis import given, strategies as st
+
+
+@given(number=st.integers(0, 100_000))
+def test_planted(number: int) -> None:
+    assert number != {wrong}
+
+
+def test_that_draws_nothing() -> None:
+    raise AssertionError("no search")
+"""
+
+
+def drawn(module: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONHASHSEED"}
+    command = [sys.executable, "-c", DRAW.format(module=module)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_search_does_not_depend_on_the_modules_that_are_imported() -> None:
+    assert drawn("json") == drawn("odradek.broker.group.coordinator")
+
+
+@pytest.fixture
+def planted() -> Path:
+    """A test file in a folder with the conftest of the tests; what it says is planted."""
+    return ROOT / "tests" / f"test_planted_{os.getpid()}.py"
+
+
+def test_exploring_finds_what_is_planted_and_says_how_to_replay_it(
+    planted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = str(planted.relative_to(ROOT))
+    try:
+        planted.write_text(PLANTED.format(wrong="number or number < 50"))
+        assert explore.main(["--minutes", "5", "--seed", "3", "--factor", "2", name]) == 1
+    finally:
+        planted.unlink()
+    printed = capsys.readouterr().out
+    assert "number=50," in printed, "the smallest failing example"
+    assert f"replay: python -m tests explore --seed 3 --rounds 1 --factor 2 {name}::test_planted" in printed
+
+
+def test_exploring_what_holds_is_clean(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        planted.write_text(PLANTED.format(wrong="-1"))
+        options = ["--seed", "3", "--rounds", "2", "--factor", "1", str(planted.relative_to(ROOT))]
+        assert explore.main(options) == 0
+    finally:
+        planted.unlink()
+    assert "seed 3: clean\nseed 4: clean" in capsys.readouterr().out
+
+
+def test_exploring_ends_when_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explore.main(["--minutes", "0.01", "--seed", "3"]) == 0
+    assert "seed 3: stopped, the time is over" in capsys.readouterr().out
