@@ -173,8 +173,10 @@ def high_watermarks(
     ).items():
         try:
             offset = future.result(max(0.0, deadline - time.monotonic())).offset
-            if offset >= 0:  # while leaders change it can be -1 with no error: to believe it would empty a store
+            if offset >= 0:
                 found[place.topic, place.partition] = offset
+            else:  # while leaders change it can be -1 with no error: taken for the end it would empty a store
+                stale = True
         except (KafkaException, TimeoutError) as error:
             log.warning("the end of %s-%d cannot be had: %s", place.topic, place.partition, error)
             stale = True

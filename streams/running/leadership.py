@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 Given = dict[str, tuple[list[TopicPartition], bytes]]
 _TOPICS_TIMEOUT_S: Final = 60.0
+_RETRY_BACKOFF_S: Final = 0.1
+"""As retry.backoff.ms of Kafka's clients."""
 
 
 class GroupLeader:
@@ -128,14 +130,19 @@ class GroupLeader:
 def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
     """Where partitions end now. Raises StreamsError.
 
-    They are asked for twice: leaders of old are waited for in vain, and others are known only then.
+    The first request gets a fifth of the time: it may go to a leader that has died, and the client fetches metadata
+    only after that. While leaders change, requests fail at once; they are repeated until the time is over.
     """
     found: dict[TopicPartition, int] = {}
-    missing = places
-    for share in (0.2, 0.8):
-        if missing:
-            found |= high_watermarks(admin, missing, share * timeout_s)
-            missing = places - found.keys()
+    deadline, share = time.monotonic() + timeout_s, 0.2
+    while missing := places - found.keys():
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            break
+        found |= high_watermarks(admin, missing, share * left_s)
+        share = 1.0
+        if missing - found.keys():
+            time.sleep(min(_RETRY_BACKOFF_S, max(0.0, deadline - time.monotonic())))
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
         raise StreamsError(f"the ends of {names} were not told within {timeout_s:g} s")

@@ -25,10 +25,25 @@ TOPIC: Final = "ode"
 PARTITIONS: Final = 3
 RECORDS: Final = 5
 TIMEOUT_S: Final = 120.0
-SCREEN_BYTES: Final = 1 << 16
+LINE_BYTES: Final = 1 << 13
+"""More than a line of the screen takes with all its colors."""
 SIZE: Final = (50, 160)
 QUIT: Final = b"\x03"  # Ctrl-C, a key as any other to a program that draws the screen
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>]")
+
+
+def drained(terminal: int) -> bytes:
+    """What a program has written to its terminal, after a wait of a second at most."""
+    written = b""
+    while select.select([terminal], [], [], 0.0 if written else 1.0)[0]:
+        written += os.read(terminal, 65536)
+    return written
+
+
+def log_of(home: Path) -> str:
+    """The end of what kaskade has logged."""
+    path = home / ".local" / "state" / "kaskade" / "kaskade.log"
+    return path.read_text()[-2000:] if path.exists() else ""
 
 
 def screen_until(arguments: list[str], wanted: list[str], home: Path) -> None:
@@ -45,14 +60,16 @@ def screen_until(arguments: list[str], wanted: list[str], home: Path) -> None:
     ) as process:
         os.close(theirs)
         try:
-            written, shown, missing = b"", "", list(wanted)
+            # Its spinner draws 140 KB a second, and a program whose terminal is not read as fast stands still. So what
+            # there is is read first, and searched once; a line may have begun in what was searched before.
+            missing, tail, shown = list(wanted), b"", ""
             deadline = time.monotonic() + TIMEOUT_S
-            while missing := [pattern for pattern in missing if not re.search(pattern, shown)]:
-                assert time.monotonic() < deadline, f"not shown: {missing}; the end of the screen: {shown[-2000:]}"
-                if select.select([ours], [], [], 1.0)[0]:
-                    # Its spinner draws without end; what was searched once need not be searched again.
-                    written = written[-SCREEN_BYTES:] + os.read(ours, 65536)
-                    shown = re.sub(" +", " ", _ESCAPES.sub(" ", written.decode(errors="replace")))
+            while missing:
+                assert time.monotonic() < deadline, f"not shown: {missing}\n{log_of(home)}\n{shown[-2000:]}"
+                written = tail + drained(ours)
+                shown = re.sub(r"\s+", " ", _ESCAPES.sub(" ", written.decode(errors="replace")))
+                missing = [pattern for pattern in missing if not re.search(pattern, shown)]
+                tail = written[-LINE_BYTES:]
             os.write(ours, QUIT)
             while process.poll() is None:
                 assert time.monotonic() < deadline, "it does not quit"

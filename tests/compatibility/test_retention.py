@@ -280,10 +280,10 @@ def test_a_compacted_topic_knows_no_retention(broker: Retaining, topic: str) -> 
 
 
 def test_compact_and_delete_together(broker: Retaining, topic: str) -> None:
-    small_topic(broker, topic, cleanup_policy="compact,delete", retention_ms=HOUR_MS, min_cleanable_dirty_ratio="0.01")
-    alter_topic(broker.bootstrap, topic, retention_ms=-1)
-    for _ in range(2):
-        write(broker, topic, 60, age_ms=2 * HOUR_MS, key=b"old %d")
+    small_topic(broker, topic, cleanup_policy="compact,delete", retention_ms=-1, min_cleanable_dirty_ratio="0.01")
+    # Written once: a pass would leave an empty segment of records that others replace, and it has the time of its file,
+    # now. Kafka's retention ends at such a segment, too, until a later pass joins it to the next one.
+    write(broker, topic, 60, age_ms=2 * HOUR_MS, key=b"old %d")
     for _ in range(3):
         write(broker, topic, 60, key=b"new %d")
 
