@@ -26,6 +26,7 @@ from odradek.ports import free_port
 from tests.cluster.checker import report
 from tests.cluster.workload import PRODUCERS, Workload
 from tests.compatibility.test_cluster_tools import PATIENCE_S, await_node
+from tests.compatibility.turns import until
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 from tests.registry.zookeeper_server import ZooKeeperServer
@@ -101,8 +102,12 @@ class Operator:
         for topic, assignment in plan.items():
             await_node(self._registry, znodes.topic_path(topic), lambda data, to=assignment: _assigned(data, to))
         self.await_in_sync(plan)
-        verified = self._tool("kafka-reassign-partitions", "--verify", *how)
-        assert verified.count("is completed.") == len(moves), verified
+        # The tool compares with what a broker has of the controller, which follows the registry.
+        until(
+            lambda: self._tool("kafka-reassign-partitions", "--verify", *how),
+            lambda verified: verified.count("is completed.") == len(moves),
+            "all brokers know that the reassignment is completed",
+        )
 
     def let_preferred_lead(self, plan: Plan) -> None:
         """The first replica of each partition leads."""
