@@ -54,7 +54,15 @@ def screen_until(arguments: list[str], wanted: list[str], home: Path) -> None:
         pytest.skip(str(reason))
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, SIZE)
-    environment = {**os.environ, "TERM": "xterm-256color", "HOME": str(home)}
+    lines, columns = SIZE
+    environment = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "HOME": str(home),
+        # pytest-xdist sets both for its workers, and they come before the size of the terminal.
+        "LINES": str(lines),
+        "COLUMNS": str(columns),
+    }
     with subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
     ) as process:
