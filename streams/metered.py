@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from odradek.streams.figures import Stat
+from odradek.streams.recorded_metrics import Stat
 
 LEVELS: Final = ("DEBUG", "TRACE")
 _OPERATIONS: Final[Mapping[str, Mapping[str, str]]] = {

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
-from odradek.streams.figures import Stat, TaskFigures, ThreadFigures
+from odradek.streams.recorded_metrics import Stat, TaskFigures, ThreadFigures
 from odradek.streams.metered import LEVELS
 
 if TYPE_CHECKING:

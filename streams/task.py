@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from odradek.streams.commit_metadata import encode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import Response, SerializationError, StreamsError
-from odradek.streams.figures import TaskFigures
+from odradek.streams.recorded_metrics import TaskFigures
 from odradek.streams.metered import LEVELS, meter
 from odradek.streams.nodes import Program, default_serde
 from odradek.streams.priority_queue import PriorityQueue

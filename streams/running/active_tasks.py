@@ -20,7 +20,7 @@ from typing import Any, Final
 from odradek.streams.commit_metadata import decode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError, StreamsError
-from odradek.streams.figures import ThreadFigures
+from odradek.streams.recorded_metrics import ThreadFigures
 from odradek.streams.group.committed_offsets import Committed
 from odradek.streams.group.group_protocol import MembershipError
 from odradek.streams.group.membership import GroupMember

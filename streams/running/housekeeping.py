@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from odradek.streams.errors import StreamsError
-from odradek.streams.figures import ThreadFigures
+from odradek.streams.recorded_metrics import ThreadFigures
 from odradek.streams.running.application import Application
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError
-from odradek.streams.figures import Stat
+from odradek.streams.recorded_metrics import Stat
 from odradek.streams.records import TaskId
 from odradek.streams.running import checkpoints
 from odradek.streams.running.state_directory import StateDirectory

@@ -28,7 +28,7 @@ from odradek.streams.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from odradek.streams.figures import ThreadFigures
+from odradek.streams.recorded_metrics import ThreadFigures
 from odradek.streams.group.membership import (
     Assigned,
     CommitFailed,

@@ -15,7 +15,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
-from odradek.streams.figures import Counter, Stat
+from odradek.streams.recorded_metrics import Counter, Stat
 from odradek.streams.metrics import MetricName, Metrics, flat, names
 from odradek.streams.metrics_page import serve_metrics
 from odradek.streams.runtime import KafkaStreams, State
