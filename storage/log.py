@@ -17,7 +17,7 @@ from typing import Final
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import Appended, Prepared, Received, admit, marker_in, split_batches
+from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig, Origin

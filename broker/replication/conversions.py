@@ -1,7 +1,7 @@
 """Conversions that take too long for the event loop: from and to old message formats, and between codecs.
 
 A batch that has to be written anew before the log takes it, or looked through at length, waits here as a copy while a
-thread does the work (`storage.admission.prepare`). What the same connection sends to the same partition meanwhile
+thread does the work (`storage.validation.prepare`). What the same connection sends to the same partition meanwhile
 queues up behind it, so batches stand in the log in the order in which they came; other connections and partitions go
 on. The append itself, with all its rules, happens on the loop afterwards: whoever leads the partition then decides, and
 answers leave in the order of their requests, as always.
@@ -22,7 +22,7 @@ from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.legacy import lower_batches
-from odradek.storage.admission import Prepared, prepare, takes_long
+from odradek.storage.validation import Prepared, prepare, takes_long
 from odradek.storage.segment import FileRange
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, 
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import BATCHES_SINCE, Appended, Prepared
+from odradek.storage.validation import BATCHES_SINCE, Appended, Prepared
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig as LogConfig
 from odradek.storage.config import Origin

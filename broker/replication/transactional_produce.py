@@ -21,7 +21,7 @@ from odradek.broker.replication.transaction_verification import Support, Transac
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import Appended, Prepared
+from odradek.storage.validation import Appended, Prepared
 from odradek.storage.producers import OPEN, WAIVED, Verification
 
 KNOWS_ABORTABLE: Final = 11

@@ -16,7 +16,7 @@ from odradek.broker.replication.transactional_produce import HeldWrite, Sender, 
 from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import Appended
+from odradek.storage.validation import Appended
 from tests.broker.wire import Client, batch, produce_request, running_broker
 from tests.machines.group_world import VirtualTime
 from tests.storage.batches import open_log

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.admission import Appended
+from odradek.storage.validation import Appended
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
