@@ -37,7 +37,7 @@ from odradek.broker.controller.channel_manager import Channels, ControlChannels
 from odradek.broker.controller.controlled_shutdown import hand_over
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.broker_registration import Registration
-from odradek.broker.metadata.cache import BrokerView, ClusterView, TopicView
+from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, TopicMetadata
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.registry_session import Member, OpenSession, RegistrySession
 from odradek.broker.metrics.broker_metrics import ApiFigures
@@ -118,7 +118,7 @@ class Broker:
         """Why the broker cannot go on, once no disk is left; `on_failure` hears of it."""
         self.on_failure: Callable[[], None] = lambda: None
         self._fetchers: Fetchers
-        self.view: ClusterView
+        self.metadata_cache: MetadataCache
         self.controller: Controller
         self.roles: Roles
         self.cleaner: LogCleaner
@@ -203,7 +203,7 @@ class Broker:
             random=environment.random,
             recovery_processes=_set_number(config, "num.recovery.threads.per.data.dir"),
         )
-        self.view = ClusterView(cluster)
+        self.metadata_cache = MetadataCache(cluster)
         return configs, Directories(open_all(_log_dirs(config), request, environment.disk))
 
     def _build(
@@ -216,8 +216,8 @@ class Broker:
         alone: bool,
     ) -> Services:
         """Put the parts together; nothing of it speaks to anybody yet."""
-        config, environment, view = self._config, self._environment, self.view
-        view.own = BrokerView(config.broker_id, self._addresses.endpoints, config["broker.rack"])
+        config, environment, metadata_cache = self._config, self._environment, self.metadata_cache
+        metadata_cache.own = BrokerMetadata(config.broker_id, self._addresses.endpoints, config["broker.rack"])
         clock, timers = environment.clock, self._timers
         session_ms = int(config["zookeeper.session.timeout.ms"])
         self._registration = Registration(config.broker_id, self._addresses.registration(), session_ms, clock, timers)
@@ -226,11 +226,11 @@ class Broker:
         network = _network(config, environment, timers)
         controller_ms = int(config["controller.socket.timeout.ms"])
         link = ControllerLink(
-            config.broker_id, view, config.inter_broker_listener, network, dispatcher.local, controller_ms
+            config.broker_id, metadata_cache, config.inter_broker_listener, network, dispatcher.local, controller_ms
         )
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
-            Surroundings(config, view, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
+            Surroundings(config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
         )
         host = self._build_host(undo, directories, network, link, background, coordination.events)
         self.roles = self._build_roles(undo, configs, host, coordination.events)
@@ -240,20 +240,20 @@ class Broker:
         channels = ControlChannels(config.broker_id, network, dispatcher.local, controller_ms)
         self.controller = self._build_controller(undo, channels, host)
         self._config_changes = self._build_config_changes(configs, host, background)
-        known = TopicsKnown(view, clock, timers)
+        known = TopicsKnown(metadata_cache, clock, timers)
         return Services(
             config=config,
             clock=clock,
             timers=timers,
             random=environment.random,
-            view=view,
+            metadata_cache=metadata_cache,
             replicas=self.replicas,
             roles=self.roles,
             controller=self.controller,
             creator=TopicCreator(link.ask, known, clock, timers),
             known=known,
             configs=configs,
-            config_writer=ConfigWriter(config, view, lambda: self._session.registry, self._config_changes.catch_up),
+            config_writer=ConfigWriter(config, metadata_cache, lambda: self._session.registry, self._config_changes.catch_up),
             client_configs=ClientConfigs(lambda: self._session.registry),
             log_dirs=LogDirs(directories, self.replicas),
             moves=host.moves,
@@ -271,7 +271,7 @@ class Broker:
         """The one that campaigns for this broker."""
         environment = self._environment
         controller = Controller(
-            self._config, self._session, self.view, channels, environment.clock, self._timers, environment.random
+            self._config, self._session, self.metadata_cache, channels, environment.clock, self._timers, environment.random
         )
         controller.maker.budget.has_log = host.has_log
         undo.push_async_callback(controller.close)
@@ -350,7 +350,7 @@ class Broker:
                 host,
                 self.replicas,
                 self._fetchers,
-                self.view,
+                self.metadata_cache,
                 events,
                 configs,
                 self._config.inter_broker_listener,
@@ -364,24 +364,24 @@ class Broker:
         without a controller be ready, too, after a while.
         """
         told = asyncio.Event()
-        view = self.view
+        metadata_cache = self.metadata_cache
 
         def look() -> None:
-            if self.broker_id in view.brokers and all(map(self._leads, view)):
+            if self.broker_id in metadata_cache.brokers and all(map(self._leads, metadata_cache)):
                 told.set()
 
-        view.watch(look)
+        metadata_cache.watch(look)
         timer = self._timers.at(self._environment.clock.monotonic_ms() + FIRST_ORDERS_MS, told.set)
         look()
         try:
             await told.wait()
         finally:
             timer.cancel()
-            view.unwatch(look)
-        if self.broker_id not in view.brokers:
+            metadata_cache.unwatch(look)
+        if self.broker_id not in metadata_cache.brokers:
             log.warning("no controller has spoken to this broker yet")
 
-    def _leads(self, topic: TopicView) -> bool:
+    def _leads(self, topic: TopicMetadata) -> bool:
         """Whether this broker leads the partitions of a topic that are said to be led by it."""
         led = [each.index for each in topic.partitions if each.leader == self.broker_id]
         replicas = [self.replicas.get(topic.name, index) for index in led]
@@ -446,7 +446,7 @@ class Broker:
         await self._undo.aclose()
 
     async def _hand_over(self, services: Services) -> None:
-        if len(self.view.brokers) > 1 and self.failure is None:
+        if len(self.metadata_cache.brokers) > 1 and self.failure is None:
             await hand_over(self._config, self.broker_epoch, services.link.ask)
 
 

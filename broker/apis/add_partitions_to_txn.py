@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION, Partition
@@ -37,9 +37,9 @@ class AddPartitionsToTxn:
     KEY = 24
     VERSIONS = (0, 5)
 
-    def __init__(self, transactions: TransactionCoordinator, view: ClusterView) -> None:
+    def __init__(self, transactions: TransactionCoordinator, metadata_cache: MetadataCache) -> None:
         self._transactions = transactions
-        self._view = view
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.AddPartitionsToTxnRequest) -> m.AddPartitionsToTxnResponse | None:
         entries = request.transactions
@@ -82,7 +82,7 @@ class AddPartitionsToTxn:
         """Why a partition can be in no transaction, or not in that of a client."""
         if asked_by_client and is_internal(partition[0]):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        known = self._view.leader(*partition)
+        known = self._metadata_cache.leader(*partition)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else ErrorCode.NONE
 
 

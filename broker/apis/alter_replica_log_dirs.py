@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -29,9 +29,9 @@ class AlterReplicaLogDirs:
     KEY = 34
     VERSIONS = (0, 2)
 
-    def __init__(self, moves: ReplicaMoves, view: ClusterView) -> None:
+    def __init__(self, moves: ReplicaMoves, metadata_cache: MetadataCache) -> None:
         self._moves = moves
-        self._view = view
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.AlterReplicaLogDirsRequest) -> m.AlterReplicaLogDirsResponse:
         wanted = {
@@ -52,7 +52,7 @@ class AlterReplicaLogDirs:
             self._moves.ask((topic, index), path)
         except KafkaError as error:
             log.warning("%s-%d does not move to %s: %s", topic, index, path, error.message)
-            if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and self._view.leader(topic, index) is None:
+            if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and self._metadata_cache.leader(topic, index) is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return error.code
         return ErrorCode.NONE

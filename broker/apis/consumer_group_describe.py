@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import ConsumerMember
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -32,10 +32,10 @@ class ConsumerGroupDescribe:
     KEY = 69
     VERSIONS = (0, 1)
 
-    def __init__(self, groups: GroupCoordinator, view: ClusterView, *, is_offered: bool) -> None:
+    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, *, is_offered: bool) -> None:
         """`is_offered` is whether `group.coordinator.rebalance.protocols` has the consumer protocol."""
         self._groups = groups
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._is_offered = is_offered
 
     def handle(self, call: Call, request: m.ConsumerGroupDescribeRequest) -> Response:
@@ -85,7 +85,7 @@ class ConsumerGroupDescribe:
 
     def _assignment(self, assignment: Mapping[bytes, Collection[int]]) -> Response.Assignment:
         """Partitions with the names of their topics; a topic that has been deleted is left out."""
-        named = [(self._view.name_of(topic_id), topic_id, indexes) for topic_id, indexes in sorted(assignment.items())]
+        named = [(self._metadata_cache.name_of(topic_id), topic_id, indexes) for topic_id, indexes in sorted(assignment.items())]
         return Response.Assignment(
             topic_partitions=[
                 Response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(indexes))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.runtime.timers import Clock, Timer, Timers
@@ -33,10 +33,10 @@ class DeleteRecords:
     KEY = 21
     VERSIONS = (0, 2)
 
-    def __init__(self, replicas: Replicas, view: ClusterView, clock: Clock, timers: Timers) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock, timers: Timers) -> None:
         self._replicas = replicas
-        self._view = view
-        self._runs: Callable[[int], bool] = lambda broker_id: broker_id in view.brokers
+        self._metadata_cache = metadata_cache
+        self._runs: Callable[[int], bool] = lambda broker_id: broker_id in metadata_cache.brokers
         self._clock = clock
         self._timers = timers
 
@@ -67,7 +67,7 @@ class DeleteRecords:
     def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
         """Move the start of the leader's log; returns it, and where it has to begin. Raises KafkaError."""
         replica = self._replicas.get(topic, index)
-        absent = ErrorCode.NONE if replica is not None else self._view.error_without_replica(topic, index)
+        absent = ErrorCode.NONE if replica is not None else self._metadata_cache.error_without_replica(topic, index)
         if is_internal(topic) and absent is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
         if replica is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -38,14 +38,14 @@ class DeleteTopics:
 
     def __init__(
         self,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
         controller: Controller,
         enabled: Callable[[], bool],
         known: TopicsKnown,
         background: Background,
     ) -> None:
         self._background = background
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._controller = controller
         self._enabled = enabled
         self._known = known
@@ -84,7 +84,7 @@ class DeleteTopics:
 
         def answer() -> None:
             for name in going:
-                if timeout_ms <= 0 or name in self._view.topics:
+                if timeout_ms <= 0 or name in self._metadata_cache.topics:
                     codes[name] = ErrorCode.REQUEST_TIMED_OUT
             for result in results:
                 if not result.error_code and result.name is not None:
@@ -94,18 +94,18 @@ class DeleteTopics:
         if not going or timeout_ms <= 0:
             answer()
         else:  # so that a client that asks for the topic next does not find it
-            self._known.wait_until(lambda: all(name not in self._view.topics for name in going), timeout_ms, answer)
+            self._known.wait_until(lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, answer)
 
     def _resolve(self, name: str | None, topic_id: bytes) -> m.DeleteTopicsResponse.DeletableTopicResult:
         """An entry with its topic's name, or with the error that this broker's metadata give it."""
         result = Result(name=name, topic_id=topic_id, error_message=None)
         if topic_id != NO_TOPIC_ID:
-            result.name = self._view.name_of(topic_id)
+            result.name = self._metadata_cache.name_of(topic_id)
             if result.name is None:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
         elif name is None:
             result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif name not in self._view.topics:
+        elif name not in self._metadata_cache.topics:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return result
 

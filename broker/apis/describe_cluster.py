@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -26,11 +26,11 @@ class DescribeCluster:
     KEY = 60
     VERSIONS = (0, 2)
 
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
+    def __init__(self, metadata_cache: MetadataCache) -> None:
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
-        view = self._view
+        metadata_cache = self._metadata_cache
         if call.version >= 1 and request.endpoint_type == CONTROLLERS:
             return m.DescribeClusterResponse(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -42,13 +42,13 @@ class DescribeCluster:
                 error_message=f"endpoint type {request.endpoint_type} is not known here; 1 (brokers) is",
             )
         response = m.DescribeClusterResponse(
-            cluster_id=view.cluster_id,
-            controller_id=view.controller_id,
+            cluster_id=metadata_cache.cluster_id,
+            controller_id=metadata_cache.controller_id,
             brokers=[
                 m.DescribeClusterResponse.DescribeClusterBroker(
                     broker_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
                 )
-                for broker, endpoint in view.live_brokers(call.listener)
+                for broker, endpoint in metadata_cache.live_brokers(call.listener)
             ],
         )
         if request.include_cluster_authorized_operations:

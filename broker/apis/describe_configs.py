@@ -12,7 +12,7 @@ from odradek.broker.config.loggers import describe_loggers
 from odradek.broker.config.topic_config import describe_topic
 from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.config.types import ConfigEntry, Type, whole_number
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import name_problem
 from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
@@ -35,9 +35,9 @@ class DescribeConfigs:
     KEY = 32
     VERSIONS = (0, 4)
 
-    def __init__(self, config: BrokerConfig, view: ClusterView, topics: TopicConfigs, background: Background) -> None:
+    def __init__(self, config: BrokerConfig, metadata_cache: MetadataCache, topics: TopicConfigs, background: Background) -> None:
         self._config = config
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._topics = topics
         self._background = background
 
@@ -69,7 +69,7 @@ class DescribeConfigs:
             problem = name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-            if name not in self._view.topics:
+            if name not in self._metadata_cache.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # as Kafka: the code says it
             return describe_topic(self._config, await self._topics.read(name))
         if kind == BROKER:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import name_problem
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.state.partition import Role
@@ -26,9 +26,9 @@ class DescribeProducers:
     KEY = 61
     VERSIONS = (0, 0)
 
-    def __init__(self, replicas: Replicas, view: ClusterView) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache) -> None:
         self._replicas = replicas
-        self._view = view
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.DescribeProducersRequest) -> m.DescribeProducersResponse:
         return Response(
@@ -48,8 +48,8 @@ class DescribeProducers:
             return answer
         replica = self._replicas.get(topic, index)
         if replica is None:
-            answer.error_code = self._view.error_without_replica(topic, index)
-            if topic not in self._view.topics:
+            answer.error_code = self._metadata_cache.error_without_replica(topic, index)
+            if topic not in self._metadata_cache.topics:
                 answer.error_message = f"there is no topic {topic}"
         elif replica.machine.role is Role.OFFLINE:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.metadata.cache import NO_LEADER, ClusterView, TopicView
+from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
 from odradek.broker.metadata.state.topics import TOPIC_OPERATIONS, is_internal, why_missing
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -31,9 +31,9 @@ class DescribeTopicPartitions:
     KEY = 75
     VERSIONS = (0, 0)
 
-    def __init__(self, view: ClusterView, limit: Callable[[], int]) -> None:
+    def __init__(self, metadata_cache: MetadataCache, limit: Callable[[], int]) -> None:
         """`limit()` is the most partitions of one answer."""
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._limit = limit
 
     def handle(self, call: Call, request: m.DescribeTopicPartitionsRequest) -> m.DescribeTopicPartitionsResponse:
@@ -42,16 +42,16 @@ class DescribeTopicPartitions:
         named = dict.fromkeys(topic.name for topic in request.topics)
         if begin[1] < 0 or (cursor is not None and named and begin[0] not in named):
             return Response(topics=[Topic(name=name, error_code=ErrorCode.INVALID_REQUEST) for name in named])
-        names = named or self._view.topics
+        names = named or self._metadata_cache.topics
         left = max(1, min(self._limit(), request.response_partition_limit))
         response = Response()
         for name in sorted(name for name in names if name >= begin[0]):
             if not left:
                 response.next_cursor = Response.Cursor(topic_name=name, partition_index=0)
                 break
-            topic = self._view.topics.get(name)
+            topic = self._metadata_cache.topics.get(name)
             if topic is None:
-                response.topics.append(_unknown(name, is_told=self._view.is_told))
+                response.topics.append(_unknown(name, is_initialized=self._metadata_cache.is_initialized))
                 continue
             first = begin[1] if name == begin[0] else 0
             page = self._page(call, topic, first, left)
@@ -64,9 +64,9 @@ class DescribeTopicPartitions:
         return response
 
     def _page(
-        self, call: Call, topic: TopicView, first: int, most: int
+        self, call: Call, topic: TopicMetadata, first: int, most: int
     ) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-        reachable = {broker.broker_id for broker, _ in self._view.live_brokers(call.listener)}
+        reachable = {broker.broker_id for broker, _ in self._metadata_cache.live_brokers(call.listener)}
         partitions = []
         for partition in topic.partitions[first : first + most]:
             answer = Partition(
@@ -91,10 +91,10 @@ class DescribeTopicPartitions:
         )
 
 
-def _unknown(name: str, *, is_told: bool) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+def _unknown(name: str, *, is_initialized: bool) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     return Topic(
         name=name,
-        error_code=why_missing(name, is_told=is_told),
+        error_code=why_missing(name, is_initialized=is_initialized),
         is_internal=is_internal(name),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

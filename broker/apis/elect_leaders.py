@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.background import Background
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -41,9 +41,9 @@ class ElectLeaders:
     KEY = 43
     VERSIONS = (0, 2)
 
-    def __init__(self, controller: Controller, view: ClusterView, known: TopicsKnown, background: Background) -> None:
+    def __init__(self, controller: Controller, metadata_cache: MetadataCache, known: TopicsKnown, background: Background) -> None:
         self._controller = controller
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._known = known
         self._background = background
 
@@ -60,14 +60,14 @@ class ElectLeaders:
             elections = await self._controller.elect_leaders(request.election_type == UNCLEAN, partitions)
         except KafkaError as error:
             if partitions is None:  # version 0 has no error of the whole request, so each partition has it
-                partitions = [(topic.name, each.index) for topic in self._view for each in topic.partitions]
+                partitions = [(topic.name, each.index) for topic in self._metadata_cache for each in topic.partitions]
             call.reply(_response(dict.fromkeys(partitions, (error.code, None))))
             return
         missing = {each: leader for each, (code, leader) in elections.items() if code is ErrorCode.NONE}
 
         def all_are_known() -> bool:
             for each in list(missing):
-                known = self._view.leader(*each)
+                known = self._metadata_cache.leader(*each)
                 if known is not None and known[0] == missing[each]:
                     del missing[each]
             return not missing

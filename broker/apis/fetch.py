@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.conversions import lower
 from odradek.broker.replication.delayed_fetch import FetchWait
 from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas, Worker
@@ -77,11 +77,11 @@ def leader_only(replica: Replica, rack: str, offset: int) -> int:
 class SameRack:
     """Sends a consumer to a replica in its own rack that has what it wants (RackAwareReplicaSelector)."""
 
-    def __init__(self, view: ClusterView) -> None:
-        self._view = view
+    def __init__(self, metadata_cache: MetadataCache) -> None:
+        self._metadata_cache = metadata_cache
 
     def __call__(self, replica: Replica, rack: str, offset: int) -> int:
-        machine, brokers = replica.machine, self._view.brokers
+        machine, brokers = replica.machine, self._metadata_cache.brokers
         if not rack or machine.role is not Role.LEADER:
             return NO_PREFERENCE
         near = [
@@ -105,7 +105,7 @@ class Reads(NamedTuple):
     """
 
     replicas: Replicas
-    view: ClusterView
+    metadata_cache: MetadataCache
     max_bytes: Callable[[], int]
     nearest: Nearest = leader_only
 
@@ -119,7 +119,7 @@ class Fetch:
     def __init__(self, reads: Reads, sessions: FetchSessions, clock: Clock, timers: Timers, worker: Worker) -> None:
         """`worker` is where long answers of old format are made."""
         self.nearest = reads.nearest
-        self.view = reads.view
+        self.metadata_cache = reads.metadata_cache
         self.worker = worker
         self._replicas = reads.replicas
         self._max_bytes = reads.max_bytes
@@ -177,7 +177,7 @@ class Fetch:
 
     def _name(self, topic_id: bytes) -> str:
         """The topic's name, empty where it is not known. A leader knows its replicas before it knows the topic."""
-        return self._replicas.name_of(topic_id) or self.view.name_of(topic_id) or ""
+        return self._replicas.name_of(topic_id) or self.metadata_cache.name_of(topic_id) or ""
 
     def count(self, topic: str, error_code: int, size: int, *, replicates: bool) -> None:
         """A partition's part of an answer goes out."""
@@ -204,7 +204,7 @@ class Fetch:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         replica = self._replicas.get(wanted.topic, wanted.partition)
         if replica is None:
-            raise KafkaError(self.view.error_without_replica(wanted.topic, wanted.partition))
+            raise KafkaError(self.metadata_cache.error_without_replica(wanted.topic, wanted.partition))
         if ids and replica.topic_id != wanted.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if leader_only:
@@ -219,7 +219,7 @@ class Fetch:
         replica = self._replicas.get(topic, partition)
         if replica is not None:
             return replica.machine.leader_id, replica.machine.leader_epoch
-        return self.view.leader(topic, partition)
+        return self.metadata_cache.leader(topic, partition)
 
     def max_bytes(self, asked: int) -> int:
         """Bytes that one answer may hold."""
@@ -532,7 +532,7 @@ class Reading:
             m.FetchResponse.NodeEndpoint(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
-            for broker, endpoint in (self._fetch.view.live_brokers(self._call.listener) if leaders else ())
+            for broker, endpoint in (self._fetch.metadata_cache.live_brokers(self._call.listener) if leaders else ())
             if broker.broker_id in leaders
         ]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.partition import UNKNOWN_OFFSET
 from odradek.broker.runtime.timers import Clock
@@ -47,9 +47,9 @@ class ListOffsets:
     KEY = 2
     VERSIONS = (0, 11)
 
-    def __init__(self, replicas: Replicas, view: ClusterView, clock: Clock) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache, clock: Clock) -> None:
         self._replicas = replicas
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._clock = clock
 
     def handle(self, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
@@ -108,7 +108,7 @@ class ListOffsets:
         """The replica that may answer: the leader, for a debugging consumer any. Raises KafkaError."""
         replica = self._replicas.get(name, partition.partition_index)
         if replica is None:
-            raise KafkaError(self._view.error_without_replica(name, partition.partition_index))
+            raise KafkaError(self._metadata_cache.error_without_replica(name, partition.partition_index))
         if request.replica_id == DEBUGGING_CONSUMER:
             replica.machine.check_epoch(partition.current_leader_epoch)
         else:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
-from odradek.broker.metadata.cache import NO_LEADER, ClusterView, TopicView
+from odradek.broker.metadata.cache import NO_LEADER, MetadataCache, TopicMetadata
 from odradek.broker.metadata.state.topics import (
     CLUSTER_OPERATIONS,
     TOPIC_OPERATIONS,
@@ -45,14 +45,14 @@ class Metadata:
 
     def __init__(
         self,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
         creator: TopicCreator,
         auto_create: Callable[[], bool],
         new_topic: Callable[[str], WantedTopic],
         answers: TopicAnswers,
     ) -> None:
         """`new_topic` says how a topic is to be made of which only the name is known; `answers` keeps what goes out."""
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._creator = creator
         self._auto_create = auto_create
         self._new_topic = new_topic
@@ -61,7 +61,7 @@ class Metadata:
     def handle(self, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | None:
         topics = request.topics
         if topics is None or (call.version == 0 and not topics):
-            return self._response(call, request, list(self._view))
+            return self._response(call, request, list(self._metadata_cache))
         if call.version >= 10 and any(each.name is None and each.topic_id == NO_TOPIC_ID for each in topics):
             return _neither(topics, ErrorCode.INVALID_REQUEST if call.version < 12 else ErrorCode.UNKNOWN_SERVER_ERROR)
         if 10 <= call.version < 12 and any(each.name is None or each.topic_id != NO_TOPIC_ID for each in topics):
@@ -78,11 +78,11 @@ class Metadata:
         return self._answer(call, request, {})
 
     def _to_create(self, call: Call, request: m.MetadataRequest) -> list[str]:
-        if not self._view.is_told or not self._auto_create():
+        if not self._metadata_cache.is_initialized or not self._auto_create():
             return []
         if call.version >= 4 and not request.allow_auto_topic_creation:
             return []
-        known = self._view.topics
+        known = self._metadata_cache.topics
         return [
             topic.name
             for topic in request.topics or ()
@@ -90,12 +90,12 @@ class Metadata:
         ]
 
     def _answer(self, call: Call, request: m.MetadataRequest, outcomes: Mapping[str, ErrorCode]) -> m.MetadataResponse:
-        answers: list[TopicView | m.MetadataResponse.MetadataResponseTopic] = []
+        answers: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic] = []
         named = set()
         for wanted in request.topics or ():
             name = wanted.name
             if name is None or (call.version >= 10 and wanted.topic_id != NO_TOPIC_ID):
-                name = self._view.name_of(wanted.topic_id)
+                name = self._metadata_cache.name_of(wanted.topic_id)
                 if name is None:
                     answers.append(
                         TopicAnswer(name=None, topic_id=wanted.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
@@ -104,11 +104,11 @@ class Metadata:
             if name in named:
                 continue
             named.add(name)
-            topic = self._view.topics.get(name)
+            topic = self._metadata_cache.topics.get(name)
             if topic is not None:
                 answers.append(topic)
                 continue
-            code = why_missing(name, is_told=self._view.is_told)
+            code = why_missing(name, is_initialized=self._metadata_cache.is_initialized)
             if (outcome := outcomes.get(name)) is not None:
                 code = ErrorCode.LEADER_NOT_AVAILABLE if outcome in MADE_OR_NOBODY_KNOWS else outcome
             answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
@@ -118,20 +118,20 @@ class Metadata:
         self,
         call: Call,
         request: m.MetadataRequest,
-        topics: list[TopicView | m.MetadataResponse.MetadataResponseTopic],
+        topics: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic],
     ) -> m.MetadataResponse:
         """The answer about topics that are known, and what is to be said of the others."""
-        view, version = self._view, call.version
+        metadata_cache, version = self._metadata_cache, call.version
         operations = AUTHORIZED_OPERATIONS_UNKNOWN
         if request.include_topic_authorized_operations:
             operations = TOPIC_OPERATIONS
-        live = view.live_brokers(call.listener)
+        live = metadata_cache.live_brokers(call.listener)
         reachable = frozenset(broker.broker_id for broker, _ in live)
 
-        def encoded(topic: TopicView) -> EncodedElement:
+        def encoded(topic: TopicMetadata) -> EncodedElement:
             return _describe(topic, reachable, operations).encoded(version)
 
-        known = [topic for topic in topics if isinstance(topic, TopicView)]
+        known = [topic for topic in topics if isinstance(topic, TopicMetadata)]
         elements = self._answers.of(known, (version, operations, call.listener), reachable, encoded)
         if len(known) < len(topics):
             elements = list(_in_order(topics, elements, operations, version))
@@ -143,8 +143,8 @@ class Metadata:
         ]
         return m.MetadataResponse(
             brokers=brokers,
-            cluster_id=view.cluster_id,
-            controller_id=view.controller_id,
+            cluster_id=metadata_cache.cluster_id,
+            controller_id=metadata_cache.controller_id,
             topics=EncodedArray(elements, version),
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else AUTHORIZED_OPERATIONS_UNKNOWN
@@ -152,7 +152,7 @@ class Metadata:
         )
 
 
-def _describe(topic: TopicView, reachable: frozenset[int], operations: int) -> m.MetadataResponse.MetadataResponseTopic:
+def _describe(topic: TopicMetadata, reachable: frozenset[int], operations: int) -> m.MetadataResponse.MetadataResponseTopic:
     """A topic as those see it who can reach these brokers."""
     partitions = []
     for partition in topic.partitions:
@@ -178,7 +178,7 @@ def _describe(topic: TopicView, reachable: frozenset[int], operations: int) -> m
 
 
 def _in_order(
-    topics: Iterable[TopicView | m.MetadataResponse.MetadataResponseTopic],
+    topics: Iterable[TopicMetadata | m.MetadataResponse.MetadataResponseTopic],
     known: Iterable[EncodedElement],
     operations: int,
     version: int,
@@ -186,7 +186,7 @@ def _in_order(
     """The elements of all topics: of each that is known the next of `known`, the others as they are."""
     rest = iter(known)
     for topic in topics:
-        if isinstance(topic, TopicView):
+        if isinstance(topic, TopicMetadata):
             yield next(rest)
         else:
             topic.topic_authorized_operations = operations

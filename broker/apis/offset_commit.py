@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.coordinator import Answer, GroupCoordinator
 from odradek.broker.group.state.offsets import NO_EXPIRY, CommitRequest, Committed, Partition
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -36,9 +36,9 @@ class OffsetCommit:
     KEY = 8
     VERSIONS = (0, 10)
 
-    def __init__(self, groups: GroupCoordinator, view: ClusterView, clock: Clock) -> None:
+    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, clock: Clock) -> None:
         self._groups = groups
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._clock = clock
 
     def handle(self, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | None:
@@ -46,7 +46,7 @@ class OffsetCommit:
         for topic in request.topics:
             name: str | None = topic.name
             if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-                name = self._view.name_of(topic.topic_id)
+                name = self._metadata_cache.name_of(topic.topic_id)
             commit.add(topic, name, self._partition_count(name))
         if not commit.entries:
             return commit.response(call, [])
@@ -63,7 +63,7 @@ class OffsetCommit:
         return response
 
     def _partition_count(self, name: str | None) -> int:
-        topic = self._view.topics.get(name) if name is not None else None
+        topic = self._metadata_cache.topics.get(name) if name is not None else None
         return len(topic.partitions) if topic is not None else 0
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.state.offsets import Partition
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -22,15 +22,15 @@ class OffsetDelete:
     KEY = 47
     VERSIONS = (0, 0)
 
-    def __init__(self, groups: GroupCoordinator, view: ClusterView) -> None:
+    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache) -> None:
         self._groups = groups
-        self._view = view
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
         topics: dict[str, Response.OffsetDeleteResponseTopic] = {}
         wanted: list[tuple[Partition, Response.OffsetDeleteResponsePartition]] = []
         for topic in request.topics:
-            known = self._view.topics.get(topic.name)
+            known = self._metadata_cache.topics.get(topic.name)
             count = len(known.partitions) if known is not None else 0
             answers = [
                 Response.OffsetDeleteResponsePartition(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.state.offsets import NO_EPOCH, NO_OFFSET, FetchedOffset, Partition
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -32,9 +32,9 @@ class OffsetFetch:
     KEY = 9
     VERSIONS = (0, 10)
 
-    def __init__(self, groups: GroupCoordinator, view: ClusterView) -> None:
+    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache) -> None:
         self._groups = groups
-        self._view = view
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         if call.version < FIRST_VERSION_WITH_GROUPS:
@@ -80,7 +80,7 @@ class OffsetFetch:
         if group.topics is not None:
             wanted = []
             for topic in group.topics:
-                name = self._view.name_of(topic.topic_id) if by_id else topic.name
+                name = self._metadata_cache.name_of(topic.topic_id) if by_id else topic.name
                 if name is None:
                     unknown.append(_unknown_topic(topic))
                 else:
@@ -96,11 +96,11 @@ class OffsetFetch:
             return Response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
         topics = []
         for name, offsets in _by_topic(found).items():
-            if by_id and name not in self._view.topics:
+            if by_id and name not in self._metadata_cache.topics:
                 continue  # an offset of a topic that is gone cannot be named any more
             topics.append(
                 Response.OffsetFetchResponseTopics(
-                    name=name, topic_id=self._view.id_of(name), partitions=[_partition(each) for each in offsets]
+                    name=name, topic_id=self._metadata_cache.id_of(name), partitions=[_partition(each) for each in offsets]
                 )
             )
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)

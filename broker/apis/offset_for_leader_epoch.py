@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.partition import Replicas
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
@@ -25,9 +25,9 @@ class OffsetForLeaderEpoch:
     KEY = 23
     VERSIONS = (0, 4)
 
-    def __init__(self, replicas: Replicas, view: ClusterView) -> None:
+    def __init__(self, replicas: Replicas, metadata_cache: MetadataCache) -> None:
         self._replicas = replicas
-        self._view = view
+        self._metadata_cache = metadata_cache
 
     def handle(self, call: Call, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
         topics = []
@@ -39,7 +39,7 @@ class OffsetForLeaderEpoch:
                 replica = self._replicas.get(topic.topic, wanted.partition)
                 try:
                     if replica is None:
-                        raise KafkaError(self._view.error_without_replica(topic.topic, wanted.partition))
+                        raise KafkaError(self._metadata_cache.error_without_replica(topic.topic, wanted.partition))
                     replica.machine.check_leader(wanted.current_leader_epoch)
                     end.leader_epoch, end.end_offset = replica.log.epochs.end_offset(
                         wanted.leader_epoch, replica.log.end_offset

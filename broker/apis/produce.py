@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.replication.conversions import SMALL_BYTES, Conversion, Conversions, Outcome, Records
 from odradek.broker.replication.partition import Replica, Replicas
@@ -87,7 +87,7 @@ class Produce:
     def __init__(
         self,
         replicas: Replicas,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
         clock: Clock,
         timers: Timers,
         transactional: TransactionalWrites,
@@ -96,7 +96,7 @@ class Produce:
         self._transactional = transactional
         self._conversions = conversions
         self._replicas = replicas
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._clock = clock
         self._timers = timers
 
@@ -112,7 +112,7 @@ class Produce:
         failed = False
         topics = []
         for topic in request.topic_data:
-            name = topic.name if version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
+            name = topic.name if version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
             partitions = []
             for data in topic.partition_data:
                 records = data.records
@@ -182,7 +182,7 @@ class Produce:
         failed = False
         topics = []
         for topic in request.topic_data:
-            name = topic.name if call.version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
+            name = topic.name if call.version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
             partitions = []
             for data in topic.partition_data:
                 replica = self._replicas.get(name, data.index)
@@ -274,7 +274,7 @@ class Produce:
         """
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        absent = NO_ERROR if replica is not None else self._view.error_without_replica(name, index)
+        absent = NO_ERROR if replica is not None else self._metadata_cache.error_without_replica(name, index)
         if absent is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise KafkaError(absent, f"there is no partition {name}-{index}")
         if not -1 <= acks <= 1:
@@ -314,12 +314,12 @@ class Produce:
             return
         leaders: dict[int, None] = {}
         for topic in response.responses:
-            name = topic.name if call.version < TOPIC_IDS_FROM else self._view.name_of(topic.topic_id)
+            name = topic.name if call.version < TOPIC_IDS_FROM else self._metadata_cache.name_of(topic.topic_id)
             for answer in topic.partition_responses:
                 if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or name is None:
                     continue
                 replica = self._replicas.get(name, answer.index)
-                known = self._view.leader(name, answer.index)
+                known = self._metadata_cache.leader(name, answer.index)
                 if replica is not None:
                     known = replica.machine.leader_id, replica.machine.leader_epoch
                 if known is not None:
@@ -327,7 +327,7 @@ class Produce:
                     answer.current_leader = Response.LeaderIdAndEpoch(leader_id=known[0], leader_epoch=known[1])
         response.node_endpoints = [
             Response.NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker, endpoint in (self._view.nodes(call.listener, leaders) if leaders else ())
+            for broker, endpoint in (self._metadata_cache.nodes(call.listener, leaders) if leaders else ())
         ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.group.coordinator import Answer, GroupCoordinator
 from odradek.broker.group.state.offsets import CommitRequest, Committed, Partition
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.transaction_verification import Support, Transaction
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol import messages as m
@@ -33,15 +33,15 @@ class TxnOffsetCommit:
     KEY = 28
     VERSIONS = (0, 5)
 
-    def __init__(self, groups: GroupCoordinator, view: ClusterView, clock: Clock) -> None:
+    def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, clock: Clock) -> None:
         self._groups = groups
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._clock = clock
 
     def handle(self, call: Call, request: m.TxnOffsetCommitRequest) -> m.TxnOffsetCommitResponse | None:
         commit = _Commit(self._clock.now_ms())
         for topic in request.topics:
-            known = self._view.topics.get(topic.name)
+            known = self._metadata_cache.topics.get(topic.name)
             commit.add(topic, len(known.partitions) if known is not None else 0)
         if not commit.entries:
             return commit.response(call, [])

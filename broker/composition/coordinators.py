@@ -13,9 +13,9 @@ from odradek.broker.coordinator.log import InternalTopic
 from odradek.broker.coordinator.lookup import CODECS
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
-from odradek.broker.metadata.topics_for_groups import TopicsOfView
+from odradek.broker.metadata.topics_for_groups import CachedTopics
 from odradek.broker.network.controller_channel import Local
 from odradek.broker.network.inter_broker_client import BrokerLinks
 from odradek.broker.network.inter_broker_connection import Network
@@ -35,7 +35,7 @@ class Surroundings:
     """What coordinators need of the broker that they are part of."""
 
     config: BrokerConfig
-    view: ClusterView
+    metadata_cache: MetadataCache
     replicas: Replicas
     network: Network
     local: Local
@@ -45,7 +45,7 @@ class Surroundings:
     def links(self, purpose: str) -> BrokerLinks:
         """Connections of their own to all brokers."""
         config = self.config
-        return BrokerLinks(config.broker_id, self.view, config.inter_broker_listener, self.network, self.local, purpose)
+        return BrokerLinks(config.broker_id, self.metadata_cache, config.inter_broker_listener, self.network, self.local, purpose)
 
     def topic(self, name: str, timeout_ms: int, **options: Any) -> InternalTopic:
         """One of the broker's own topics."""
@@ -66,7 +66,7 @@ class Coordination:
         self._marker_links = around.links("txn-markers")
         verification = TransactionVerification(
             self._questions.ask,
-            partial(coordinator_in, around.view),
+            partial(coordinator_in, around.metadata_cache),
             lambda: bool(config["transaction.partition.verification.enable"]),
             clock,
             timers,
@@ -87,11 +87,11 @@ class Coordination:
                 load_bytes=settings.offsets_load_buffer_size,
             ),
             TransactionalOffsets(settings, around.replicas, verification, clock, timers),
-            TopicsOfView(around.view),
+            CachedTopics(around.metadata_cache),
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
         load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
-        self._markers = Markers(self._marker_links, around.view, clock, timers, timeout_ms)
+        self._markers = Markers(self._marker_links, around.metadata_cache, clock, timers, timeout_ms)
         self.transactions = TransactionCoordinator(
             self.transaction_settings,
             clock,
@@ -101,7 +101,7 @@ class Coordination:
             self._markers,
         )
         self.events = CoordinatorEvents(
-            self.groups, settings, self.transactions, self.transaction_settings, around.view
+            self.groups, settings, self.transactions, self.transaction_settings, around.metadata_cache
         )
         self._periodic = Periodic(clock, timers)
 

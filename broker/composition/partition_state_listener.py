@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.metadata.cache import ClusterView, TopicView
+from odradek.broker.metadata.cache import MetadataCache, TopicMetadata
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.broker.registry import znodes
@@ -38,18 +38,18 @@ class CoordinatorEvents:
         group_settings: GroupSettings,
         transactions: TransactionCoordinator,
         transaction_settings: TransactionSettings,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
     ) -> None:
         self._groups = groups
         self._group_settings = group_settings
         self._transactions = transactions
         self._transaction_settings = transaction_settings
-        self._view = view
-        view.watch(self._count)
+        self._metadata_cache = metadata_cache
+        metadata_cache.watch(self._count)
 
     def _count(self) -> None:
         """A topic has as many partitions as it was made with, whatever the property says now."""
-        topics = self._view.topics
+        topics = self._metadata_cache.topics
         if (offsets := topics.get(GROUP_OFFSETS)) is not None:
             self._group_settings.offsets_topic_num_partitions = len(offsets.partitions)
         if (states := topics.get(TRANSACTION_STATE)) is not None:
@@ -67,7 +67,7 @@ class CoordinatorEvents:
         elif topic == TRANSACTION_STATE:
             self._transactions.unload(partition)
 
-    def deleted(self, topic: TopicView) -> None:
+    def deleted(self, topic: TopicMetadata) -> None:
         """Offsets of partitions that are gone go with them."""
         if topic.name != GROUP_OFFSETS:
             self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])

@@ -76,7 +76,7 @@ from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.coordinator.lookup import Coordinators, InternalTopics
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.controller_channel import ControllerLink
@@ -104,7 +104,7 @@ class Services:
     clock: Clock
     timers: Timers
     random: Random
-    view: ClusterView
+    metadata_cache: MetadataCache
     replicas: Replicas
     roles: Roles
     controller: Controller
@@ -148,15 +148,15 @@ def _log_handlers(services: Services) -> list[Handler]:
     def max_bytes() -> int:
         return int(config["fetch.max.bytes"])
 
-    nearest = SameRack(services.view) if config["replica.selector.class"] == RACK_AWARE else leader_only
+    nearest = SameRack(services.metadata_cache) if config["replica.selector.class"] == RACK_AWARE else leader_only
     return [
-        Produce(replicas, services.view, clock, timers, services.coordination.writes, services.conversions),
-        Fetch(Reads(replicas, services.view, max_bytes, nearest), sessions, clock, timers, services.conversions.worker),
-        ListOffsets(replicas, services.view, clock),
-        OffsetForLeaderEpoch(replicas, services.view),
-        DeleteRecords(replicas, services.view, clock, timers),
+        Produce(replicas, services.metadata_cache, clock, timers, services.coordination.writes, services.conversions),
+        Fetch(Reads(replicas, services.metadata_cache, max_bytes, nearest), sessions, clock, timers, services.conversions.worker),
+        ListOffsets(replicas, services.metadata_cache, clock),
+        OffsetForLeaderEpoch(replicas, services.metadata_cache),
+        DeleteRecords(replicas, services.metadata_cache, clock, timers),
         DescribeLogDirs(services.log_dirs),
-        AlterReplicaLogDirs(services.moves, services.view),
+        AlterReplicaLogDirs(services.moves, services.metadata_cache),
     ]
 
 
@@ -166,34 +166,34 @@ def _order_handlers(services: Services) -> list[Handler]:
 
 
 def _topic_handlers(services: Services) -> list[Handler]:
-    config, view, controller = services.config, services.view, services.controller
+    config, metadata_cache, controller = services.config, services.metadata_cache, services.controller
 
     def replicas() -> int:
         """How many replicas the broker's own topics can have: as many as the properties say in a cluster, which may
         still be starting; where one broker is all there is, one.
         """
-        return len(view.brokers) if services.alone else MANY
+        return len(metadata_cache.brokers) if services.alone else MANY
 
     coordination = services.coordination
     topics = InternalTopics(coordination.group_settings, coordination.transaction_settings, replicas)
     return [
         Metadata(
-            view,
+            metadata_cache,
             services.creator,
             lambda: bool(config["auto.create.topics.enable"]),
             topics.wanted,
-            TopicAnswers(view),
+            TopicAnswers(metadata_cache),
         ),
-        FindCoordinator(Coordinators(topics, view, services.creator, services.known)),
+        FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known)),
         CreateTopics(controller, services.known, services.background),
         DeleteTopics(
-            view, controller, lambda: bool(config["delete.topic.enable"]), services.known, services.background
+            metadata_cache, controller, lambda: bool(config["delete.topic.enable"]), services.known, services.background
         ),
-        DescribeConfigs(config, view, services.configs, services.background),
+        DescribeConfigs(config, metadata_cache, services.configs, services.background),
         AlterConfigs(services.config_writer, services.background),
         IncrementalAlterConfigs(services.config_writer, services.background),
-        DescribeCluster(view),
-        DescribeTopicPartitions(view, lambda: int(config["max.request.partition.size.limit"])),
+        DescribeCluster(metadata_cache),
+        DescribeTopicPartitions(metadata_cache, lambda: int(config["max.request.partition.size.limit"])),
     ]
 
 
@@ -205,7 +205,7 @@ def _controller_handlers(services: Services) -> list[Handler]:
         AlterPartitionReassignments(controller, background),
         ControlledShutdown(controller, background),
         CreatePartitions(controller, services.known, background),
-        ElectLeaders(controller, services.view, services.known, background),
+        ElectLeaders(controller, services.metadata_cache, services.known, background),
         ListPartitionReassignments(controller, background),
         UpdateFeatures(services.features, controller),
         Envelope(),
@@ -237,35 +237,35 @@ def _handlers_without_security() -> list[Handler]:
 
 
 def _group_handlers(services: Services) -> list[Handler]:
-    groups, view = services.coordination.groups, services.view
+    groups, metadata_cache = services.coordination.groups, services.metadata_cache
     is_offered = "consumer" in services.coordination.group_settings.group_coordinator_rebalance_protocols
     return [
         JoinGroup(groups),
         SyncGroup(groups),
         Heartbeat(groups),
         LeaveGroup(groups),
-        OffsetCommit(groups, view, services.clock),
-        OffsetFetch(groups, view),
-        OffsetDelete(groups, view),
+        OffsetCommit(groups, metadata_cache, services.clock),
+        OffsetFetch(groups, metadata_cache),
+        OffsetDelete(groups, metadata_cache),
         DescribeGroups(groups),
         ListGroups(groups),
         DeleteGroups(groups),
         ConsumerGroupHeartbeat(groups, is_offered=is_offered),
-        ConsumerGroupDescribe(groups, view, is_offered=is_offered),
+        ConsumerGroupDescribe(groups, metadata_cache, is_offered=is_offered),
     ]
 
 
 def _transaction_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
-    groups, transactions, view = services.coordination.groups, services.coordination.transactions, services.view
+    groups, transactions, metadata_cache = services.coordination.groups, services.coordination.transactions, services.metadata_cache
     return [
         InitProducerId(services.producer_ids, transactions),
-        AddPartitionsToTxn(transactions, view),
+        AddPartitionsToTxn(transactions, metadata_cache),
         AddOffsetsToTxn(transactions, groups),
         EndTxn(transactions),
         DescribeTransactions(transactions),
         ListTransactions(transactions, clock),
         WriteTxnMarkers(replicas, clock, timers, int(config["request.timeout.ms"]), groups),
-        TxnOffsetCommit(groups, view, clock),
-        DescribeProducers(replicas, view),
+        TxnOffsetCommit(groups, metadata_cache, clock),
+        DescribeProducers(replicas, metadata_cache),
     ]

@@ -22,7 +22,7 @@ from odradek.broker.config.policies import ALTER_CONFIG, AlterConfigRequest, loa
 from odradek.broker.config.topic_config import check_topic
 from odradek.broker.config.topic_definitions import TOPIC_PROPERTIES
 from odradek.broker.config.types import ConfigError, Property, Type, show_value, whole_number
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import BadArgumentsError, Registry, RegistryError
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -63,7 +63,7 @@ class ConfigWriter:
     def __init__(
         self,
         config: BrokerConfig,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
         registry: Callable[[], Registry],
         obey: Callable[[], Awaitable[None]],
     ) -> None:
@@ -72,7 +72,7 @@ class ConfigWriter:
         Raises ConfigError for a policy that is not there.
         """
         self._config = config
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._registry = registry
         self._obey = obey
         self._judge = load_policy(config, ALTER_CONFIG)
@@ -104,7 +104,7 @@ class ConfigWriter:
 
     async def _change(self, kind: int, name: str, edit: Edit, *, validate_only: bool) -> None:
         if kind == TOPIC:
-            if name and name not in self._view.topics:
+            if name and name not in self._metadata_cache.topics:
                 edit({})  # what is wrong with the changes themselves is said first, as Kafka does
             entity, check = self._topic(name)
         elif kind == BROKER:
@@ -170,7 +170,7 @@ class ConfigWriter:
         """Where a topic's properties stand, and their rules. Raises KafkaError."""
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the default configuration of topics is that of the brokers")
-        if name not in self._view.topics:
+        if name not in self._metadata_cache.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return f"{TOPICS}/{name}", lambda properties: check_topic(self._config, properties)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from odradek.broker.metadata.cache import NO_LEADER, ClusterView
+from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.controller_channel import Ask
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.runtime.timers import Clock, Timer, Timers
@@ -46,9 +46,9 @@ Outcomes = dict[str, ErrorCode]
 class TopicsKnown:
     """Waits until this broker knows topics and their leaders."""
 
-    def __init__(self, view: ClusterView, clock: Clock, timers: Timers) -> None:
-        """`view` says when it changes."""
-        self._view = view
+    def __init__(self, metadata_cache: MetadataCache, clock: Clock, timers: Timers) -> None:
+        """`metadata_cache` says when it changes."""
+        self._metadata_cache = metadata_cache
         self._clock = clock
         self._timers = timers
 
@@ -71,32 +71,32 @@ class TopicsKnown:
 
         With `topic_id` a topic of this name with another id does not count: it was deleted before.
         """
-        view = self._view.topics.get(topic)
-        if view is not None and topic_id is not None and view.topic_id != topic_id:
+        metadata_cache = self._metadata_cache.topics.get(topic)
+        if metadata_cache is not None and topic_id is not None and metadata_cache.topic_id != topic_id:
             return False
-        known = view.partitions if view is not None else ()
+        known = metadata_cache.partitions if metadata_cache is not None else ()
         return len(known) >= partitions and all(each.leader != NO_LEADER for each in known)
 
     def wait_until(self, holds: Callable[[], bool], timeout_ms: int, done: Callable[[], None]) -> None:
         """Call `done` once, when this is so of what this broker knows, or the time is over; perhaps before this
         returns.
         """
-        _Wait(self._view, holds, done).start(self._timers, self._clock.monotonic_ms() + timeout_ms)
+        _Wait(self._metadata_cache, holds, done).start(self._timers, self._clock.monotonic_ms() + timeout_ms)
 
 
 class _Wait:
     """One call of `wait_until`. Two functions that know each other would be a cycle, which only the collector ends."""
 
-    __slots__ = ("_done", "_holds", "_timer", "_view")
+    __slots__ = ("_done", "_holds", "_timer", "_metadata_cache")
 
-    def __init__(self, view: ClusterView, holds: Callable[[], bool], done: Callable[[], None]) -> None:
-        self._view = view
+    def __init__(self, metadata_cache: MetadataCache, holds: Callable[[], bool], done: Callable[[], None]) -> None:
+        self._metadata_cache = metadata_cache
         self._holds = holds
         self._done = done
         self._timer: Timer | None = None
 
     def start(self, timers: Timers, deadline_ms: int) -> None:
-        self._view.watch(self._look)
+        self._metadata_cache.watch(self._look)
         self._timer = timers.at(deadline_ms, self._finish)
         self._look()
 
@@ -105,7 +105,7 @@ class _Wait:
             self._finish()
 
     def _finish(self) -> None:
-        self._view.unwatch(self._look)
+        self._metadata_cache.unwatch(self._look)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

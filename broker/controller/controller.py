@@ -24,7 +24,7 @@ from odradek.broker.controller.state.context import Partition
 from odradek.broker.controller.state.controller import ControllerMachine, ControllerSettings
 from odradek.broker.controller.state.steps import Children, ControllerMovedError, Read, Step, Steps, Watch, Write
 from odradek.broker.controller.topics import NewPartitions, NewTopic, TopicMaker, TopicOutcome
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
@@ -81,7 +81,7 @@ class Controller:
         self,
         config: BrokerConfig,
         session: RegistrySession,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
         channels: Channels,
         clock: Clock,
         timers: Timers,
@@ -90,7 +90,7 @@ class Controller:
         """Does nothing before the session is begun."""
         self._config = config
         self._session = session
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._channels = channels
         self._clock = clock
         self._timers = timers
@@ -167,7 +167,7 @@ class Controller:
                     office = await self._elect(registry, Create(znodes.CONTROLLER, self._own_seat(), ephemeral=True))
                 else:
                     if stat.ephemeral_owner != registry.session_id:
-                        self._view.controller_id = znodes.Controller.decode(data).broker_id
+                        self._metadata_cache.controller_id = znodes.Controller.decode(data).broker_id
                         return
                     # The seat is still ours from a term that failed: a new epoch, so that nothing of it counts.
                     office = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
@@ -215,7 +215,7 @@ class Controller:
     async def _take_office(self, office: Office) -> None:
         log.info("broker %d is the controller, epoch %d", self._config.broker_id, office.machine.context.epoch)
         self._office = office
-        self._view.controller_id = self._config.broker_id
+        self._metadata_cache.controller_id = self._config.broker_id
         self._channels.update({})
         await self._run(office, office.machine.elected(self.maker.topic_ids(SPARE_TOPIC_IDS)))
         if self._config["auto.leader.rebalance.enable"]:

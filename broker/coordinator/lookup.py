@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from odradek.broker.controller.auto_topic_creation import TopicCreator, TopicsKnown, WantedTopic
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from odradek.broker.transaction.state.settings import TransactionSettings
@@ -25,10 +25,10 @@ CODECS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY, 3: Codec.LZ4, 4: Codec.
 class Coordinators:
     """Which broker coordinates a group or a transactional id."""
 
-    def __init__(self, topics: InternalTopics, view: ClusterView, creator: TopicCreator, known: TopicsKnown) -> None:
-        """`known` waits for what is to be known of `view`."""
+    def __init__(self, topics: InternalTopics, metadata_cache: MetadataCache, creator: TopicCreator, known: TopicsKnown) -> None:
+        """`known` waits for what is to be known of `metadata_cache`."""
         self._topics = topics
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._creator = creator
         self._known = known
 
@@ -44,24 +44,24 @@ class Coordinators:
             return not any(self.coordinator(kind, key, listener)[0] for key in keys)
 
         def wait() -> None:
-            if name in self._view.topics:
+            if name in self._metadata_cache.topics:
                 self._known.wait_until(all_have_one, timeout_ms, done)
             else:
                 done()  # it could not be made
 
         name = _topic_of(kind)
-        if name in self._view.topics:
+        if name in self._metadata_cache.topics:
             wait()
         else:
             self._creator.create([self._topics.wanted(name)], lambda outcomes: wait())
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
         """Error, node id, host and port of the coordinator as it is reached through a listener, and a text."""
-        topic = self._view.topics.get(_topic_of(kind))
+        topic = self._metadata_cache.topics.get(_topic_of(kind))
         if topic is None:
             return _unavailable(None)
         partition = topic.partitions[partition_for(key, len(topic.partitions))]
-        broker = self._view.brokers.get(partition.leader)
+        broker = self._metadata_cache.brokers.get(partition.leader)
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is None or endpoint is None:
             return _unavailable(None)

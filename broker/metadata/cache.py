@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class BrokerView(NamedTuple):
+class BrokerMetadata(NamedTuple):
     """A live broker."""
 
     broker_id: int
@@ -37,7 +37,7 @@ class BrokerView(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionMetadata:
     """One partition as the controller last announced it."""
 
     index: int
@@ -48,16 +48,16 @@ class PartitionView:
     offline: tuple[int, ...] = ()
 
 
-class TopicView(NamedTuple):
+class TopicMetadata(NamedTuple):
     """One topic; `topic_id` is 16 bytes, partitions stand in the order of their index."""
 
     name: str
     topic_id: bytes
     internal: bool
-    partitions: tuple[PartitionView, ...]
+    partitions: tuple[PartitionMetadata, ...]
 
 
-class ClusterView:
+class MetadataCache:
     """The brokers and topics as this broker knows them."""
 
     __slots__ = (
@@ -67,7 +67,7 @@ class ClusterView:
         "brokers",
         "cluster_id",
         "controller_id",
-        "is_told",
+        "is_initialized",
         "own",
         "topics",
     )
@@ -75,11 +75,11 @@ class ClusterView:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = -1
-        self.brokers: dict[int, BrokerView] = {}
-        self.topics: dict[str, TopicView] = {}
-        self.is_told = False
+        self.brokers: dict[int, BrokerMetadata] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self.is_initialized = False
         """Whether a controller has said what there is, since this broker has started."""
-        self.own: BrokerView | None = None
+        self.own: BrokerMetadata | None = None
         """This broker, for those who ask before a controller has said who lives. A client that hears of no broker at
         all may drop those that it knows, and then has nobody left to ask (librdkafka)."""
         self._by_id: dict[bytes, str] = {}
@@ -98,12 +98,12 @@ class ClusterView:
         """Call it no more."""
         self._watchers.pop(watcher, None)
 
-    def __iter__(self) -> Iterator[TopicView]:
+    def __iter__(self) -> Iterator[TopicMetadata]:
         return iter(self.topics.values())
 
-    def put_topics(self, topics: Iterable[TopicView]) -> None:
+    def put_topics(self, topics: Iterable[TopicMetadata]) -> None:
         """Add topics, or replace them by what they are now. The first time these are all that there are."""
-        self.is_told = True
+        self.is_initialized = True
         for topic in topics:
             known = self.topics.get(topic.name)
             if known is not None and known.topic_id != topic.topic_id:
@@ -155,7 +155,7 @@ class ClusterView:
         exists = self.has(topic, partition)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def nodes(self, listener: str, ids: Container[int]) -> Iterator[tuple[BrokerView, Endpoint]]:
+    def nodes(self, listener: str, ids: Container[int]) -> Iterator[tuple[BrokerMetadata, Endpoint]]:
         """Those of these brokers that can be reached through a listener, and where."""
         return ((broker, endpoint) for broker, endpoint in self.live_brokers(listener) if broker.broker_id in ids)
 
@@ -168,7 +168,7 @@ class ClusterView:
         topic = self.topics.get(name)
         return topic.topic_id if topic is not None else bytes(16)
 
-    def live_brokers(self, listener: str) -> list[tuple[BrokerView, Endpoint]]:
+    def live_brokers(self, listener: str) -> list[tuple[BrokerMetadata, Endpoint]]:
         """The brokers that can be reached through a listener, by id, with where; this one until others are known."""
         own = {} if self.own is None else {self.own.broker_id: self.own}
         found = ((broker, broker.endpoint(listener)) for _, broker in sorted((self.brokers or own).items()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
-from odradek.broker.metadata.cache import ClusterView, TopicView
+from odradek.broker.metadata.cache import MetadataCache, TopicMetadata
 from odradek.protocol.encoded import EncodedElement
 
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -30,17 +30,17 @@ class _Form:
 
     def __init__(self, circumstances: Hashable) -> None:
         self.circumstances = circumstances
-        self.kept: dict[str, tuple[TopicView, EncodedElement]] = {}
+        self.kept: dict[str, tuple[TopicMetadata, EncodedElement]] = {}
         self.size_bytes = 0
 
 
 class TopicAnswers:
     """The topics of one API, as its answers have them."""
 
-    def __init__(self, view: ClusterView, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, metadata_cache: MetadataCache, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._forms: dict[Hashable, _Form] = {}  # the one that was asked for last stands last
-        view.watch_topics(self._forget)
+        metadata_cache.watch_topics(self._forget)
 
     @property
     def size_bytes(self) -> int:
@@ -49,10 +49,10 @@ class TopicAnswers:
 
     def of(
         self,
-        topics: Iterable[TopicView],
+        topics: Iterable[TopicMetadata],
         form: Hashable,
         circumstances: Hashable,
-        make: Callable[[TopicView], EncodedElement],
+        make: Callable[[TopicMetadata], EncodedElement],
     ) -> list[EncodedElement]:
         """The elements of these topics; what is not kept is made.
 
@@ -72,7 +72,7 @@ class TopicAnswers:
             found.append(known[1])
         return found
 
-    def _keep(self, form: _Form, known: tuple[TopicView, EncodedElement]) -> None:
+    def _keep(self, form: _Form, known: tuple[TopicMetadata, EncodedElement]) -> None:
         """Keep an element if there is room, or if other forms can make room."""
         topic, element = known
         _drop(form, topic.name)

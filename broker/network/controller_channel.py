@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.network.inter_broker_connection import VERSIONS, Network, Peer, PeerLostError
 
 
@@ -36,7 +36,7 @@ class ControllerLink:
     def __init__(
         self,
         broker_id: int,
-        view: ClusterView,
+        metadata_cache: MetadataCache,
         listener: str,
         network: Network,
         local: Local,
@@ -45,7 +45,7 @@ class ControllerLink:
         """`listener` is the name of the listener through which brokers reach each other."""
         self._timeout_ms = timeout_ms
         self._broker_id = broker_id
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._listener = listener
         self._network = network
         self._local = local
@@ -54,7 +54,7 @@ class ControllerLink:
 
     def ask(self, request: Any, on_answer: Callable[[Any], None], on_lost: Callable[[PeerLostError], None]) -> None:
         """Send a request to the controller; exactly one of both callbacks is called, later."""
-        controller = self._view.controller_id
+        controller = self._metadata_cache.controller_id
         if controller == self._broker_id:
             # Not at once: whoever asks may not be ready for the answer yet.
             asyncio.get_running_loop().call_soon(self._ask_self, request, on_answer, on_lost)
@@ -77,7 +77,7 @@ class ControllerLink:
         return f"broker-{self._broker_id}-to-controller"
 
     def _peer_of(self, controller: int) -> Peer | None:
-        broker = self._view.brokers.get(controller)
+        broker = self._metadata_cache.brokers.get(controller)
         endpoint = broker.endpoint(self._listener) if broker is not None else None
         if endpoint is None:
             return None

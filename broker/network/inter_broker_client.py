@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.network.controller_channel import Local
 from odradek.broker.network.inter_broker_connection import VERSIONS, Network, Peer, PeerLostError
 
@@ -23,18 +23,18 @@ class BrokerLinks:
     """Requests to brokers by their id."""
 
     def __init__(
-        self, broker_id: int, view: ClusterView, listener: str, network: Network, local: Local, purpose: str
+        self, broker_id: int, metadata_cache: MetadataCache, listener: str, network: Network, local: Local, purpose: str
     ) -> None:
         """`listener` is the one through which brokers reach each other; `purpose` ends the client id, for the logs."""
         self._broker_id = broker_id
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._listener = listener
         self._network = network
         self._local = local
         self._client_id = f"broker-{broker_id}-{purpose}"
         self._peers: dict[int, Peer] = {}
         self._closed = False
-        view.watch(self._drop_the_gone)
+        metadata_cache.watch(self._drop_the_gone)
 
     def ask(
         self, broker_id: int, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost, timeout_ms: int = 30_000
@@ -64,7 +64,7 @@ class BrokerLinks:
             on_lost(lost)
 
     def _peer_of(self, broker_id: int) -> Peer | None:
-        broker = self._view.brokers.get(broker_id)
+        broker = self._metadata_cache.brokers.get(broker_id)
         endpoint = broker.endpoint(self._listener) if broker is not None else None
         peer = self._peers.get(broker_id)
         if peer is not None and (endpoint is None or (peer.host, peer.port) != (endpoint.host, endpoint.port)):
@@ -78,13 +78,13 @@ class BrokerLinks:
 
     def _drop_the_gone(self) -> None:
         for broker_id in list(self._peers):
-            if broker_id not in self._view.brokers:
+            if broker_id not in self._metadata_cache.brokers:
                 self._peers.pop(broker_id).abandon(f"broker {broker_id} has left the cluster")
 
     def close(self) -> None:
         """Ask nothing more; nobody is told anything any more."""
         self._closed = True
-        self._view.unwatch(self._drop_the_gone)
+        self._metadata_cache.unwatch(self._drop_the_gone)
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()

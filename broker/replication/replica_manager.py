@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from odradek.broker.metadata.cache import BrokerView, ClusterView, Endpoint, PartitionView, TopicView
+from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, Endpoint, PartitionMetadata, TopicMetadata
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.replication.fetcher import Fetchers
@@ -53,7 +53,7 @@ class PartitionEvents(Protocol):
         """This broker does not lead a partition any more, if it ever did."""
         ...
 
-    def deleted(self, topic: TopicView) -> None:
+    def deleted(self, topic: TopicMetadata) -> None:
         """A topic is gone; `topic` has the partitions that it had."""
         ...
 
@@ -78,7 +78,7 @@ class Parts(NamedTuple):
     host: ReplicaHost
     replicas: Replicas
     fetchers: Fetchers
-    view: ClusterView
+    metadata_cache: MetadataCache
     events: PartitionEvents
     configs: TopicConfigs
     inter_broker_listener: str
@@ -150,7 +150,7 @@ class Roles:
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self._controller_epoch = order.controller_epoch
-        self._parts.view.controller_id = order.controller_id
+        self._parts.metadata_cache.controller_id = order.controller_id
         return ErrorCode.NONE
 
     # ---- LeaderAndIsr
@@ -176,7 +176,7 @@ class Roles:
                 answer.partition_errors.append(error)
             answer.topics.append(result)
         self._parts.fetchers.close_idle()
-        self._parts.view.roles_changed()
+        self._parts.metadata_cache.roles_changed()
         return answer
 
     async def _configs_of(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
@@ -252,7 +252,7 @@ class Roles:
             take()
             if name in self.unmade:
                 break
-        self._parts.view.roles_changed()
+        self._parts.metadata_cache.roles_changed()
 
     @staticmethod
     def _stale(replica: Replica, topic_id: bytes, order: Order) -> ErrorCode:
@@ -267,7 +267,7 @@ class Roles:
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
-        broker = self._parts.view.brokers.get(broker_id)
+        broker = self._parts.metadata_cache.brokers.get(broker_id)
         endpoint = broker.endpoint(self._parts.inter_broker_listener) if broker is not None else None
         return (endpoint.host, endpoint.port) if endpoint is not None else None
 
@@ -313,23 +313,23 @@ class Roles:
         refusal = self._refusal(order)
         if refusal is not ErrorCode.NONE:
             return m.UpdateMetadataResponse(error_code=refusal)
-        view = self._parts.view
-        view.brokers = {each.id: _broker(each) for each in order.live_brokers}
+        metadata_cache = self._parts.metadata_cache
+        metadata_cache.brokers = {each.id: _broker(each) for each in order.live_brokers}
         changed = []
         for name, topic_id, states in _metadata(order):
-            known = view.topics.get(name)
+            known = metadata_cache.topics.get(name)
             gone = {each.partition_index for each in states if each.leader == LEADER_DURING_DELETE}
             old = {each.index: each for each in known.partitions} if known is not None else {}
             if known is not None and gone >= old.keys():
-                view.remove_topic(name)
+                metadata_cache.remove_topic(name)
                 self._parts.configs.forget(name)
                 self._parts.events.deleted(known)
                 continue
             merged = {**old, **{each.partition_index: _partition(each) for each in states}}
             in_order = tuple(merged[index] for index in sorted(merged) if index not in gone)
             if in_order:
-                changed.append(TopicView(name, topic_id, is_internal(name), in_order))
-        view.put_topics(changed)
+                changed.append(TopicMetadata(name, topic_id, is_internal(name), in_order))
+        metadata_cache.put_topics(changed)
         return m.UpdateMetadataResponse()
 
 
@@ -383,8 +383,8 @@ def _metadata(
     return [(name, bytes(16), states) for name, states in topics.items()]
 
 
-def _partition(state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionView:
-    return PartitionView(
+def _partition(state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionMetadata:
+    return PartitionMetadata(
         state.partition_index,
         state.leader,
         state.leader_epoch,
@@ -394,7 +394,7 @@ def _partition(state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> P
     )
 
 
-def _broker(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerView:
+def _broker(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerMetadata:
     if not broker.endpoints:
         endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port),)
     else:
@@ -404,4 +404,4 @@ def _broker(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerView:
             Endpoint(each.listener or names.get(each.security_protocol, ""), each.host, each.port)
             for each in broker.endpoints
         )
-    return BrokerView(broker.id, endpoints, broker.rack)
+    return BrokerMetadata(broker.id, endpoints, broker.rack)

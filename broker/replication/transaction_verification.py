@@ -21,7 +21,7 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.coordinator_partition import partition_for
 from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.network.inter_broker_connection import PeerLostError
@@ -39,13 +39,13 @@ Request = m.AddPartitionsToTxnRequest
 Response = m.AddPartitionsToTxnResponse
 
 
-def coordinator_in(view: ClusterView, transactional_id: str) -> int | None:
+def coordinator_in(metadata_cache: MetadataCache, transactional_id: str) -> int | None:
     """The broker that coordinates a transactional id, None while there is none."""
-    topic = view.topics.get(TRANSACTION_STATE)
+    topic = metadata_cache.topics.get(TRANSACTION_STATE)
     if topic is None:
         return None
     leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
-    return leader if leader in view.brokers else None
+    return leader if leader in metadata_cache.brokers else None
 
 
 class Support(Enum):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from odradek.broker.metadata.cache import NO_LEADER, ClusterView
+from odradek.broker.metadata.cache import NO_LEADER, MetadataCache
 from odradek.broker.network.inter_broker_client import BrokerLinks
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.broker.transaction.state.records import Partition
@@ -43,10 +43,10 @@ OnWritten = Callable[[Marker, Partition], None]
 class Markers:
     """Markers that are not written yet."""
 
-    def __init__(self, links: BrokerLinks, view: ClusterView, clock: Clock, timers: Timers, timeout_ms: int) -> None:
+    def __init__(self, links: BrokerLinks, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int) -> None:
         """`timeout_ms` is how long a leader may take to answer."""
         self._links = links
-        self._view = view
+        self._metadata_cache = metadata_cache
         self._clock = clock
         self._timers = timers
         self._timeout_ms = timeout_ms
@@ -58,7 +58,7 @@ class Markers:
         self._timer: Timer | None = None
         self._deadline_ms = 0
         self._closed = False
-        view.watch(self._leaders_changed)
+        metadata_cache.watch(self._leaders_changed)
 
     def tell(self, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> None:
         """`on_written` hears of each partition that has its marker, or needs none; `is_wanted` says whether this broker
@@ -80,7 +80,7 @@ class Markers:
     def close(self) -> None:
         """Write nothing more."""
         self._closed = True
-        self._view.unwatch(self._leaders_changed)
+        self._metadata_cache.unwatch(self._leaders_changed)
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -145,9 +145,9 @@ class Markers:
     def _leader(self, partition: Partition) -> int | None:
         """The broker that leads a partition, NO_LEADER while nobody does; None where there is no such partition."""
         topic, index = partition
-        known = self._view.leader(topic, index)
+        known = self._metadata_cache.leader(topic, index)
         if known is None:
-            return None if self._view.brokers else NO_LEADER
+            return None if self._metadata_cache.brokers else NO_LEADER
         return known[0]
 
     def _take(self, marker: Marker, partitions: list[Partition]) -> None:

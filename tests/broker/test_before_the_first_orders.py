@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from odradek.broker.apis.metadata import Metadata
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.controller.auto_topic_creation import Outcomes, TopicCreator, WantedTopic
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.topic_responses import TopicAnswers
 from odradek.broker.network.dispatcher import Call
 from odradek.broker.registry import znodes
@@ -211,9 +211,9 @@ class Question:
     ],
 )
 def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, told: ErrorCode) -> None:
-    view = ClusterView("cluster")
-    view.put_topics([])
-    metadata_api = Metadata(view, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(view))
+    metadata_cache = MetadataCache("cluster")
+    metadata_cache.put_topics([])
+    metadata_api = Metadata(metadata_cache, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(metadata_cache))
     call = Question()
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]
     metadata_api.handle(cast(Call, call), m.MetadataRequest(topics=wanted))

@@ -139,7 +139,7 @@ async def test_what_only_the_controller_can_do_the_others_leave_to_it(cluster: C
         for request, errors in requests:
             answer = await cluster.clients[broker_id].ask(request)
             assert errors(answer) == {ErrorCode.NOT_CONTROLLER}, answer
-    assert [len(broker.view.topics["t"].partitions) for broker in cluster.brokers.values()] == [2, 2, 2]
+    assert [len(broker.metadata_cache.topics["t"].partitions) for broker in cluster.brokers.values()] == [2, 2, 2]
 
 
 async def test_new_partitions_are_there_when_the_controller_has_answered(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ import pytest
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
 from odradek.broker.config.types import ConfigError
-from odradek.broker.metadata.cache import BrokerView, ClusterView, Endpoint
+from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, Endpoint
 from odradek.broker.network.controller_channel import ControllerLink
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.registry.embedded import EmbeddedEnsemble
@@ -93,7 +93,7 @@ class Pair:
 
     def port(self, broker_id: int, listener: str = "PLAINTEXT") -> int:
         """Where others reach a broker."""
-        found = self.brokers[1].view.brokers[broker_id].endpoint(listener)
+        found = self.brokers[1].metadata_cache.brokers[broker_id].endpoint(listener)
         assert found is not None
         return found.port
 
@@ -121,7 +121,7 @@ async def running_pair(folder: Path, **overrides: str) -> AsyncIterator[Pair]:
             pair.clients[broker_id] = await Client.connect(broker.port)
             stack.callback(pair.clients[broker_id].close)
         for broker in pair.brokers.values():
-            await until(_answer(lambda broker=broker: len(broker.view.brokers)), lambda known: known == 2)
+            await until(_answer(lambda broker=broker: len(broker.metadata_cache.brokers)), lambda known: known == 2)
         yield pair
 
 
@@ -232,10 +232,10 @@ async def test_a_connection_has_so_long_to_open_and_each_time_longer() -> None:
 
 
 async def test_the_controller_is_given_up_after_controller_socket_timeout_ms() -> None:
-    view = ClusterView("cluster")
-    view.brokers = {5: BrokerView(5, (Endpoint("PLAINTEXT", HERE, 1),), None)}
-    view.controller_id = 5
-    link = ControllerLink(1, view, "PLAINTEXT", network(True), lambda *args: None, 30)
+    metadata_cache = MetadataCache("cluster")
+    metadata_cache.brokers = {5: BrokerMetadata(5, (Endpoint("PLAINTEXT", HERE, 1),), None)}
+    metadata_cache.controller_id = 5
+    link = ControllerLink(1, metadata_cache, "PLAINTEXT", network(True), lambda *args: None, 30)
     assert "did not answer within 30 ms" in await lost(link)
     link.close()
 

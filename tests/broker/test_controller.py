@@ -15,7 +15,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.controller.channel_manager import LiveBroker
 from odradek.broker.controller.controller import Controller, NewPartitions, NewTopic
 from odradek.broker.metadata.broker_registration import Registration
-from odradek.broker.metadata.cache import ClusterView
+from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.registry_session import RegistrySession
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
@@ -86,14 +86,14 @@ class World:
     def __init__(self, ensemble: EmbeddedEnsemble, broker_id: int = 0, port: int = 9092) -> None:
         clock = SystemClock()
         timers = LoopTimers(clock, asyncio.get_running_loop())
-        self.view, self.brokers = ClusterView("cluster"), Brokers()
+        self.metadata_cache, self.brokers = MetadataCache("cluster"), Brokers()
         endpoint = znodes.Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")
         registration = znodes.BrokerRegistration((endpoint,), 1)
         self.members: list[Any] = []
         self.session = RegistrySession(ensemble.connect, self.members)
         self.registration = Registration(broker_id, registration, 0, clock, timers)
         config = BrokerConfig({"broker.id": str(broker_id)})
-        self.controller = Controller(config, self.session, self.view, self.brokers, clock, timers, Random(1))
+        self.controller = Controller(config, self.session, self.metadata_cache, self.brokers, clock, timers, Random(1))
         self.members.extend([self.registration, self.controller])
 
     @property
@@ -221,7 +221,7 @@ async def test_the_seat_goes_to_another_broker_with_the_session(tmp_path: Path) 
         await first.start()
         await second.start()
         assert (first.controller.is_active, second.controller.is_active) == (True, False)
-        assert second.view.controller_id == 0
+        assert second.metadata_cache.controller_id == 0
         await first.controller.create_topics([NewTopic("t", partitions=1, replication_factor=2)])
         with pytest.raises(KafkaError) as refused:
             await second.controller.create_topics([NewTopic("other")])

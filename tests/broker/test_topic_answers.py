@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.apis.metadata import AUTHORIZED_OPERATIONS_UNKNOWN, Metadata
 from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
-from odradek.broker.metadata.cache import NO_LEADER, BrokerView, ClusterView, Endpoint, PartitionView, TopicView
+from odradek.broker.metadata.cache import NO_LEADER, BrokerMetadata, MetadataCache, Endpoint, PartitionMetadata, TopicMetadata
 from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from odradek.broker.metadata.topic_responses import MOST_BYTES, OVERHEAD_BYTES, TopicAnswers
 from odradek.broker.network.dispatcher import Call
@@ -52,8 +52,8 @@ class Question:
     listener: str
 
 
-def view_of(broker_id: int, listeners: list[str], rack: str | None) -> BrokerView:
-    return BrokerView(broker_id, tuple(Endpoint(each, f"{each}-{broker_id}", 9092) for each in listeners), rack)
+def metadata_cache_of(broker_id: int, listeners: list[str], rack: str | None) -> BrokerMetadata:
+    return BrokerMetadata(broker_id, tuple(Endpoint(each, f"{each}-{broker_id}", 9092) for each in listeners), rack)
 
 
 def id_of(name: str, life: int) -> bytes:
@@ -72,26 +72,26 @@ def steps(draw: st.DrawFn) -> Any:
     return kind, draw(broker_ids if kind == "controller" else st.sampled_from(NAMES))
 
 
-def carry_out(view: ClusterView, step: Any) -> None:
+def carry_out(metadata_cache: MetadataCache, step: Any) -> None:
     kind, value = step
     if kind == "topics":
-        view.put_topics(
-            TopicView(
+        metadata_cache.put_topics(
+            TopicMetadata(
                 name,
                 id_of(name, life),
                 name.startswith("__"),
-                tuple(PartitionView(i, *each) for i, each in enumerate(all_)),
+                tuple(PartitionMetadata(i, *each) for i, each in enumerate(all_)),
             )
             for name, (life, all_) in value.items()
         )
     elif kind == "same":  # a new object that says the same
-        view.put_topics([TopicView(*each) for each in view if each.name == value])
+        metadata_cache.put_topics([TopicMetadata(*each) for each in metadata_cache if each.name == value])
     elif kind == "gone":
-        view.remove_topic(value)
+        metadata_cache.remove_topic(value)
     elif kind == "brokers":
-        view.brokers = {broker_id: view_of(broker_id, *each) for broker_id, each in value.items()}
+        metadata_cache.brokers = {broker_id: metadata_cache_of(broker_id, *each) for broker_id, each in value.items()}
     else:
-        view.controller_id = value
+        metadata_cache.controller_id = value
 
 
 @st.composite
@@ -123,30 +123,30 @@ def alike(call: Question, request: m.MetadataRequest) -> Iterator[tuple[Question
     yield call, request
 
 
-def plain(view: ClusterView, call: Question, request: m.MetadataRequest) -> m.MetadataResponse:
+def plain(metadata_cache: MetadataCache, call: Question, request: m.MetadataRequest) -> m.MetadataResponse:
     """The answer as objects, made for this question alone."""
-    live = [each for _, each in sorted(view.brokers.items()) if each.endpoint(call.listener) is not None]
-    if not view.brokers and view.own is not None:
-        live = [view.own]
+    live = [each for _, each in sorted(metadata_cache.brokers.items()) if each.endpoint(call.listener) is not None]
+    if not metadata_cache.brokers and metadata_cache.own is not None:
+        live = [metadata_cache.own]
     reachable = [each.broker_id for each in live]
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [described(each, reachable) for each in view.topics.values()]
+        topics = [described(each, reachable) for each in metadata_cache.topics.values()]
     else:
         topics, seen = [], set()
         for wanted in request.topics:
             name = wanted.name
             if name is None:
-                name = next((each.name for each in view if each.topic_id == wanted.topic_id), None)
+                name = next((each.name for each in metadata_cache if each.topic_id == wanted.topic_id), None)
             if name is None:
                 found = R.MetadataResponseTopic(
                     name=None, topic_id=wanted.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
                 )
             elif name in seen:
                 continue
-            elif name in view.topics:
-                found = described(view.topics[name], reachable)
+            elif name in metadata_cache.topics:
+                found = described(metadata_cache.topics[name], reachable)
             else:
-                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if view.is_told else ErrorCode.LEADER_NOT_AVAILABLE
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if metadata_cache.is_initialized else ErrorCode.LEADER_NOT_AVAILABLE
                 illegal = name in ("", "..", "not legal")
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION if illegal else unknown
                 found = R.MetadataResponseTopic(name=name, error_code=code, is_internal=name == "__consumer_offsets")
@@ -155,7 +155,7 @@ def plain(view: ClusterView, call: Question, request: m.MetadataRequest) -> m.Me
     for topic in topics:
         if request.include_topic_authorized_operations:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
-    answer = R(cluster_id=view.cluster_id, controller_id=view.controller_id, topics=topics)
+    answer = R(cluster_id=metadata_cache.cluster_id, controller_id=metadata_cache.controller_id, topics=topics)
     for each in live:
         host = f"{call.listener}-{each.broker_id}"
         answer.brokers.append(R.MetadataResponseBroker(node_id=each.broker_id, host=host, port=9092, rack=each.rack))
@@ -164,7 +164,7 @@ def plain(view: ClusterView, call: Question, request: m.MetadataRequest) -> m.Me
     return answer
 
 
-def described(topic: TopicView, reachable: list[int]) -> m.MetadataResponse.MetadataResponseTopic:
+def described(topic: TopicMetadata, reachable: list[int]) -> m.MetadataResponse.MetadataResponseTopic:
     answer = R.MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal)
     for each in topic.partitions:
         led = each.leader in reachable
@@ -188,28 +188,28 @@ def counted(answer: m.MetadataResponse) -> Counter[int]:
     return Counter(codes)
 
 
-def world(most_bytes: int) -> tuple[ClusterView, TopicAnswers, Metadata]:
-    view = ClusterView("cluster")
-    view.own = view_of(9, list(LISTENERS), None)
-    answers = TopicAnswers(view, most_bytes)
+def world(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
+    metadata_cache = MetadataCache("cluster")
+    metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
+    answers = TopicAnswers(metadata_cache, most_bytes)
     nobody = cast(TopicCreator, None)  # no topic is ever created
-    return view, answers, Metadata(view, nobody, lambda: False, WantedTopic, answers)
+    return metadata_cache, answers, Metadata(metadata_cache, nobody, lambda: False, WantedTopic, answers)
 
 
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)
 def test_an_answer_is_byte_for_byte_what_it_would_be_if_nothing_were_kept(history: list[Any], most_bytes: int) -> None:
-    view, answers, metadata = world(most_bytes)
+    metadata_cache, answers, metadata = world(most_bytes)
     for step, asked in history:
-        carry_out(view, step)
+        carry_out(metadata_cache, step)
         for call, request in (one for question in asked for one in alike(*question)):
             found = metadata.handle(cast(Call, call), request)
             assert found is not None
-            expected = plain(view, call, request)
+            expected = plain(metadata_cache, call, request)
             assert found.encode(call.version) == expected.encode(call.version)
             assert counted(found) == counted(expected)
             assert answers.size_bytes <= most_bytes
     for name in NAMES:
-        view.remove_topic(name)
+        metadata_cache.remove_topic(name)
     assert answers.size_bytes == 0
 
 
@@ -219,43 +219,43 @@ class Elements:
     def __init__(self) -> None:
         self.made: list[str] = []
 
-    def __call__(self, topic: TopicView) -> EncodedElement:
+    def __call__(self, topic: TopicMetadata) -> EncodedElement:
         self.made.append(topic.name)
         return EncodedElement(b"x" * 100)
 
-    def of(self, answers: TopicAnswers, topics: list[TopicView], form: str, circumstances: str = "") -> list[str]:
+    def of(self, answers: TopicAnswers, topics: list[TopicMetadata], form: str, circumstances: str = "") -> list[str]:
         """The names of those that are made for a question."""
         self.made = []
         assert answers.of(topics, form, circumstances, self) == [EncodedElement(b"x" * 100)] * len(topics)
         return self.made
 
 
-def topic_of(name: str) -> TopicView:
-    return TopicView(name, id_of(name, 0), False, (PartitionView(0, 0, 0, (0,), (0,)),))
+def topic_of(name: str) -> TopicMetadata:
+    return TopicMetadata(name, id_of(name, 0), False, (PartitionMetadata(0, 0, 0, (0,), (0,)),))
 
 
 ONE = 100 + OVERHEAD_BYTES
 
 
 def test_a_topic_is_encoded_once_for_each_form_until_it_changes() -> None:
-    view = ClusterView("cluster")
-    answers, elements = TopicAnswers(view), Elements()
-    view.put_topics([topic_of("a"), topic_of("b")])
-    assert elements.of(answers, list(view), "v1") == ["a", "b"]
-    assert elements.of(answers, list(view), "v1") == []
-    assert elements.of(answers, list(view), "v2") == ["a", "b"]
+    metadata_cache = MetadataCache("cluster")
+    answers, elements = TopicAnswers(metadata_cache), Elements()
+    metadata_cache.put_topics([topic_of("a"), topic_of("b")])
+    assert elements.of(answers, list(metadata_cache), "v1") == ["a", "b"]
+    assert elements.of(answers, list(metadata_cache), "v1") == []
+    assert elements.of(answers, list(metadata_cache), "v2") == ["a", "b"]
     assert answers.size_bytes == 4 * ONE
-    view.put_topics([topic_of("b")])
+    metadata_cache.put_topics([topic_of("b")])
     assert answers.size_bytes == 2 * ONE
-    assert elements.of(answers, list(view), "v1") == ["b"]
-    assert elements.of(answers, [view.topics["a"]], "v2") == []
-    assert elements.of(answers, list(view), "v1", "a broker less") == ["a", "b"]
-    view.remove_topic("a")
+    assert elements.of(answers, list(metadata_cache), "v1") == ["b"]
+    assert elements.of(answers, [metadata_cache.topics["a"]], "v2") == []
+    assert elements.of(answers, list(metadata_cache), "v1", "a broker less") == ["a", "b"]
+    metadata_cache.remove_topic("a")
     assert answers.size_bytes == ONE
 
 
 def test_bytes_hold_for_the_very_view_that_they_were_made_of() -> None:
-    answers, elements = TopicAnswers(ClusterView("nobody tells of changes")), Elements()
+    answers, elements = TopicAnswers(MetadataCache("nobody tells of changes")), Elements()
     one, other = topic_of("a"), topic_of("a")
     assert one == other
     assert elements.of(answers, [one], "v1") == ["a"]
@@ -266,8 +266,8 @@ def test_bytes_hold_for_the_very_view_that_they_were_made_of() -> None:
 
 @pytest.mark.parametrize("room", [2, 3])
 def test_the_form_that_was_not_asked_for_the_longest_makes_room(room: int) -> None:
-    view = ClusterView("cluster")
-    answers, elements = TopicAnswers(view, room * ONE), Elements()
+    metadata_cache = MetadataCache("cluster")
+    answers, elements = TopicAnswers(metadata_cache, room * ONE), Elements()
     a, b = topic_of("a"), topic_of("b")
     for form in ("v1", "v2", "v1"):
         elements.of(answers, [a], form)
@@ -278,7 +278,7 @@ def test_the_form_that_was_not_asked_for_the_longest_makes_room(room: int) -> No
 
 
 def test_of_a_form_that_is_too_large_the_rest_is_made_anew() -> None:
-    answers, elements = TopicAnswers(ClusterView("cluster"), 2 * ONE), Elements()
+    answers, elements = TopicAnswers(MetadataCache("cluster"), 2 * ONE), Elements()
     topics = [topic_of(name) for name in "abc"]
     assert elements.of(answers, topics, "v1") == ["a", "b", "c"]
     assert elements.of(answers, topics, "v1") == ["c"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from odradek.broker.metadata.cache import BrokerView, ClusterView, PartitionView, TopicView
+from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.network.inter_broker_connection import PeerLostError
 from odradek.broker.transaction.coordinator import MOST_EARLY, PATIENCE_MS, TransactionCoordinator
 from odradek.broker.transaction.markers import Marker, Markers
@@ -100,8 +100,8 @@ class Shell:
     def __init__(self) -> None:
         self.time = VirtualTime()
         self.log = StateLog()
-        self.view = ClusterView("cluster")
-        self.view.brokers = {1: BrokerView(1, ())}
+        self.metadata_cache = MetadataCache("cluster")
+        self.metadata_cache.brokers = {1: BrokerMetadata(1, ())}
         self.settings = TransactionSettings(transaction_state_log_num_partitions=1)
         self.ids = Ids()
         for topic in ("a", "b"):
@@ -109,13 +109,13 @@ class Shell:
         self.start()
 
     def lead(self, topic: str, leader: int) -> None:
-        partition = PartitionView(0, leader, 0, (1, 2), (1, 2))
-        self.view.put_topics([TopicView(topic, topic.encode() * 16, False, (partition,))])
+        partition = PartitionMetadata(0, leader, 0, (1, 2), (1, 2))
+        self.metadata_cache.put_topics([TopicMetadata(topic, topic.encode() * 16, False, (partition,))])
 
     def start(self, epoch: int = 7) -> None:
         """A coordinator begins with what the log says."""
         self.links = Links()
-        self.markers = Markers(self.links, self.view, self.time, self.time, 30_000)
+        self.markers = Markers(self.links, self.metadata_cache, self.time, self.time, 30_000)
         self.coordinator = TransactionCoordinator(self.settings, self.time, self.time, self.ids, self.log, self.markers)
         self.coordinator.load(0, epoch)
 
@@ -221,9 +221,9 @@ def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
     owner = shell.begin(A0, B0)
     shell.end(owner)
     shell.time.advance(1)
-    shell.view.remove_topic("b")
+    shell.metadata_cache.remove_topic("b")
     shell.links.answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    shell.view.remove_topic("a")
+    shell.metadata_cache.remove_topic("a")
     shell.time.advance(1000)
     assert (shell.links.owed, shell.state) == ([], "CompleteCommit")
 
@@ -306,7 +306,7 @@ def test_whose_coordinator_goes_meanwhile_is_sent_to_the_next(shell: Shell) -> N
 
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
     """An answer names the producer only: the refusal of the older would be taken for that of the newer."""
-    markers = Markers(shell.links, shell.view, shell.time, shell.time, 30_000)
+    markers = Markers(shell.links, shell.metadata_cache, shell.time, shell.time, 30_000)
     written: list[tuple[Marker, Partition]] = []
     older, newer = (Marker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
     markers.tell(lambda marker, partition: written.append((marker, partition)), lambda marker: marker == newer)

@@ -17,7 +17,7 @@ import pytest
 from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.fetch import Fetch, Reads
 from odradek.broker.coordinator.log import InternalTopic
-from odradek.broker.metadata.cache import BrokerView, ClusterView
+from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
 from odradek.broker.replication.delayed_produce import AppendWait
 from odradek.broker.replication.partition import LogWaiter, Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchSessions
@@ -61,9 +61,9 @@ class Leader:
         self._config, self._worker = config or LogConfig(), worker or Idle()
         self.logs = [self._make(folder / f"{TOPIC}-{index}", index) for index in range(2)]
         self.coordinator = InternalTopic(TOPIC, self.replicas, self.time, self.time, timeout_ms=10_000)
-        self.view = ClusterView("cluster")
-        self.view.brokers = {number: BrokerView(number, ()) for number in (0, 1)}
-        reads = Reads(self.replicas, self.view, lambda: 1 << 20)
+        self.metadata_cache = MetadataCache("cluster")
+        self.metadata_cache.brokers = {number: BrokerMetadata(number, ()) for number in (0, 1)}
+        reads = Reads(self.replicas, self.metadata_cache, lambda: 1 << 20)
         self._fetch = Fetch(reads, FetchSessions(10, iter(range(1, 10)).__next__), self.time, self.time, Idle())
 
     def _make(self, folder: Path, index: int) -> Replica:
@@ -226,7 +226,7 @@ def test_a_deletion_is_answered_for_a_partition_that_went_offline_before_the_req
     topic = m.DeleteRecordsRequest.DeleteRecordsTopic
     offsets = [m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=1) for index in range(2)]
     request = m.DeleteRecordsRequest(topics=[topic(name=TOPIC, partitions=offsets)], timeout_ms=10_000)
-    handler = DeleteRecords(leader.replicas, leader.view, leader.time, leader.time)
+    handler = DeleteRecords(leader.replicas, leader.metadata_cache, leader.time, leader.time)
     assert handler.handle(call, request) is None  # type: ignore[arg-type]
     leader.logs[1].retire()
     ((first, second),) = [[each.error_code for each in topic.partitions] for topic in call.replies[0].topics]

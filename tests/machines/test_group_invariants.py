@@ -177,11 +177,11 @@ class Groups(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.log.held)
     @rule()
     def fail_over(self) -> None:
-        before = self.view()
+        before = self.metadata_cache()
         settled = self.world.state() in ("Stable", "Empty", "Dead") and not self.refused
         self.world.fail_over()
         if settled:
-            assert self.view() == before
+            assert self.metadata_cache() == before
         self.life += 1
         self.refused = False
 
@@ -208,7 +208,7 @@ class Groups(RuleBasedStateMachine):
         _, membership = self.world.groups.describe(GROUP)
         return membership.generation if membership is not None else 0
 
-    def view(self) -> Any:
+    def metadata_cache(self) -> Any:
         """All of a settled group that has to outlive its coordinator; None for one that leaves nothing behind."""
         _, membership = self.world.groups.describe(GROUP)
         offsets = {partition: self.world.offset(partition) for partition in PARTITIONS}

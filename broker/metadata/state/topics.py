@@ -54,15 +54,15 @@ def can_be_made(name: str) -> bool:
     return name != CLUSTER_METADATA and name_problem(name) is None
 
 
-def why_missing(name: str, *, is_told: bool) -> ErrorCode:
-    """What a broker says of a topic that it does not know; `is_told` says whether a controller has spoken to it.
+def why_missing(name: str, *, is_initialized: bool) -> ErrorCode:
+    """What a broker says of a topic that it does not know; `is_initialized` says whether a controller has spoken to it.
 
     Before that it cannot know that there is none. Clients believe UNKNOWN_TOPIC_OR_PARTITION at once, also of a topic
     that they have written to for long (librdkafka fails what is still to be written), and come back for the other code.
     """
     if name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_told else ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_initialized else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def collision(name: str, existing: Iterable[str]) -> str | None:
