@@ -40,7 +40,7 @@ from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, TopicMetadata
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.registry_session import Member, OpenSession, RegistrySession
-from odradek.broker.metrics.broker_metrics import ApiFigures
+from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.broker.metrics.exposition.snapshot import Watched, look
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.controller_channel import ControllerLink
@@ -113,7 +113,7 @@ class Broker:
         self._config_changes: ConfigChanges
         self._addresses: Addresses
         self.replicas = Replicas()
-        self.api_figures = ApiFigures(self._environment.clock.monotonic_ns)
+        self.api_metrics = ApiMetrics(self._environment.clock.monotonic_ns)
         self.failure: str | None = None
         """Why the broker cannot go on, once no disk is left; `on_failure` hears of it."""
         self.on_failure: Callable[[], None] = lambda: None
@@ -168,7 +168,7 @@ class Broker:
         configs, directories = await self._find_identity()
         self._addresses = Addresses(self._config, environment.listen, environment.clock)
         undo.callback(self._addresses.close)
-        dispatcher = Dispatcher([], self.api_figures)
+        dispatcher = Dispatcher([], self.api_metrics)
         await self._addresses.bind(dispatcher.frame)
         services = self._build(undo, dispatcher, configs, directories, alone=alone)
         dispatcher.serve(handlers(services, dispatcher))
@@ -424,8 +424,8 @@ class Broker:
     def _what_to_watch(self, services: Services) -> Watched:
         return Watched(
             replicas=self.replicas,
-            apis=self.api_figures,
-            cleaner=lambda: self.cleaner.figures,
+            apis=self.api_metrics,
+            cleaner=lambda: self.cleaner.metrics,
             controller=self.controller,
             groups=services.coordination.groups,
             sessions=services.sessions,

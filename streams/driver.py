@@ -395,7 +395,7 @@ class TopologyTestDriver:
         task = self._task
         if task is None:
             return
-        record, clock = task.figures.process.record, time.perf_counter_ns
+        record, clock = task.metrics.process.record, time.perf_counter_ns
         while task.buffered() and task.ready(self._now):
             start = clock()
             if not task.process(1):

@@ -2,7 +2,7 @@
 
     streams.metrics()[MetricName.of("stream-thread-metrics", "process-rate", thread_id=...)]
 
-Numbers are pulled: the runtime raises plain counters a batch (`figures.py`), and names, rates and averages come about
+Numbers are pulled: the runtime raises plain counters a batch (`metrics.py`), and names, rates and averages come about
 when somebody asks. Groups, names and tags are Kafka's; so is which of them there are at which
 `metrics.recording.level`. What Kafka has beyond these is not kept, for it would cost something with each record:
 latencies from end to end, bytes, what is produced, and RocksDB's own statistics.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
-from odradek.streams.recorded_metrics import Stat, TaskFigures, ThreadFigures
+from odradek.streams.recorded_metrics import Stat, TaskMetrics, ThreadMetrics
 from odradek.streams.metered import LEVELS
 
 if TYPE_CHECKING:
@@ -108,21 +108,21 @@ def driver_metrics(driver: TopologyTestDriver, task: Task | None, thread: str) -
 
 def observe(task: Task) -> None:
     """Look at what a task has counted, which is to happen about every second: rates come of it."""
-    task.figures.observe(task.context, task.taken())
+    task.metrics.observe(task.context, task.taken())
 
 
 def _thread(found: Metrics, thread: StreamThread, detailed: bool) -> None:
-    figures: ThreadFigures = thread.figures
+    metrics: ThreadMetrics = thread.metrics
     group = _Group(found, THREAD, {"thread-id": thread.name})
     for name in ("process", "poll", "commit", "punctuate"):
-        stat: Stat = getattr(figures, name)
+        stat: Stat = getattr(metrics, name)
         group.counted(name, stat)
         group.amounts(f"{name}-latency", stat)
-    group.amounts("poll-records", figures.poll_records)
-    group.amounts("process-records", figures.process_records)
-    group.counted("task-created", figures.created)
-    group.counted("task-closed", figures.closed)
-    group.value("thread-start-time", figures.started_ms)
+    group.amounts("poll-records", metrics.poll_records)
+    group.amounts("process-records", metrics.process_records)
+    group.counted("task-created", metrics.created)
+    group.counted("task-closed", metrics.closed)
+    group.value("thread-start-time", metrics.started_ms)
     tasks = thread.tasks
     if tasks is None:
         return
@@ -138,34 +138,34 @@ def _thread(found: Metrics, thread: StreamThread, detailed: bool) -> None:
 
 
 def _task(found: Metrics, thread: str, task: Task, topology: Topology, detailed: bool) -> None:
-    figures: TaskFigures = task.figures
+    metrics: TaskMetrics = task.metrics
     where: dict[str, object] = {"thread-id": thread, "task-id": task.task_id}
     group = _Group(found, TASK, where)
-    group.counted("dropped-records", figures.dropped)
-    for (node, topic), counter in list(figures.sources.items()):
+    group.counted("dropped-records", metrics.dropped)
+    for (node, topic), counter in list(metrics.sources.items()):
         consumed = _Group(found, TOPIC, {**where, "processor-node-id": node, "topic": topic})
         consumed.value("records-consumed-total", counter.total)
     if not detailed:
         return
-    group.counted("process", figures.process)
-    group.amounts("process-latency", figures.process)
-    group.counted("punctuate", figures.punctuate)
-    group.amounts("punctuate-latency", figures.punctuate)
+    group.counted("process", metrics.process)
+    group.amounts("process-latency", metrics.process)
+    group.counted("punctuate", metrics.punctuate)
+    group.amounts("punctuate-latency", metrics.punctuate)
     group.value("active-buffer-count", task.buffered())
-    for node, counters in _by_node(figures).items():
+    for node, counters in _by_node(metrics).items():
         at_node = _Group(found, NODE, {**where, "processor-node-id": node})
         at_node.value("process-total", sum(each.total for each in counters))
         at_node.value("process-rate", sum(each.rate for each in counters))
-    for name, stats in figures.stores.items():
+    for name, stats in metrics.stores.items():
         _store(_Group(found, STATE, {**where, f"{scope(topology.stores[name])}-state-id": name}), stats)
-    for name, ratio in list(figures.hit_ratios.items()):
+    for name, ratio in list(metrics.hit_ratios.items()):
         cached = _Group(found, CACHE, {**where, "record-cache-id": name})
         cached.amounts("hit-ratio", ratio)
 
 
-def _by_node(figures: TaskFigures) -> Mapping[str, list[Any]]:
+def _by_node(metrics: TaskMetrics) -> Mapping[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for (node, _), counter in list(figures.sources.items()):
+    for (node, _), counter in list(metrics.sources.items()):
         found.setdefault(node, []).append(counter)
     return found
 

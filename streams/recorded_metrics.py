@@ -108,7 +108,7 @@ class Counter:
 
 
 @dataclass(slots=True)
-class TaskFigures:
+class TaskMetrics:
     """What a task counts. Latencies in ns."""
 
     process: Stat = field(default_factory=Stat)
@@ -136,7 +136,7 @@ class TaskFigures:
 
 
 @dataclass(slots=True)
-class ThreadFigures:
+class ThreadMetrics:
     """What a stream thread counts. Latencies in ms; the amounts of `…_records` are numbers of records."""
 
     process: Stat = field(default_factory=Stat)

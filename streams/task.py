@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from odradek.streams.commit_metadata import encode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import Response, SerializationError, StreamsError
-from odradek.streams.recorded_metrics import TaskFigures
+from odradek.streams.recorded_metrics import TaskMetrics
 from odradek.streams.metered import LEVELS, meter
 from odradek.streams.nodes import Program, default_serde
 from odradek.streams.priority_queue import PriorityQueue
@@ -115,10 +115,10 @@ class Task:
         """Partitions that were read to their end, and until when they are waited for."""
         self._stream_clock = PunctuationQueue()
         self._wall_clock = PunctuationQueue()
-        self.figures = TaskFigures()
+        self.metrics = TaskMetrics()
         if context.config.get("metrics.recording.level") in LEVELS:
             for name, store in stores.items():
-                self.figures.stores[name] = meter(store, getattr(topology.stores[name], "kind", ""))
+                self.metrics.stores[name] = meter(store, getattr(topology.stores[name], "kind", ""))
         self._program = Program(topology, subtopology.nodes, context, {**global_stores, **stores}, self._schedule)
         self._entries = self._program.bind()
         self._nodes = topology.nodes
@@ -444,7 +444,7 @@ class Task:
             raise StreamsError(
                 f"task [{self.task_id}] Exception caught while punctuating processor '{punctuation.node}': {error!r}"
             ) from error
-        self.figures.punctuate.record(time.perf_counter_ns() - start)
+        self.metrics.punctuate.record(time.perf_counter_ns() - start)
 
     # ---- commit and end
 

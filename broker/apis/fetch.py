@@ -181,16 +181,16 @@ class Fetch:
 
     def count(self, topic: str, error_code: int, size: int, *, replicates: bool) -> None:
         """A partition's part of an answer goes out."""
-        figures = self._replicas.figures.get(topic)
-        if figures is None:
+        metrics = self._replicas.metrics.get(topic)
+        if metrics is None:
             return
-        figures.fetches += 1
+        metrics.fetches += 1
         if error_code:
-            figures.failed_fetches += 1
+            metrics.failed_fetches += 1
         elif size and replicates:
-            figures.replication_bytes_out += size
+            metrics.replication_bytes_out += size
         elif size:
-            figures.bytes_out += size
+            metrics.bytes_out += size
 
     def find(self, wanted: FetchPartition, *, ids: bool, leader_only: bool = True) -> Replica:
         """The replica to read from; raises KafkaError when there is none or the epoch is not the current one.

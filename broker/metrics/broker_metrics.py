@@ -15,7 +15,7 @@ _LAST: Final = KEPT - 1
 MOST_VERSIONS: Final = 64
 
 
-class TopicFigures:
+class TopicMetrics:
     """What became of the partitions of one topic on this broker (Kafka's BrokerTopicMetrics, and what its
     ReplicaManager counts of ISRs). Bytes are bytes of record batches.
     """
@@ -57,7 +57,7 @@ class TopicFigures:
     replication_bytes_out: int
 
 
-class RequestFigures:
+class RequestMetrics:
     """Requests of one API (Kafka's RequestMetrics): how many of each version, and how long they took.
 
     The total time is from a request's arrival to its answer, the local time the part in which the broker worked for it;
@@ -91,21 +91,21 @@ class RequestFigures:
         return list(zip(self._total_ns[: self.count], self._local_ns[: self.count], strict=True))
 
 
-class ApiFigures:
+class ApiMetrics:
     """The figures of all APIs, by the names of Kafka's metrics; `now_ns` is a clock that never runs backwards."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
-        self._apis: dict[str, RequestFigures] = {}
+        self._apis: dict[str, RequestMetrics] = {}
 
-    def __iter__(self) -> Iterator[RequestFigures]:
+    def __iter__(self) -> Iterator[RequestMetrics]:
         return iter(list(self._apis.values()))
 
-    def of(self, name: str) -> RequestFigures:
+    def of(self, name: str) -> RequestMetrics:
         """The figures of one API."""
         found = self._apis.get(name)
         if found is None:
-            found = self._apis[name] = RequestFigures(name)
+            found = self._apis[name] = RequestMetrics(name)
         return found
 
 

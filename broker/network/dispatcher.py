@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from odradek.broker.metrics.broker_metrics import ApiFigures
+from odradek.broker.metrics.broker_metrics import ApiMetrics
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.framing import read_request_header
@@ -162,7 +162,7 @@ class Route:
 
     __slots__ = (
         "_encode",
-        "_figures",
+        "_metrics",
         "_head",
         "_of_followers",
         "_report_errors",
@@ -175,7 +175,7 @@ class Route:
         "version",
     )
 
-    def __init__(self, handler: Handler, version: int, figures: ApiFigures) -> None:
+    def __init__(self, handler: Handler, version: int, metrics: ApiMetrics) -> None:
         request, response = m.request_class(handler.KEY), m.response_class(handler.KEY)
         self.api_key = handler.KEY
         self.version = version
@@ -186,9 +186,9 @@ class Route:
             self.decode = lambda frame, body: decode(frame, NO_CLIENT_ID)
         self.handle = handler.handle
         self.flexible = version >= request.FIRST_FLEXIBLE
-        self.now_ns = figures.now_ns
-        self._figures = figures.of(FETCH_OF_CONSUMERS if handler.KEY == FETCH_KEY else self.name)
-        self._of_followers = figures.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._figures
+        self.now_ns = metrics.now_ns
+        self._metrics = metrics.of(FETCH_OF_CONSUMERS if handler.KEY == FETCH_KEY else self.name)
+        self._of_followers = metrics.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._metrics
         self._report_errors = response.errors_reporter()
         self._encode = response.ENCODERS[version]
         # The response to ApiVersions keeps the oldest header, for it is read before the versions are known (KIP-511).
@@ -207,19 +207,19 @@ class Route:
 
     def count(self, call: Call, response: Any, total_ns: int) -> None:
         """A request has its answer, or is done where none is owed (None)."""
-        figures = self._of_followers if call.from_follower else self._figures
-        figures.answered(self.version, total_ns, call.local_ns or total_ns)
+        metrics = self._of_followers if call.from_follower else self._metrics
+        metrics.answered(self.version, total_ns, call.local_ns or total_ns)
         if response is not None:
-            self._report_errors(response, figures.failed)
+            self._report_errors(response, metrics.failed)
 
 
 class Dispatcher:
     """Frames in, answers out."""
 
-    def __init__(self, handlers: Iterable[Handler], figures: ApiFigures) -> None:
+    def __init__(self, handlers: Iterable[Handler], metrics: ApiMetrics) -> None:
         """Raises ValueError when two handlers claim one key."""
-        self._figures = figures
-        self._now_ns = figures.now_ns
+        self._metrics = metrics
+        self._now_ns = metrics.now_ns
         self._handlers: dict[int, Handler] = {}
         self._routes: dict[int, Route] = {}
         self.serve(handlers)
@@ -298,7 +298,7 @@ class Dispatcher:
         handler = self._handlers.get(key)
         if handler is None or not handler.VERSIONS[0] <= version <= handler.VERSIONS[1]:
             return None
-        route = self._routes[key_version] = Route(handler, version, self._figures)
+        route = self._routes[key_version] = Route(handler, version, self._metrics)
         return route
 
     def _refuse(self, connection: Connection, key_version: int, correlation_id: int) -> None:
@@ -308,7 +308,7 @@ class Dispatcher:
             low, high = handler.VERSIONS
             known = m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             response = m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[known])
-            route = Route(handler, 0, self._figures)
+            route = Route(handler, 0, self._metrics)
             call = Call(connection, route, correlation_id, None, self._now_ns())
             connection.send(call, route.encode(correlation_id, response))
             return

@@ -97,7 +97,7 @@ class CleanerProcesses:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanerFigures:
+class CleanerMetrics:
     """What the cleaner says of itself, by the names of Kafka's metrics.
 
     `uncleanable` has the bytes of each partition that was given up, by data directory; `max_dirty_percent` the largest
@@ -137,7 +137,7 @@ class LogCleaner:
         self._recent: dict[str, tuple[CleanStats, float]] = {}  # the last pass over each log, and its seconds
         self._passes = 0
         self._closed = False
-        self.figures = CleanerFigures()
+        self.metrics = CleanerMetrics()
         self._count([])
 
     def is_cleaning(self, directory: str) -> bool:
@@ -293,7 +293,7 @@ class LogCleaner:
             uncleanable[path.rpartition("/")[0]][f"{each.topic}-{each.partition}"] = each.log.size
         before = sum(stats.bytes_before for stats, _ in self._recent.values())
         after = sum(stats.bytes_after for stats, _ in self._recent.values())
-        self.figures = CleanerFigures(
+        self.metrics = CleanerMetrics(
             uncleanable,
             max((round(100 * part.dirty_ratio) for _, part in found), default=0),
             max((part.delay_ms // 1000 for _, part in found), default=0),

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from odradek.broker.metadata.state.topics import INTERNAL_TOPICS
-from odradek.broker.metrics.broker_metrics import TopicFigures
+from odradek.broker.metrics.broker_metrics import TopicMetrics
 from odradek.broker.replication.state.follower import Position, truncation_offset
 from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
 from odradek.broker.runtime.timers import Clock
@@ -83,7 +83,7 @@ class Replica:
         "_on_failure",
         "_waiters",
         "_worker",
-        "figures",
+        "metrics",
         "is_internal",
         "log",
         "machine",
@@ -114,7 +114,7 @@ class Replica:
         self._on_failure = on_failure
         self._waiters: dict[LogWaiter, None] = {}  # in the order of their arrival
         self._flushing = False
-        self.figures = TopicFigures()
+        self.metrics = TopicMetrics()
         """Shared by the replicas of a topic, from `Replicas.add` on."""
 
     # ---- the controller speaks
@@ -170,7 +170,7 @@ class Replica:
             if records:
                 now_ms = self._clock.now_ms()
                 log.append_replicated(records, now_ms=now_ms, leader_epoch=asked.leader_epoch, epochs=epochs)
-                self.figures.replication_bytes_in += len(records)
+                self.metrics.replication_bytes_in += len(records)
                 if log.config.flushes and log.flush_due(now_ms):
                     # The next fetch tells the leader that this is here; so it has to be here to stay.
                     log.flush(now_ms=now_ms)
@@ -252,8 +252,8 @@ class Replica:
         before = self.machine.isr
         self.machine.isr_changed(change, state, self._clock.monotonic_ms())
         if self.machine.isr != before:
-            self.figures.isr_shrinks += not before <= self.machine.isr
-            self.figures.isr_expands += not self.machine.isr <= before
+            self.metrics.isr_shrinks += not before <= self.machine.isr
+            self.metrics.isr_expands += not self.machine.isr <= before
             log.info(
                 "%s-%d has the ISR %s, it was %s",
                 self.topic,
@@ -267,7 +267,7 @@ class Replica:
         """The controller has refused a wish. Returns whether to ask again."""
         machine = self.machine
         before = machine.high_watermark
-        self.figures.failed_isr_updates += 1
+        self.metrics.failed_isr_updates += 1
         again = machine.isr_refused(change, error, self._clock.monotonic_ms())
         if machine.high_watermark > before:
             self.wake()
@@ -287,8 +287,8 @@ class Replica:
 
         Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
         """
-        machine, figures = self.machine, self.figures
-        figures.produces += 1
+        machine, metrics = self.machine, self.metrics
+        metrics.produces += 1
         try:
             if acks == ACKS_ALL or machine.role is not Role.LEADER:
                 machine.check_may_append(acks)
@@ -304,18 +304,18 @@ class Replica:
             self._check_disk()
             raise
         if not appended.duplicate:
-            figures.bytes_in += len(records)  # type: ignore[arg-type]  # nothing was written where there is none
-            figures.messages_in += appended.last_offset - appended.first_offset + 1
+            metrics.bytes_in += len(records)  # type: ignore[arg-type]  # nothing was written where there is none
+            metrics.messages_in += appended.last_offset - appended.first_offset + 1
             if api_version < BATCHES_SINCE:
-                figures.produce_conversions += appended.last_offset - appended.first_offset + 1
+                metrics.produce_conversions += appended.last_offset - appended.first_offset + 1
             self._grown(now_ms)
         return appended
 
     def _count_refusal(self, records: memoryview | Prepared | None, code: ErrorCode) -> None:
         if code is ErrorCode.MESSAGE_TOO_LARGE and records is not None:
-            self.figures.bytes_rejected += len(records)
+            self.metrics.bytes_rejected += len(records)
         elif code not in NO_FAILURES:
-            self.figures.failed_produces += 1
+            self.metrics.failed_produces += 1
 
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, epoch_per_transaction: bool
@@ -345,8 +345,8 @@ class Replica:
                 origin=Origin.COORDINATOR,
                 verification=verification,
             )
-        self.figures.bytes_in += len(records)
-        self.figures.messages_in += appended.last_offset - appended.first_offset + 1
+        self.metrics.bytes_in += len(records)
+        self.metrics.messages_in += appended.last_offset - appended.first_offset + 1
         self._grown(now_ms)
         return appended.last_offset + 1
 
@@ -559,10 +559,10 @@ class Replica:
 class Replicas:
     """The partitions on this broker, by topic and index."""
 
-    __slots__ = ("_names", "_topics", "figures")
+    __slots__ = ("_names", "_topics", "metrics")
 
     def __init__(self) -> None:
-        self.figures: dict[str, TopicFigures] = {}
+        self.metrics: dict[str, TopicMetrics] = {}
         self._topics: dict[str | None, dict[int, Replica]] = {}
         self._names: dict[bytes, str] = {}
 
@@ -581,7 +581,7 @@ class Replicas:
 
     def add(self, replica: Replica) -> None:
         """A partition has come to this broker."""
-        replica.figures = self.figures.setdefault(replica.topic, replica.figures)
+        replica.metrics = self.metrics.setdefault(replica.topic, replica.metrics)
         self._topics.setdefault(replica.topic, {})[replica.partition] = replica
         self._names[replica.topic_id] = replica.topic
 
@@ -596,5 +596,5 @@ class Replicas:
             del partitions[replica.partition]
             if not partitions:
                 del self._topics[replica.topic]
-                del self.figures[replica.topic]
+                del self.metrics[replica.topic]
                 self._names.pop(replica.topic_id, None)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from odradek.streams.commit_metadata import decode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError, StreamsError
-from odradek.streams.recorded_metrics import ThreadFigures
+from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.group.committed_offsets import Committed
 from odradek.streams.group.group_protocol import MembershipError
 from odradek.streams.group.membership import GroupMember
@@ -79,10 +79,10 @@ class ActiveTasks:
         restorer: Restorer,
         collector: RecordCollector,
         cache: ThreadCache,
-        figures: ThreadFigures,
+        metrics: ThreadMetrics,
     ) -> None:
         self.topology = application.topology
-        self.figures = figures
+        self.metrics = metrics
         self.tasks: dict[TaskId, Assigned] = {}
         self.running: dict[TaskId, Task] = {}
         self.commit_wanted = False
@@ -125,7 +125,7 @@ class ActiveTasks:
     ) -> None:
         """A new task. `state` is what a standby hands on, opened; without it the stores are opened by `advance`."""
         own = self.make_state(task_id, subtopology) if state is None else state
-        self.figures.created.record(0.0)
+        self.metrics.created.record(0.0)
         self.tasks[task_id] = Assigned(own, subtopology, sources, opened=state is not None)
 
     def advance(self) -> None:
@@ -241,7 +241,7 @@ class ActiveTasks:
                 count = _process(task, now_ms, most)
                 if count:
                     done += count
-                    task.figures.process.record((clock() - start) / count, count)
+                    task.metrics.process.record((clock() - start) / count, count)
                     if task.punctuate_stream_time():
                         self.punctuated += 1
                     if task.context.commit_wanted:
@@ -422,7 +422,7 @@ class ActiveTasks:
 
     def _forget(self, task_id: TaskId) -> Assigned:
         each = self.tasks.pop(task_id)
-        self.figures.closed.record(0.0)
+        self.metrics.closed.record(0.0)
         self.running.pop(task_id, None)
         self._restorer.drop(task_id)
         self._reader.unassign(each.sources)

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from odradek.streams.errors import StreamsError
-from odradek.streams.recorded_metrics import ThreadFigures
+from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.running.application import Application
 
 log = logging.getLogger(__name__)
@@ -65,11 +65,11 @@ class Housekeeping:
             except OSError as error:
                 log.warning("state that is not used any more could not be removed: %s", error)
 
-    def summarize(self, now_s: float, name: str, figures: ThreadFigures) -> None:
+    def summarize(self, now_s: float, name: str, metrics: ThreadMetrics) -> None:
         """Say on the log what a thread has done since the last time (log.summary.interval.ms)."""
         if self._summary_s < 0 or now_s - self._told_at < self._summary_s:
             return
-        done = figures.process.total, figures.punctuate.total, figures.commit.total
+        done = metrics.process.total, metrics.punctuate.total, metrics.commit.total
         records, punctuators, tasks = (now - before for now, before in zip(done, self._told, strict=True))
         log.info(
             "%s: processed %d records, ran %d punctuators and committed %d tasks in %.0f s",

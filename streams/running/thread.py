@@ -28,7 +28,7 @@ from odradek.streams.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from odradek.streams.recorded_metrics import ThreadFigures
+from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.group.membership import (
     Assigned,
     CommitFailed,
@@ -111,7 +111,7 @@ class StreamThread:
         self.state = ThreadState.CREATED
         self.paused = threading.Event()
         self.cache = ThreadCache(cache_bytes)
-        self.figures = ThreadFigures()
+        self.metrics = ThreadMetrics()
         self.lock = FairLock()
         """Held while tasks process and commit; who queries their stores takes it."""
         self.processed = 0
@@ -199,7 +199,7 @@ class StreamThread:
 
     def _run(self) -> None:
         try:
-            self.figures.started_ms = self._application.clock()
+            self.metrics.started_ms = self._application.clock()
             self._set_state(ThreadState.STARTING)
             self._open()
             self._loop()
@@ -250,7 +250,7 @@ class StreamThread:
         self._collector = self._make_collector()
         opened.callback(self._collector.close)
         self._tasks = ActiveTasks(
-            application, self._member, self._reader, self._restorer, self._collector, self.cache, self.figures
+            application, self._member, self._reader, self._restorer, self._collector, self.cache, self.metrics
         )
         opened.callback(self._tasks.close_dirty)
         self._standbys = StandbyTasks(self._restorer)
@@ -319,9 +319,9 @@ class StreamThread:
 
     def _poll(self, wait_s: float) -> Mapping[TopicPartition, Sequence[Message]]:
         start = time.perf_counter()
-        records, figures = self._reader.poll(wait_s), self.figures
-        figures.poll.record((time.perf_counter() - start) * 1000)
-        figures.poll_records.record(sum(map(len, records.values())))
+        records, metrics = self._reader.poll(wait_s), self.metrics
+        metrics.poll.record((time.perf_counter() - start) * 1000)
+        metrics.poll_records.record(sum(map(len, records.values())))
         return records
 
     def _punctuate(self, now_ms: int) -> None:
@@ -329,7 +329,7 @@ class StreamThread:
         tasks.punctuate(now_ms)
         count, tasks.punctuated = tasks.punctuated, 0
         if count:
-            self.figures.punctuate.record((time.perf_counter() - start) * 1000 / count, count)
+            self.metrics.punctuate.record((time.perf_counter() - start) * 1000 / count, count)
 
     def _work(self, tasks: ActiveTasks) -> bool:
         """Process what there is, in chunks, and commit in between when it is time.
@@ -337,7 +337,7 @@ class StreamThread:
         Broken off where the group has to hear of the thread (max.poll.interval.ms); returns whether it was.
         """
         ends = time.perf_counter() + self._turn_s
-        clock, figures = self._application.clock, self.figures
+        clock, metrics = self._application.clock, self.metrics
         shared = self._application.global_lock or contextlib.nullcontext()
         while True:
             with self.lock, shared:  # for one chunk, so that queries have their turn between two
@@ -347,8 +347,8 @@ class StreamThread:
                     self.processed += done
                     took_s = time.perf_counter() - start
                     self._chunk = paced(self._chunk, took_s, self._chunk_s)
-                    figures.process.record(took_s * 1000 / done, done)
-                    figures.process_records.record(done)
+                    metrics.process.record(took_s * 1000 / done, done)
+                    metrics.process_records.record(done)
                 self._punctuate(clock())
                 self._collector.poll()
                 self._commit_if_due(time.monotonic(), self._aside)
@@ -408,7 +408,7 @@ class StreamThread:
             start = time.perf_counter()
             if count := self._tasks.commit(aside):
                 self.commits += 1
-                self.figures.commit.record((time.perf_counter() - start) * 1000 / count, count)
+                self.metrics.commit.record((time.perf_counter() - start) * 1000 / count, count)
             self._commit_failing_since = None
         except CommitFailed as error:
             if error.kind is CommitFailure.MIGRATED:
@@ -424,7 +424,7 @@ class StreamThread:
         now, chores = time.monotonic(), self._chores
         if not chores.due(now):
             return
-        chores.summarize(now, self.name, self.figures)
+        chores.summarize(now, self.name, self.metrics)
         chores.purge(now, self._tasks.committed_offsets)
         chores.remove_unused_state(now)
         for task in self._tasks.running.values():

@@ -46,7 +46,7 @@ class ClusterResults:
 
     def _by_round(self, case: str, contestant: str, key: str) -> dict[int, float]:
         return {
-            sample.round: sample.figures[key]
+            sample.round: sample.measured[key]
             for sample in self.samples
             if (sample.case, sample.contestant) == (case, contestant)
         }

@@ -29,12 +29,12 @@ Beside = Callable[[Cluster], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """One round of a case; `figures` are its measures by their keys."""
+    """One round of a case; `measured` are its measures by their keys."""
 
     case: str
     contestant: str
     round: int
-    figures: Mapping[str, float]
+    measured: Mapping[str, float]
 
 
 class ClusterCourse:
@@ -98,12 +98,12 @@ class ClusterCourse:
         label = f"round {number}" if number else "warm-up"
         self._progress.next(f"{label}, {case.name}: {cluster.name}", case.expected_s)
         try:
-            figures = self._measure(cluster, case, number)
+            measured = self._measure(cluster, case, number)
         except Exception as error:
             self._fail(cluster, case.name, number, error)
         else:
             if number:
-                self.samples.append(ClusterSample(case.name, cluster.name, number, figures))
+                self.samples.append(ClusterSample(case.name, cluster.name, number, measured))
 
     def _measure(self, cluster: Cluster, case: ClusterCase, number: int) -> Mapping[str, float]:
         topic = f"{case.name}-{number}"

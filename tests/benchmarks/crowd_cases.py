@@ -191,12 +191,12 @@ class CrowdCourse:
             for each in contestants:
                 self._say(f"{f'round {number}' if number else 'warm-up'}, {case.name}: {each.name}")
                 try:
-                    figures = measure(each, load, number, rate_mb)
+                    measured = measure(each, load, number, rate_mb)
                 except Exception as error:
                     self._fail(case, each.name, number, error)
                 else:
                     if number:
-                        self.samples.append(ClusterSample(case.name, each.name, number, figures))
+                        self.samples.append(ClusterSample(case.name, each.name, number, measured))
 
     def _common_rate(self, contestants: Sequence[Contestant], seconds: float) -> float:
         """The highest rate that all hold, in MB a second; the lowest of all where none does, which is said."""
@@ -231,11 +231,11 @@ def measure_idle(one: Contestant, topic: str, seconds: float) -> Mapping[str, fl
         one.make_topic(each, 1)
         _await_leaders(one, each, 1)
     cpu_s = usage.cpu_seconds(one.pid)
-    figures = crowd_loads.run(crowd_loads.idle_consumers(one.bootstrap, topic, busy, seconds))
+    measured = crowd_loads.run(crowd_loads.idle_consumers(one.bootstrap, topic, busy, seconds))
     used = _used(one, cpu_s)
     for each in (busy, topic):
         one.drop_topic(each)
-    return {**figures, **used}
+    return {**measured, **used}
 
 
 def measure_small(one: Contestant, topic: str, requests: int) -> Mapping[str, float]:
@@ -244,11 +244,11 @@ def measure_small(one: Contestant, topic: str, requests: int) -> Mapping[str, fl
     os.sync()
     cpu_s = usage.cpu_seconds(one.pid)
     load = crowd_loads.small_producers(one.bootstrap, topic, SMALL_PARTITIONS, requests)
-    figures = {**crowd_loads.run(load), **_used(one, cpu_s)}
+    measured = {**crowd_loads.run(load), **_used(one, cpu_s)}
     records = requests * SMALL_BATCH_RECORDS
     logs.check_topic(one.data_dir, topic, records, records * SMALL_RECORD_BYTES)
     one.drop_topic(topic)
-    return figures
+    return measured
 
 
 def measure_paced(one: Contestant, topic: str, rate_mb: float, seconds: float) -> Mapping[str, float]:
@@ -257,11 +257,11 @@ def measure_paced(one: Contestant, topic: str, rate_mb: float, seconds: float) -
     os.sync()
     cpu_s = usage.cpu_seconds(one.pid)
     load = crowd_loads.paced(one.bootstrap, topic, rate_mb, seconds)
-    figures = {**crowd_loads.run(load), **_used(one, cpu_s)}
-    records = int(figures["batches"]) * PACED_BATCH_RECORDS
+    measured = {**crowd_loads.run(load), **_used(one, cpu_s)}
+    records = int(measured["batches"]) * PACED_BATCH_RECORDS
     logs.check_topic(one.data_dir, topic, records, records * PACED_RECORD_BYTES)
     one.drop_topic(topic)
-    return {**figures, "rate_mb": rate_mb}
+    return {**measured, "rate_mb": rate_mb}
 
 
 def measure_partitions(one: Contestant, topic: str, partitions: int) -> Mapping[str, float]:

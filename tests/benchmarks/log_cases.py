@@ -176,11 +176,11 @@ class LogCourse:
         for name in self._names:
             self._say(f"round {number}, {case.name}, about {case.expected_s / 2:.0f} s: {name}")
             try:
-                figures = pair.measure(name, case, ends)
+                measured = pair.measure(name, case, ends)
             except Exception as error:
                 self._fail(case, name, number, error)
             else:
-                self.samples.append(ClusterSample(case.name, name, number, figures))
+                self.samples.append(ClusterSample(case.name, name, number, measured))
 
     def _fail(self, case: LogCase, who: str, number: int, error: Exception) -> None:
         self.failures.append(Failure(case.name, who, number, f"{type(error).__name__}: {error}"))
@@ -240,13 +240,13 @@ class Pair:
         server = self._kafka if name == "kafka" else self._odradek
         server.start()
         self._await(case, ends)
-        figures = {
+        measured = {
             "ready_s": usage.age_s(server.pid),
             "cpu_s": usage.cpu_seconds(server.pid),
             "resident_mb": usage.memory(server.pid).resident / MB,
         }
         server.stop()
-        return figures
+        return measured
 
     def _await(self, case: LogCase, ends: Mapping[int, int]) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -287,7 +287,7 @@ class CompactingPair(Pair):
                 raise TimeoutError(f"{case.name} is not compacted within {TIMEOUT_S:g} s")
             time.sleep(_POLL_S / 5)
         seconds = time.monotonic() - began
-        figures = {
+        measured = {
             "clean_s": seconds,
             "cpu_s": usage.cpu_seconds(server.pid) - cpu_s,
             "records_a_second": case.records / seconds,
@@ -296,7 +296,7 @@ class CompactingPair(Pair):
         kept = sum(each.record_count for each in _headers(self.data_dir / f"{case.name}-0"))
         if kept != self._kept:
             raise RuntimeError(f"{name} left {kept} records, and {self._kept} are right")
-        return figures
+        return measured
 
     def _lay_out(self, case: LogCase, end: int) -> None:
         """The files as they were before any compaction."""

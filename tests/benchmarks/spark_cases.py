@@ -145,12 +145,12 @@ class SparkCourse:
             for each in contestants:
                 self._say(f"{f'round {number}' if number else 'warm-up'}, {case.name}: {each.name}")
                 try:
-                    figures = measure(spark, each, case, source, self._folder / each.name / f"{case.name}-{number}")
+                    measured = measure(spark, each, case, source, self._folder / each.name / f"{case.name}-{number}")
                 except Exception as error:
                     self._fail(case, each.name, number, error)
                 else:
                     if number:
-                        self.samples.append(ClusterSample(case.name, each.name, number, figures))
+                        self.samples.append(ClusterSample(case.name, each.name, number, measured))
         for each in contestants:
             each.drop_topic(source)
 

@@ -30,7 +30,7 @@ class StreamsResults:
     def median(self, case: str, contestant: str, key: str) -> float | None:
         """The median of a measure over the rounds; None where nothing was measured."""
         values = [
-            sample.figures[key] for sample in self.samples if (sample.case, sample.contestant) == (case, contestant)
+            sample.measured[key] for sample in self.samples if (sample.case, sample.contestant) == (case, contestant)
         ]
         return statistics.median(values) if values else None
 

@@ -104,14 +104,14 @@ class StreamsCourse:
             return
         self._say(f"[{elapsed_s:4.0f} s gone] round {number}, {case.name}: {name}")
         try:
-            figures = self._restore(case, name, number) if case.restores else self._measure(case, name, number)
+            measured = self._restore(case, name, number) if case.restores else self._measure(case, name, number)
         except Exception as error:
             self._fail(case, name, number, error)
         else:
             self._say(
-                f"    {figures['records_per_s']:,.0f} records a second, {figures['cpu_s_per_million']:.2f} CPU s/M"
+                f"    {measured['records_per_s']:,.0f} records a second, {measured['cpu_s_per_million']:.2f} CPU s/M"
             )
-            self.samples.append(ClusterSample(case.name, name, number, figures))
+            self.samples.append(ClusterSample(case.name, name, number, measured))
 
     def _fail(self, case: StreamsCase, name: str, number: int, error: Exception) -> None:
         told = str(error).strip().splitlines() or [""]

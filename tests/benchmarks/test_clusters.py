@@ -24,8 +24,8 @@ LATENCY = next(case for case in CASES if case.name == "latency")
 
 
 def sample(contestant: str, number: int, mib_per_s: float, cpu: float = 2.0) -> ClusterSample:
-    figures = {"mib_per_s": mib_per_s, "p99_ms": 40.0, "average_ms": 9.0, "cpu_s_per_gb": cpu, "resident_mb": 100.0}
-    return ClusterSample("replicated-1k", contestant, number, figures)
+    measured = {"mib_per_s": mib_per_s, "p99_ms": 40.0, "average_ms": 9.0, "cpu_s_per_gb": cpu, "resident_mb": 100.0}
+    return ClusterSample("replicated-1k", contestant, number, measured)
 
 
 def results(*samples: ClusterSample) -> ClusterResults:
@@ -131,8 +131,8 @@ class TestCourse:
             (case.name, name, 1) for case in tiny
         ]
         for case, one in zip(tiny, course.samples, strict=True):
-            assert set(one.figures) == {measure.key for measure in case.measures}
-            assert all(value > 0 for value in one.figures.values())
+            assert set(one.measured) == {measure.key for measure in case.measures}
+            assert all(value > 0 for value in one.measured.values())
 
     def test_clusters_take_turns_in_every_round(self, tmp_path: Path) -> None:
         said: list[str] = []

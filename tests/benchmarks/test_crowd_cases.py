@@ -34,10 +34,10 @@ def test_percentiles_are_of_the_times() -> None:
 
 
 def test_the_report_has_a_row_for_each_measure() -> None:
-    figures = {measure.key: 2.0 for measure in PACED.measures}
+    measured = {measure.key: 2.0 for measure in PACED.measures}
     samples = [
-        ClusterSample(PACED.name, "odradek", 1, figures),
-        ClusterSample(PACED.name, "kafka", 1, {**figures, "cpu_s": 8.0}),
+        ClusterSample(PACED.name, "odradek", 1, measured),
+        ClusterSample(PACED.name, "kafka", 1, {**measured, "cpu_s": 8.0}),
     ]
     lines = cluster_report.table(ClusterResults([PACED], samples, [], {}), "crowds").splitlines()
     rows = {line.split("  ")[2]: line for line in lines if line.startswith("    ")}
@@ -60,6 +60,6 @@ def test_both_come_through_tiny_crowds(tmp_path: Path) -> None:
     for case in CROWD_CASES:
         for sample in course.samples:
             if sample.case == case.name:
-                assert {measure.key for measure in case.measures} <= set(sample.figures)
+                assert {measure.key for measure in case.measures} <= set(sample.measured)
     assert any(line.startswith("the pace is") or "fell behind" in line for line in said)
     assert list(tmp_path.iterdir()) == []

@@ -54,10 +54,10 @@ def test_every_partition_gets_a_log_that_opens_as_after_a_clean_stop(tmp_path: P
 
 
 def test_the_report_has_a_row_for_each_measure() -> None:
-    figures = {"ready_s": 4.0, "cpu_s": 3.0, "resident_mb": 60.0}
+    measured = {"ready_s": 4.0, "cpu_s": 3.0, "resident_mb": 60.0}
     samples = [
-        ClusterSample("start-2000", "odradek", 1, figures),
-        ClusterSample("start-2000", "kafka", 1, {**figures, "ready_s": 8.0}),
+        ClusterSample("start-2000", "odradek", 1, measured),
+        ClusterSample("start-2000", "kafka", 1, {**measured, "ready_s": 8.0}),
     ]
     results = ClusterResults([START], samples, [], {})
     lines = cluster_report.table(results, "starts").splitlines()
@@ -78,7 +78,7 @@ def test_both_run_a_tiny_case(tmp_path: Path, case: LogCase, request: pytest.Fix
     course.run([replace(case, partitions=2, partition_bytes=100_000, records=3_000, keys=200)])
     assert course.failures == []
     measured = sorted(measure.key for measure in case.measures)
-    assert [(each.contestant, sorted(each.figures)) for each in course.samples] == [
+    assert [(each.contestant, sorted(each.measured)) for each in course.samples] == [
         ("kafka", measured),
         ("odradek", measured),
     ]

@@ -28,10 +28,10 @@ def test_every_job_has_both_sizes() -> None:
 
 
 def test_the_report_has_a_row_for_each_measure() -> None:
-    figures = dict.fromkeys((measure.key for measure in ARCHIVE.measures), 2.0)
+    measured = dict.fromkeys((measure.key for measure in ARCHIVE.measures), 2.0)
     samples = [
-        ClusterSample(ARCHIVE.name, "odradek", 1, {**figures, "records_per_s": 3.0}),
-        ClusterSample(ARCHIVE.name, "kafka", 1, figures),
+        ClusterSample(ARCHIVE.name, "odradek", 1, {**measured, "records_per_s": 3.0}),
+        ClusterSample(ARCHIVE.name, "kafka", 1, measured),
     ]
     lines = cluster_report.table(ClusterResults([ARCHIVE], samples, [], {}), "Spark jobs").splitlines()
     (row,) = [line for line in lines if "records a second" in line]

@@ -55,10 +55,10 @@ def test_our_topologies_compute_what_is_expected(kind: Kind) -> None:
 
 
 def test_the_report_has_a_row_for_each_contestant_and_the_goals() -> None:
-    figures = {"records_per_s": 100_000.0, "cpu_s_per_million": 10.0, "resident_mb": 90.0, "seconds": 1.0}
-    slower = {**figures, "records_per_s": 25_000.0, "cpu_s_per_million": 20.0}
+    measured = {"records_per_s": 100_000.0, "cpu_s_per_million": 10.0, "resident_mb": 90.0, "seconds": 1.0}
+    slower = {**measured, "records_per_s": 25_000.0, "cpu_s_per_million": 20.0}
     samples = [
-        ClusterSample(WORDCOUNT.name, OURS, 1, figures),
+        ClusterSample(WORDCOUNT.name, OURS, 1, measured),
         ClusterSample(WORDCOUNT.name, JAVA, 1, slower),
         ClusterSample(WORDCOUNT.name, "quix", 1, slower),
     ]

@@ -156,7 +156,7 @@ async def test_a_client_that_knows_a_topic_goes_on_after_the_broker_has_started_
     assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
     await broker.stop()
     async with incarnations.not_told() as (broker, speak):
-        asked = broker.api_figures.of("Metadata")
+        asked = broker.api_metrics.of("Metadata")
         async with asyncio.timeout(PATIENCE_S):
             while asked.count < 5:
                 producer.produce("known", b"meanwhile", on_delivery=heard)

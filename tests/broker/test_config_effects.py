@@ -502,9 +502,9 @@ async def test_the_cleaner_obeys_at_once(tmp_path: Path) -> None:
         await client.create_topic("t", configs={"cleanup.policy": "compact", "segment.bytes": "1000"})
         for number in range(20):
             assert (await client.produce("t", batch(b"%d" % number * 200))).error_code == ErrorCode.NONE
-        assert broker.cleaner.figures.passes == 0
+        assert broker.cleaner.metrics.passes == 0
         await set_config(client, BROKER, "", ("log.cleaner.min.cleanable.ratio", SET, "0.01"))
-        await until(_answer(lambda: broker.cleaner.figures.passes), lambda passes: passes > 0)
+        await until(_answer(lambda: broker.cleaner.metrics.passes), lambda passes: passes > 0)
         client.close()
 
 

@@ -33,14 +33,14 @@ class Compacting(BrokerProcess):
     def _arguments(self) -> list[str]:
         return [*super()._arguments(), f"--metrics=127.0.0.1:{self.metrics_port}"]
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The figures on the page."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as page:
             lines = page.read().decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
     def uncleanable(self) -> float:
-        return self.figures()[
+        return self.metrics()[
             f'kafka_log_logcleanermanager_uncleanable_partitions_count{{logDirectory="{self.data_dir}"}}'
         ]
 
@@ -141,9 +141,9 @@ def test_a_topic_shrinks_to_the_latest_values_and_the_figures_say_so(compacting:
     found = read(broker)
     assert {key: value for _, key, value in found} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
     assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
-    figures = broker.figures()
-    assert figures["odradek_log_cleaner_passes_total"] >= 1
-    assert 0 < figures["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
+    metrics = broker.metrics()
+    assert metrics["odradek_log_cleaner_passes_total"] >= 1
+    assert 0 < metrics["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
     assert broker.uncleanable() == 0
     until(lambda: "t 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
     assert list(broker.folder.glob("*.deleted")), "the old files stay for file.delete.delay.ms"
@@ -163,7 +163,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callabl
     until(lambda: broker.uncleanable() == 1)
     until(lambda: "other 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
     sizes = f'kafka_log_logcleanermanager_uncleanable_bytes{{logDirectory="{broker.data_dir}"}}'
-    assert broker.figures()[sizes] > 10_000
+    assert broker.metrics()[sizes] > 10_000
     assert "t-0 is not compacted any more until the broker starts anew" in broker.output
     assert not list(broker.folder.glob("*.cleaned"))
     fill(broker, rounds=1)

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.metrics.broker_metrics import KEPT, RequestFigures, percentiles
+from odradek.broker.metrics.broker_metrics import KEPT, RequestMetrics, percentiles
 from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.jvm.jars import classpath
@@ -102,12 +102,12 @@ def work(bootstrap: str) -> None:
 
 
 def test_percentiles_are_of_the_last_requests() -> None:
-    figures = RequestFigures("Produce")
-    assert percentiles((total for total, _ in figures.durations()), (0.5, 0.999)) == [0, 0]
+    metrics = RequestMetrics("Produce")
+    assert percentiles((total for total, _ in metrics.durations()), (0.5, 0.999)) == [0, 0]
     for number in range(3 * KEPT):
-        figures.answered(9, number * 1_000_000, 1_000_000)
-    assert figures.count == figures.versions[9] == 3 * KEPT
-    totals = [total for total, _ in figures.durations()]
+        metrics.answered(9, number * 1_000_000, 1_000_000)
+    assert metrics.count == metrics.versions[9] == 3 * KEPT
+    totals = [total for total, _ in metrics.durations()]
     assert sorted(totals) == [number * 1_000_000 for number in range(2 * KEPT, 3 * KEPT)]
     assert percentiles(totals, (0, 0.5, 1)) == [2 * KEPT, 2.5 * KEPT, 3 * KEPT - 1]
 

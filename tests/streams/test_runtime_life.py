@@ -114,7 +114,7 @@ def test_a_task_that_waits_for_a_topic_leaves_the_processor_alone(stage: Stage) 
     stage.write(["1"])
     with stage.running(topology, max_task_idle_ms=1_000) as streams:
         until(lambda: values(stage) == [1])
-        polls = streams.stream_threads[0].figures.poll.total
+        polls = streams.stream_threads[0].metrics.poll.total
     assert polls < 400
 
 

@@ -78,11 +78,11 @@ def topics(at: Snapshot) -> Iterator[Metric]:
     """Kafka's BrokerTopicMetrics: of each topic, and of all."""
     for name, (attribute, text) in {**TOPIC_COUNTERS, **REPLICATION_COUNTERS}.items():
         family = CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", text)
-        family.add_metric((), sum(figures[attribute] for figures in at.topics.values()))
+        family.add_metric((), sum(metrics[attribute] for metrics in at.topics.values()))
         if name in TOPIC_COUNTERS:
-            for topic, figures in at.topics.items():
-                if figures[attribute]:  # Kafka, too, shows a topic from the first time on
-                    family.samples.append(_of_topic(family.name, topic, figures[attribute]))
+            for topic, metrics in at.topics.items():
+                if metrics[attribute]:  # Kafka, too, shows a topic from the first time on
+                    family.samples.append(_of_topic(family.name, topic, metrics[attribute]))
         yield family
 
 
@@ -265,30 +265,30 @@ def connections(at: Snapshot) -> Iterator[Metric]:
 
 def cleaner(at: Snapshot) -> Iterator[Metric]:
     """Kafka's LogCleaner and LogCleanerManager."""
-    figures = at.cleaner
+    metrics = at.cleaner
     manager, own = "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
     labels = ("logDirectory",)
     yield gauges(
         manager + "uncleanable_partitions_count",
         "Partitions that are not compacted any more because that failed",
         labels,
-        (((directory,), len(partitions)) for directory, partitions in figures.uncleanable.items()),
+        (((directory,), len(partitions)) for directory, partitions in metrics.uncleanable.items()),
     )
     yield gauges(
         manager + "uncleanable_bytes",
         "Bytes of their logs",
         labels,
-        (((directory,), sum(partitions.values())) for directory, partitions in figures.uncleanable.items()),
+        (((directory,), sum(partitions.values())) for directory, partitions in metrics.uncleanable.items()),
     )
     for name, text, value in (
-        (manager + "max_dirty_percent", "Largest share of dirty bytes of a log", figures.max_dirty_percent),
-        (own + "max_compaction_delay_secs", "Seconds beyond max.compaction.lag.ms", figures.max_compaction_delay_secs),
-        (own + "cleaner_recopy_percent", "Bytes kept, of those read", figures.cleaner_recopy_percent),
-        (own + "max_buffer_utilization_percent", "Fill of the map of keys", figures.max_buffer_utilization_percent),
-        (own + "max_clean_time_secs", "Longest of the last passes", figures.max_clean_time_secs),
+        (manager + "max_dirty_percent", "Largest share of dirty bytes of a log", metrics.max_dirty_percent),
+        (own + "max_compaction_delay_secs", "Seconds beyond max.compaction.lag.ms", metrics.max_compaction_delay_secs),
+        (own + "cleaner_recopy_percent", "Bytes kept, of those read", metrics.cleaner_recopy_percent),
+        (own + "max_buffer_utilization_percent", "Fill of the map of keys", metrics.max_buffer_utilization_percent),
+        (own + "max_clean_time_secs", "Longest of the last passes", metrics.max_clean_time_secs),
     ):
         yield gauge(name, text, value)
-    yield CounterMetricFamily("odradek_log_cleaner_passes", "Passes over a log that were put in place", figures.passes)
+    yield CounterMetricFamily("odradek_log_cleaner_passes", "Passes over a log that were put in place", metrics.passes)
 
 
 class Page(Collector):

@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 from odradek.broker.controller.controller import Controller
 from odradek.broker.controller.state.context import Context
 from odradek.broker.group.coordinator import GroupCoordinator
-from odradek.broker.metrics.broker_metrics import ApiFigures, RequestFigures, TopicFigures
+from odradek.broker.metrics.broker_metrics import ApiMetrics, RequestMetrics, TopicMetrics
 from odradek.broker.replication.fetcher import Fetchers
-from odradek.broker.replication.log_cleaner import CleanerFigures
+from odradek.broker.replication.log_cleaner import CleanerMetrics
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
@@ -37,8 +37,8 @@ class Watched:
     """The parts of a broker that are looked at."""
 
     replicas: Replicas
-    apis: ApiFigures
-    cleaner: Callable[[], CleanerFigures]
+    apis: ApiMetrics
+    cleaner: Callable[[], CleanerMetrics]
     controller: Controller
     groups: GroupCoordinator
     sessions: FetchSessions
@@ -109,7 +109,7 @@ class Snapshot:
     lags: list[tuple[str, int, int]]
     connections: Mapping[str, int]
     offline_directories: Mapping[str, bool]
-    cleaner: CleanerFigures
+    cleaner: CleanerMetrics
     busy_s: float
     at_s: float
 
@@ -118,7 +118,7 @@ def look(at: Watched) -> Snapshot:
     """Take a snapshot; on the event loop."""
     states = at.groups.standing()
     return Snapshot(
-        topics={topic: _counted(figures) for topic, figures in at.replicas.figures.items()},
+        topics={topic: _counted(metrics) for topic, metrics in at.replicas.metrics.items()},
         partitions=[_partition(replica) for replica in at.replicas],
         apis=[_api(row) for row in at.apis],
         controller=_controller(at.controller),
@@ -134,8 +134,8 @@ def look(at: Watched) -> Snapshot:
     )
 
 
-def _counted(figures: TopicFigures) -> dict[str, int]:
-    return {name: getattr(figures, name) for name in figures.__slots__}
+def _counted(metrics: TopicMetrics) -> dict[str, int]:
+    return {name: getattr(metrics, name) for name in metrics.__slots__}
 
 
 def _partition(replica: Replica) -> PartitionRow:
@@ -157,9 +157,9 @@ def _partition(replica: Replica) -> PartitionRow:
     )
 
 
-def _api(figures: RequestFigures) -> ApiRow:
-    versions = {version: count for version, count in enumerate(figures.versions) if count}
-    return ApiRow(figures.name, figures.count, versions, dict(figures.errors), figures.durations())
+def _api(metrics: RequestMetrics) -> ApiRow:
+    versions = {version: count for version, count in enumerate(metrics.versions) if count}
+    return ApiRow(metrics.name, metrics.count, versions, dict(metrics.errors), metrics.durations())
 
 
 def _controller(controller: Controller) -> ControllerRow:
