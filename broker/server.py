@@ -177,7 +177,7 @@ class Broker:
         undo.callback(self._addresses.close)  # first of all nobody is answered any more
         await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
         await self._session.begin()
-        await self._await_first_orders()
+        await self._await_first_control_requests()
         undo.push_async_callback(self._hand_over, services)
 
     def _open_session(self, undo: contextlib.AsyncExitStack) -> OpenSession:
@@ -359,7 +359,7 @@ class Broker:
         undo.push_async_callback(roles.close)
         return roles
 
-    async def _await_first_orders(self) -> None:
+    async def _await_first_control_requests(self) -> None:
         """Be ready only when clients are told of this broker, and it leads what they are told that it leads; but
         without a controller be ready, too, after a while.
         """

@@ -130,7 +130,7 @@ def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
     """Every handler."""
     return [
         *_log_handlers(services),
-        *_order_handlers(services),
+        *_control_request_handlers(services),
         *_topic_handlers(services),
         *_group_handlers(services),
         *_transaction_handlers(services),
@@ -160,7 +160,7 @@ def _log_handlers(services: Services) -> list[Handler]:
     ]
 
 
-def _order_handlers(services: Services) -> list[Handler]:
+def _control_request_handlers(services: Services) -> list[Handler]:
     roles = services.roles
     return [LeaderAndIsr(roles), StopReplica(roles), UpdateMetadata(roles)]
 

@@ -93,27 +93,27 @@ class _BrokerChannel:
         self._local = local
         self._timeout_ms = timeout_ms
         self._peer = peer
-        self._orders: deque[tuple[Any, OnResponse]] = deque()
+        self._control_requests: deque[tuple[Any, OnResponse]] = deque()
         self._under_way = False
         self._timer: Timer | None = None
         self._closed = False
 
     def send(self, message: Any, on_response: OnResponse) -> None:
-        self._orders.append((message, on_response))
+        self._control_requests.append((message, on_response))
         self._next()
 
     def _next(self) -> None:
-        if self._under_way or self._closed or not self._orders:
+        if self._under_way or self._closed or not self._control_requests:
             return
         self._under_way = True
         if self._local is None:
-            self._peer.ask(self._orders[0][0], self._answered, self._lost, self._timeout_ms)
+            self._peer.ask(self._control_requests[0][0], self._answered, self._lost, self._timeout_ms)
         else:
             asyncio.get_running_loop().call_soon(self._call)
 
     def _call(self) -> None:
         if self._local is not None and not self._closed:
-            message = self._orders[0][0]
+            message = self._control_requests[0][0]
             self._local(message, VERSIONS[message.API_KEY], self._client_id, self._answered, self._unanswered)
 
     def _unanswered(self) -> None:
@@ -123,7 +123,7 @@ class _BrokerChannel:
         if self._closed:
             return
         self._under_way = False
-        _, on_response = self._orders.popleft()
+        _, on_response = self._control_requests.popleft()
         on_response(response)
         self._next()
 
@@ -141,7 +141,7 @@ class _BrokerChannel:
 
     def close(self) -> None:
         self._closed = True
-        self._orders.clear()
+        self._control_requests.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._peer.close()

@@ -59,13 +59,13 @@ Election = tuple[ErrorCode, int]
 T = TypeVar("T")
 
 
-class Office:
+class ActiveController:
     """One term: a machine on one session."""
 
     __slots__ = ("machine", "noticed", "queued", "registry")
 
     def __init__(
-        self, registry: Registry, machine: ControllerMachine, noticed: Callable[[Office, Event], None]
+        self, registry: Registry, machine: ControllerMachine, noticed: Callable[[ActiveController, Event], None]
     ) -> None:
         self.registry = registry
         self.machine = machine
@@ -95,7 +95,7 @@ class Controller:
         self._clock = clock
         self._timers = timers
         self.maker = TopicMaker(config, random)
-        self._office: Office | None = None
+        self._active_controller: ActiveController | None = None
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
         self._retry: Timer | None = None
@@ -105,12 +105,12 @@ class Controller:
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        return self._office is not None
+        return self._active_controller is not None
 
     @property
-    def office(self) -> Office | None:
+    def active_controller(self) -> ActiveController | None:
         """The term that runs, if this broker is the controller."""
-        return self._office
+        return self._active_controller
 
     # ---- session
 
@@ -157,24 +157,24 @@ class Controller:
 
     async def _campaign(self, registry: Registry) -> None:
         """Take the seat, or find out who has it."""
-        if self._closed or self._office is not None or registry is not self._session.registry:
+        if self._closed or self._active_controller is not None or registry is not self._session.registry:
             return
         try:
             while True:
                 try:
-                    data, stat = await registry.get(znodes.CONTROLLER, self._seat_changed)
+                    data, stat = await registry.get(znodes.CONTROLLER, self._controller_znode_changed)
                 except NoNodeError:
-                    office = await self._elect(registry, Create(znodes.CONTROLLER, self._own_seat(), ephemeral=True))
+                    active_controller = await self._elect(registry, Create(znodes.CONTROLLER, self._own_controller_znode(), ephemeral=True))
                 else:
                     if stat.ephemeral_owner != registry.session_id:
                         self._metadata_cache.controller_id = znodes.Controller.decode(data).broker_id
                         return
                     # The seat is still ours from a term that failed: a new epoch, so that nothing of it counts.
-                    office = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
-                if office is not None:
+                    active_controller = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
+                if active_controller is not None:
                     self._retry = None
-                    await registry.exists(znodes.CONTROLLER, self._seat_changed)
-                    await self._take_office(office)
+                    await registry.exists(znodes.CONTROLLER, self._controller_znode_changed)
+                    await self._on_election(active_controller)
                     return
         except KafkaError as error:
             # Elected, and the term was over before its first event was.
@@ -185,10 +185,10 @@ class Controller:
                 log.warning("the race for the controller's seat is interrupted: %s", error)
             self._campaign_later()
 
-    def _own_seat(self) -> bytes:
+    def _own_controller_znode(self) -> bytes:
         return znodes.Controller(self._config.broker_id, self._clock.now_ms()).encode()
 
-    async def _elect(self, registry: Registry, seat: Operation) -> Office | None:
+    async def _elect(self, registry: Registry, controller_znode: Operation) -> ActiveController | None:
         """Win the seat with the next epoch, or None when somebody else was faster."""
         try:
             data, stat = await registry.get(znodes.CONTROLLER_EPOCH)
@@ -199,7 +199,7 @@ class Controller:
         epoch = znodes.decode_controller_epoch(data) + 1
         try:
             await registry.multi(
-                [seat, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version)]
+                [controller_znode, Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version)]
             )
         except (NodeExistsError, BadVersionError, NoNodeError):
             return None
@@ -210,44 +210,44 @@ class Controller:
             bool(self._config["delete.topic.enable"]),
             int(self._config["leader.imbalance.per.broker.percentage"]),
         )
-        return Office(registry, ControllerMachine(settings, epoch, stat.version + 1), self._noticed)
+        return ActiveController(registry, ControllerMachine(settings, epoch, stat.version + 1), self._noticed)
 
-    async def _take_office(self, office: Office) -> None:
-        log.info("broker %d is the controller, epoch %d", self._config.broker_id, office.machine.context.epoch)
-        self._office = office
+    async def _on_election(self, active_controller: ActiveController) -> None:
+        log.info("broker %d is the controller, epoch %d", self._config.broker_id, active_controller.machine.context.epoch)
+        self._active_controller = active_controller
         self._metadata_cache.controller_id = self._config.broker_id
         self._channels.update({})
-        await self._run(office, office.machine.elected(self.maker.topic_ids(SPARE_TOPIC_IDS)))
+        await self._run(active_controller, active_controller.machine.elected(self.maker.topic_ids(SPARE_TOPIC_IDS)))
         if self._config["auto.leader.rebalance.enable"]:
             self._balance_later()
 
     def _resign(self, why: str) -> None:
-        if self._office is not None:
+        if self._active_controller is not None:
             log.warning("broker %d is the controller no more: %s", self._config.broker_id, why)
-            self._office = None
+            self._active_controller = None
             self._channels.update({})
             if self._balance is not None:
                 self._balance.cancel()
 
-    def _seat_changed(self, event: Event) -> None:
+    def _controller_znode_changed(self, event: Event) -> None:
         """The controller's node has changed or gone."""
         registry = self._session.registry
 
         async def look() -> None:
-            office = self._office
-            if office is not None:
-                await self._check_seat(office)
+            active_controller = self._active_controller
+            if active_controller is not None:
+                await self._check_controller_znode(active_controller)
             await self._campaign(registry)
 
         self._queue.put_nowait(look)
 
-    async def _check_seat(self, office: Office) -> None:
+    async def _check_controller_znode(self, active_controller: ActiveController) -> None:
         """Whether this broker still has the seat; a hand may have removed the node."""
         try:
-            stat = await office.registry.exists(znodes.CONTROLLER, self._seat_changed)
+            stat = await active_controller.registry.exists(znodes.CONTROLLER, self._controller_znode_changed)
         except RegistryError:
             return  # the session's end will tell
-        if stat is None or stat.ephemeral_owner != office.registry.session_id:
+        if stat is None or stat.ephemeral_owner != active_controller.registry.session_id:
             self._resign("the seat has been taken away")
 
     def _campaign_later(self) -> None:
@@ -261,7 +261,7 @@ class Controller:
 
     # ---- events
 
-    async def _run(self, office: Office, event: Steps[T]) -> T:
+    async def _run(self, active_controller: ActiveController, event: Steps[T]) -> T:
         """Run an event to its end and send the orders that came of it.
 
         Raises KafkaError with NOT_CONTROLLER when the office ends with it, and what the event raises.
@@ -270,47 +270,47 @@ class Controller:
         error: BaseException | None = None
         try:
             while True:
-                if self._office is not office:
+                if self._active_controller is not active_controller:
                     event.close()
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
                 step = event.throw(error) if error is not None else event.send(result)
                 result, error = None, None
                 try:
-                    result = await self._execute(office, step)
+                    result = await self._execute(active_controller, step)
                 except RegistryError as failure:
                     error = failure
         except StopIteration as end:
-            self._send_orders(office)
+            self._send_control_requests(active_controller)
             value: T = end.value
             return value
         except KafkaError:
-            if self._office is office:
-                self._send_orders(office)
+            if self._active_controller is active_controller:
+                self._send_control_requests(active_controller)
             raise
         except (ControllerMovedError, RegistryError) as failure:
-            if self._office is office:
+            if self._active_controller is active_controller:
                 self._resign(str(failure) or type(failure).__name__)
                 self._campaign_later()
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's term has ended: {failure}") from failure
         except Exception as failure:
-            if self._office is office:
+            if self._active_controller is active_controller:
                 self._resign(f"an event failed: {failure!r}")
                 self._campaign_later()
             raise
 
-    async def _execute(self, office: Office, step: Step) -> Any:
-        registry = office.registry
+    async def _execute(self, active_controller: ActiveController, step: Step) -> Any:
+        registry = active_controller.registry
         if isinstance(step, Write):
             results = await registry.multi(step.operations)
             return results[1:]
         if isinstance(step, Children):
             try:
-                return (await registry.children(step.path, office.noticed))[0]
+                return (await registry.children(step.path, active_controller.noticed))[0]
             except NoNodeError:
                 return []
         if isinstance(step, Watch):
-            return await registry.exists(step.path, office.noticed)
-        return await self._read(registry, step, office.noticed if step.watch else None)
+            return await registry.exists(step.path, active_controller.noticed)
+        return await self._read(registry, step, active_controller.noticed if step.watch else None)
 
     @staticmethod
     async def _read(registry: Registry, step: Read, watch: Watcher | None) -> list[Any]:
@@ -325,44 +325,44 @@ class Controller:
             found.extend(await asyncio.gather(*map(read, step.paths[start : start + READS_AT_A_TIME])))
         return found
 
-    def _send_orders(self, office: Office) -> None:
+    def _send_control_requests(self, active_controller: ActiveController) -> None:
         listener = self._config.control_listener
         live = {}
-        for broker_id, broker in office.machine.context.brokers.items():
+        for broker_id, broker in active_controller.machine.context.brokers.items():
             endpoint = next((each for each in broker.registration.endpoints if each.listener == listener), None)
             if endpoint is not None:
                 live[broker_id] = LiveBroker(endpoint.host, endpoint.port, broker.epoch)
         self._channels.update(live)
-        for broker_id, message in office.machine.drain():
-            self._channels.send(broker_id, message, partial(self._answered, office, broker_id))
+        for broker_id, message in active_controller.machine.drain():
+            self._channels.send(broker_id, message, partial(self._answered, active_controller, broker_id))
 
-    def _answered(self, office: Office, broker_id: int, response: Any) -> None:
+    def _answered(self, active_controller: ActiveController, broker_id: int, response: Any) -> None:
         """A broker has answered an order."""
-        machine = office.machine
+        machine = active_controller.machine
         if isinstance(response, m.LeaderAndIsrResponse):
             offline = machine.context.offline_replicas.get(broker_id)
             bad = any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in _results(response))
             if bad or offline:
-                self._submit(office, lambda: machine.leader_and_isr_answered(broker_id, response))
+                self._submit(active_controller, lambda: machine.leader_and_isr_answered(broker_id, response))
         elif isinstance(response, m.StopReplicaResponse) and machine.context.deleting:
-            self._submit(office, lambda: machine.stop_replica_answered(broker_id, response))
+            self._submit(active_controller, lambda: machine.stop_replica_answered(broker_id, response))
 
-    def _submit(self, office: Office, event: Callable[[], Steps[Any]], done: Callable[[], None] = lambda: None) -> None:
+    def _submit(self, active_controller: ActiveController, event: Callable[[], Steps[Any]], done: Callable[[], None] = lambda: None) -> None:
         """Run an event after those before it, if the office still stands then."""
 
         async def run() -> None:
             done()
-            if self._office is office:
+            if self._active_controller is active_controller:
                 try:
-                    await self._run(office, event())
+                    await self._run(active_controller, event())
                 except KafkaError as error:
                     log.info("an event of the controller ended early: %s", error.message)
 
         self._queue.put_nowait(run)
 
-    def _noticed(self, office: Office, event: Event) -> None:
+    def _noticed(self, active_controller: ActiveController, event: Event) -> None:
         """A watch has fired."""
-        path, machine = event.path, office.machine
+        path, machine = event.path, active_controller.machine
         events: dict[str, Callable[[], Steps[Any]]] = {
             znodes.TOPICS: lambda: machine.topics_changed(self.maker.topic_ids(SPARE_TOPIC_IDS)),
             znodes.DELETE_TOPICS: machine.deletions_changed,
@@ -377,25 +377,25 @@ class Controller:
         elif run is None and path.startswith(znodes.TOPICS + "/"):
             topic = path.removeprefix(znodes.TOPICS + "/")
             run = lambda: machine.partitions_changed(topic)  # noqa: E731
-        if run is not None and what not in office.queued and self._office is office:
-            office.queued[what] = None
-            self._submit(office, run, lambda: office.queued.pop(what, None))
+        if run is not None and what not in active_controller.queued and self._active_controller is active_controller:
+            active_controller.queued[what] = None
+            self._submit(active_controller, run, lambda: active_controller.queued.pop(what, None))
 
     def _balance_later(self) -> None:
-        office = self._office
-        if office is None or self._closed:
+        active_controller = self._active_controller
+        if active_controller is None or self._closed:
             return
         interval_ms = int(self._config["leader.imbalance.check.interval.seconds"]) * 1000
 
         def balance() -> None:
-            self._submit(office, office.machine.balance)
+            self._submit(active_controller, active_controller.machine.balance)
             self._balance_later()
 
         self._balance = self._timers.at(self._clock.monotonic_ms() + interval_ms, balance)
 
     # ---- requests
 
-    async def _do(self, work: Callable[[Office], Coroutine[Any, Any, T]]) -> T:
+    async def _do(self, work: Callable[[ActiveController], Coroutine[Any, Any, T]]) -> T:
         """Do this in its turn, as the controller.
 
         Raises KafkaError with NOT_CONTROLLER where this broker is not, or not any more; ConnectionLossError and the
@@ -404,11 +404,11 @@ class Controller:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
-            office = self._office
+            active_controller = self._active_controller
             try:
-                if office is None:
+                if active_controller is None:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
-                result = await work(office)
+                result = await work(active_controller)
             except RegistryError as error:
                 _fail(done, KafkaError(ErrorCode.NOT_CONTROLLER, f"the registry failed: {error}"))
             except Exception as error:
@@ -417,7 +417,7 @@ class Controller:
                 if not done.done():
                     done.set_result(result)
 
-        if self._office is None:
+        if self._active_controller is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
         self._queue.put_nowait(run)
         return await done
@@ -425,17 +425,17 @@ class Controller:
     async def create_topics(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
         """Make topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def create(office: Office) -> list[TopicOutcome]:
-            context = office.machine.context
+        async def create(active_controller: ActiveController) -> list[TopicOutcome]:
+            context = active_controller.machine.context
             outcomes: list[TopicOutcome] = []
             for topic in wanted:
                 made = () if validate_only else tuple(each.name for each in outcomes if each.error is ErrorCode.NONE)
                 outcomes.append(
-                    await self.maker.create(office.registry, context, topic, made=made, validate_only=validate_only)
+                    await self.maker.create(active_controller.registry, context, topic, made=made, validate_only=validate_only)
                 )
             if not validate_only:
                 spare = self.maker.topic_ids(SPARE_TOPIC_IDS)
-                await self._run(office, office.machine.topics_changed(spare))
+                await self._run(active_controller, active_controller.machine.topics_changed(spare))
             return outcomes
 
         return await self._do(create)
@@ -446,14 +446,14 @@ class Controller:
         Raises KafkaError with NOT_CONTROLLER.
         """
 
-        async def delete(office: Office) -> ErrorCode:
-            if name not in office.machine.context.assignments:
+        async def delete(active_controller: ActiveController) -> ErrorCode:
+            if name not in active_controller.machine.context.assignments:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             try:
-                await office.registry.create(znodes.delete_topic_path(name), None)
+                await active_controller.registry.create(znodes.delete_topic_path(name), None)
             except NodeExistsError:
                 log.info("the deletion of topic %s had begun before", name)
-            await self._run(office, office.machine.deletions_changed())
+            await self._run(active_controller, active_controller.machine.deletions_changed())
             return ErrorCode.NONE
 
         return await self._do(delete)
@@ -461,17 +461,17 @@ class Controller:
     async def create_partitions(self, wanted: list[NewPartitions], *, validate_only: bool) -> dict[str, Outcome]:
         """Give topics more partitions; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def grow(office: Office) -> dict[str, Outcome]:
+        async def grow(active_controller: ActiveController) -> dict[str, Outcome]:
             outcomes: dict[str, Outcome] = {}
             for wish in wanted:
                 try:
-                    context = office.machine.context
-                    await self.maker.grow(office.registry, context, wish, validate_only=validate_only)
+                    context = active_controller.machine.context
+                    await self.maker.grow(active_controller.registry, context, wish, validate_only=validate_only)
                 except KafkaError as error:
                     outcomes[wish.topic] = (error.code, error.message)
                     continue
                 if not validate_only:
-                    await self._run(office, office.machine.partitions_changed(wish.topic))
+                    await self._run(active_controller, active_controller.machine.partitions_changed(wish.topic))
                 outcomes[wish.topic] = (ErrorCode.NONE, None)
             return outcomes
 
@@ -480,10 +480,10 @@ class Controller:
     async def elect_leaders(self, unclean: bool, partitions: list[Partition] | None) -> dict[Partition, Election]:
         """Elect preferred leaders, or any that are left. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def elect(office: Office) -> dict[Partition, Election]:
-            machine = office.machine
+        async def elect(active_controller: ActiveController) -> dict[Partition, Election]:
+            machine = active_controller.machine
             event = machine.elect_unclean(partitions) if unclean else machine.elect_preferred(partitions)
-            codes, states = await self._run(office, event), machine.context.states
+            codes, states = await self._run(active_controller, event), machine.context.states
             return {each: (code, states[each].state.leader if not code else -1) for each, code in codes.items()}
 
         return await self._do(elect)
@@ -493,8 +493,8 @@ class Controller:
     ) -> dict[Partition, Outcome]:
         """Move partitions, or with None back. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def alter(office: Office) -> dict[Partition, Outcome]:
-            machine, refused = office.machine, dict[Partition, Outcome]()
+        async def alter(active_controller: ActiveController) -> dict[Partition, Outcome]:
+            machine, refused = active_controller.machine, dict[Partition, Outcome]()
             for partition, replicas in wanted.items():
                 known = machine.context.replicas(partition)
                 if not allow_factor_change and replicas and known and len(replicas) != len(known.replicas):
@@ -503,7 +503,7 @@ class Controller:
                         f"the partition has {len(known.replicas)} replicas, it would have {len(replicas)}",
                     )
             results = await self._run(
-                office, machine.reassign({each: wanted[each] for each in wanted if each not in refused})
+                active_controller, machine.reassign({each: wanted[each] for each in wanted if each not in refused})
             )
             outcomes = {
                 each: (ErrorCode.NONE, None) if error is None else (error.code, error.message)
@@ -516,8 +516,8 @@ class Controller:
     async def list_partition_reassignments(self, partitions: list[Partition] | None) -> dict[Partition, Replicas]:
         """What is being moved, of these partitions or of all. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def look(office: Office) -> dict[Partition, Replicas]:
-            under_way = office.machine.reassignments()
+        async def look(active_controller: ActiveController) -> dict[Partition, Replicas]:
+            under_way = active_controller.machine.reassignments()
             return {each: under_way[each] for each in under_way if partitions is None or each in partitions}
 
         return await self._do(look)
@@ -525,9 +525,9 @@ class Controller:
     async def alter_partition(self, request: m.AlterPartitionRequest, version: int) -> m.AlterPartitionResponse:
         """Change ISRs as leaders wish. Raises KafkaError with NOT_CONTROLLER."""
 
-        async def alter(office: Office) -> m.AlterPartitionResponse:
-            event = office.machine.alter_partition(request, by_id=version >= 2)
-            return await self._run(office, event)
+        async def alter(active_controller: ActiveController) -> m.AlterPartitionResponse:
+            event = active_controller.machine.alter_partition(request, by_id=version >= 2)
+            return await self._run(active_controller, event)
 
         return await self._do(alter)
 
@@ -537,8 +537,8 @@ class Controller:
         Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
 
-        async def leave(office: Office) -> list[Partition]:
-            return await self._run(office, office.machine.controlled_shutdown(broker_id, broker_epoch))
+        async def leave(active_controller: ActiveController) -> list[Partition]:
+            return await self._run(active_controller, active_controller.machine.controlled_shutdown(broker_id, broker_epoch))
 
         return await self._do(leave)
 
@@ -548,20 +548,20 @@ class Controller:
         Raises KafkaError: NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
         """
 
-        async def allocate(office: Office) -> range:
-            broker = office.machine.context.brokers.get(broker_id)
+        async def allocate(active_controller: ActiveController) -> range:
+            broker = active_controller.machine.context.brokers.get(broker_id)
             if broker is None:
                 raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
             if broker.epoch != broker_epoch:
                 raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"the epoch of broker {broker_id} is {broker.epoch}")
             while True:
-                data, stat = await office.registry.get(znodes.PRODUCER_ID_BLOCK)
+                data, stat = await active_controller.registry.get(znodes.PRODUCER_ID_BLOCK)
                 first = znodes.ProducerIdBlock.decode(data).last + 1 if data else 0
                 last = first + PRODUCER_IDS_IN_BLOCK - 1
                 block = znodes.ProducerIdBlock(broker_id, first, last).encode()
-                check = Check(znodes.CONTROLLER_EPOCH, office.machine.context.epoch_version)
+                check = Check(znodes.CONTROLLER_EPOCH, active_controller.machine.context.epoch_version)
                 try:
-                    await office.registry.multi([check, Set(znodes.PRODUCER_ID_BLOCK, block, stat.version)])
+                    await active_controller.registry.multi([check, Set(znodes.PRODUCER_ID_BLOCK, block, stat.version)])
                 except BadVersionError as error:
                     if error.path == znodes.CONTROLLER_EPOCH:
                         raise
@@ -572,16 +572,16 @@ class Controller:
 
     def topic_config_changed(self, topic: str) -> None:
         """A topic's configuration has changed; it may allow unclean elections now."""
-        office = self._office
-        if office is not None:
-            self._submit(office, lambda: office.machine.topic_config_changed(topic))
+        active_controller = self._active_controller
+        if active_controller is not None:
+            self._submit(active_controller, lambda: active_controller.machine.topic_config_changed(topic))
 
     def broker_config_changed(self) -> None:
         """The broker's configuration has changed."""
-        office = self._office
-        if office is not None:
+        active_controller = self._active_controller
+        if active_controller is not None:
             allow = bool(self._config["unclean.leader.election.enable"])
-            self._submit(office, lambda: office.machine.unclean_default_changed(allow))
+            self._submit(active_controller, lambda: active_controller.machine.unclean_default_changed(allow))
 
 
 def _results(response: m.LeaderAndIsrResponse) -> list[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError]:

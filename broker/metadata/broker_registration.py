@@ -116,9 +116,9 @@ class Registration:
         """Remove what the predecessor's session has left: it cannot speak for itself any more."""
         operations: list[Operation] = [Delete(path, stat.version)]
         try:
-            _, seat = await registry.get(znodes.CONTROLLER)
-            if seat.ephemeral_owner == stat.ephemeral_owner:
-                operations.append(Delete(znodes.CONTROLLER, seat.version))
+            _, controller_stat = await registry.get(znodes.CONTROLLER)
+            if controller_stat.ephemeral_owner == stat.ephemeral_owner:
+                operations.append(Delete(znodes.CONTROLLER, controller_stat.version))
         except NoNodeError:
             pass
         operations.append(Create(path, self._entry.encode(), ephemeral=True))

@@ -39,7 +39,7 @@ REGISTRY_TRIES: Final = 50
 REGISTRY_RETRY_S: Final = 0.1
 DESCRIPTOR_RETRY_S: Final = 0.5
 Name = tuple[str, int]
-Order = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
+ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
 class PartitionEvents(Protocol):
@@ -103,9 +103,9 @@ class Roles:
         """The highest epoch of a controller that has given orders."""
         return self._controller_epoch
 
-    def submit(self, order: Any, done: Callable[[Any], None]) -> None:
+    def submit(self, control_request: Any, done: Callable[[Any], None]) -> None:
         """Carry out an order after those before it; `done` gets the response."""
-        self._queue.put_nowait((order, done))
+        self._queue.put_nowait((control_request, done))
 
     def session_lost(self) -> None:
         """The broker keeps its roles: it may be a leader that others have replaced, and epochs will tell."""
@@ -129,41 +129,41 @@ class Roles:
         }
         await self._registered.wait()
         while True:
-            order, done = await self._queue.get()
+            control_request, done = await self._queue.get()
             try:
-                done(await carry_out[type(order)](order))
+                done(await carry_out[type(control_request)](control_request))
             except Exception:
                 # No answer: the controller gives the order again.
-                log.exception("an order of controller %d could not be carried out", order.controller_id)
+                log.exception("an order of controller %d could not be carried out", control_request.controller_id)
 
-    def _refusal(self, order: Any) -> ErrorCode:
+    def _refusal(self, control_request: Any) -> ErrorCode:
         """Why an order is not for this broker, as it is now, from its controller, as it is now."""
-        if order.broker_epoch != ANY_BROKER_EPOCH and order.broker_epoch < self._parts.broker_epoch():
-            log.warning("an order for epoch %d of this broker comes too late", order.broker_epoch)
+        if control_request.broker_epoch != ANY_BROKER_EPOCH and control_request.broker_epoch < self._parts.broker_epoch():
+            log.warning("an order for epoch %d of this broker comes too late", control_request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
-        if order.controller_epoch < self._controller_epoch:
+        if control_request.controller_epoch < self._controller_epoch:
             log.warning(
                 "controller %d of epoch %d is over; the epoch is %d",
-                order.controller_id,
-                order.controller_epoch,
+                control_request.controller_id,
+                control_request.controller_epoch,
                 self._controller_epoch,
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        self._controller_epoch = order.controller_epoch
-        self._parts.metadata_cache.controller_id = order.controller_id
+        self._controller_epoch = control_request.controller_epoch
+        self._parts.metadata_cache.controller_id = control_request.controller_id
         return ErrorCode.NONE
 
     # ---- LeaderAndIsr
 
-    async def _leader_and_isr(self, order: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
-        topics = _grouped(order)
-        refusal = self._refusal(order)
+    async def _leader_and_isr(self, control_request: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
+        topics = _grouped(control_request)
+        refusal = self._refusal(control_request)
         if refusal is ErrorCode.NONE:
             configs = await self._configs_of([name for name, _, _ in topics])
-            refusal = self._refusal(order)  # reading may have taken its time
+            refusal = self._refusal(control_request)  # reading may have taken its time
         if refusal is not ErrorCode.NONE:
             return _refused(topics, refusal)
-        addresses = {each.broker_id: (each.host_name, each.port) for each in order.live_leaders}
+        addresses = {each.broker_id: (each.host_name, each.port) for each in control_request.live_leaders}
         answer = m.LeaderAndIsrResponse()
         for name, topic_id, states in topics:
             result = m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id)
@@ -197,51 +197,51 @@ class Roles:
         self,
         topic: str,
         topic_id: bytes,
-        order: Order,
+        control_request: ControlRequest,
         config: Mapping[str, str],
         addresses: Mapping[int, tuple[str, int]],
     ) -> ErrorCode:
         parts = self._parts
-        was_unmade = self.unmade.pop((topic, order.partition_index), None) is not None
-        replica = parts.replicas.get(topic, order.partition_index)
+        was_unmade = self.unmade.pop((topic, control_request.partition_index), None) is not None
+        replica = parts.replicas.get(topic, control_request.partition_index)
         if replica is not None:
             if replica.machine.role is Role.OFFLINE:
                 return ErrorCode.KAFKA_STORAGE_ERROR
             if NO_TOPIC_ID not in (topic_id, replica.topic_id) and topic_id != replica.topic_id:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
-            if order.leader_epoch <= replica.machine.leader_epoch:
-                return self._stale(replica, topic_id, order)
-        if parts.broker_id not in order.replicas:
+            if control_request.leader_epoch <= replica.machine.leader_epoch:
+                return self._stale(replica, topic_id, control_request)
+        if parts.broker_id not in control_request.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         state = LeaderAndIsr(
-            order.leader,
-            order.leader_epoch,
-            tuple(order.isr),
-            tuple(order.replicas),
-            order.partition_epoch,
-            bool(order.leader_recovery_state),
+            control_request.leader,
+            control_request.leader_epoch,
+            tuple(control_request.isr),
+            tuple(control_request.replicas),
+            control_request.partition_epoch,
+            bool(control_request.leader_recovery_state),
         )
         try:
-            name = (topic, order.partition_index)
-            replica = parts.host.obtain(name, topic_id, config, is_new=order.is_new)
-            if order.leader == parts.broker_id:
+            name = (topic, control_request.partition_index)
+            replica = parts.host.obtain(name, topic_id, config, is_new=control_request.is_new)
+            if control_request.leader == parts.broker_id:
                 parts.fetchers.leave(replica)
                 replica.lead(state)
                 parts.events.led(replica)
             else:
                 replica.follow(state)
-                parts.events.left(topic, order.partition_index)
-                address = addresses.get(order.leader) or self._address(order.leader)
-                parts.fetchers.follow(replica, order.leader, order.leader_epoch, address)
+                parts.events.left(topic, control_request.partition_index)
+                address = addresses.get(control_request.leader) or self._address(control_request.leader)
+                parts.fetchers.follow(replica, control_request.leader, control_request.leader_epoch, address)
         except NoDescriptor as error:
             # No error for the controller, which would count the disk as failed until this broker starts anew.
             if not was_unmade:
-                log.error("%s-%d cannot be served yet: %s", topic, order.partition_index, error.message)
-            self.unmade[name] = partial(self._take, topic, topic_id, order, config, addresses)
+                log.error("%s-%d cannot be served yet: %s", topic, control_request.partition_index, error.message)
+            self.unmade[name] = partial(self._take, topic, topic_id, control_request, config, addresses)
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(DESCRIPTOR_RETRY_S, self._make_the_unmade)
         except KafkaError as error:
-            log.error("%s-%d cannot be served: %s", topic, order.partition_index, error.message)
+            log.error("%s-%d cannot be served: %s", topic, control_request.partition_index, error.message)
             return error.code
         return ErrorCode.NONE
 
@@ -255,13 +255,13 @@ class Roles:
         self._parts.metadata_cache.roles_changed()
 
     @staticmethod
-    def _stale(replica: Replica, topic_id: bytes, order: Order) -> ErrorCode:
+    def _stale(replica: Replica, topic_id: bytes, control_request: ControlRequest) -> ErrorCode:
         """The answer for a leader epoch that is not new.
 
         A controller that has begun to send no topic ids repeats the current epoch to its followers (KIP-516). They have
         nothing to change: what a leader can be asked with is in its ApiVersions.
         """
-        repeated = order.leader_epoch == replica.machine.leader_epoch and replica.machine.role is Role.FOLLOWER
+        repeated = control_request.leader_epoch == replica.machine.leader_epoch and replica.machine.role is Role.FOLLOWER
         if repeated and topic_id == NO_TOPIC_ID != replica.topic_id:
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -273,12 +273,12 @@ class Roles:
 
     # ---- StopReplica
 
-    async def _stop_replica(self, order: m.StopReplicaRequest) -> m.StopReplicaResponse:
-        refusal = self._refusal(order)
+    async def _stop_replica(self, control_request: m.StopReplicaRequest) -> m.StopReplicaResponse:
+        refusal = self._refusal(control_request)
         if refusal is not ErrorCode.NONE:
             return m.StopReplicaResponse(error_code=refusal)
         answer = m.StopReplicaResponse()
-        for topic, index, epoch, delete in _stops(order):
+        for topic, index, epoch, delete in _stops(control_request):
             answer.partition_errors.append(
                 m.StopReplicaResponse.StopReplicaPartitionError(
                     topic_name=topic, partition_index=index, error_code=self._stop((topic, index), epoch, delete=delete)
@@ -309,14 +309,14 @@ class Roles:
 
     # ---- UpdateMetadata
 
-    async def _update_metadata(self, order: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
-        refusal = self._refusal(order)
+    async def _update_metadata(self, control_request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
+        refusal = self._refusal(control_request)
         if refusal is not ErrorCode.NONE:
             return m.UpdateMetadataResponse(error_code=refusal)
         metadata_cache = self._parts.metadata_cache
-        metadata_cache.brokers = {each.id: _broker(each) for each in order.live_brokers}
+        metadata_cache.brokers = {each.id: _broker(each) for each in control_request.live_brokers}
         changed = []
-        for name, topic_id, states in _metadata(order):
+        for name, topic_id, states in _metadata(control_request):
             known = metadata_cache.topics.get(name)
             gone = {each.partition_index for each in states if each.leader == LEADER_DURING_DELETE}
             old = {each.index: each for each in known.partitions} if known is not None else {}
@@ -333,7 +333,7 @@ class Roles:
         return m.UpdateMetadataResponse()
 
 
-def _refused(topics: list[tuple[str, bytes, list[Order]]], refusal: ErrorCode) -> m.LeaderAndIsrResponse:
+def _refused(topics: list[tuple[str, bytes, list[ControlRequest]]], refusal: ErrorCode) -> m.LeaderAndIsrResponse:
     """The answer to an order of which nothing is carried out: every partition is told, too."""
     answer = m.LeaderAndIsrResponse(error_code=refusal)
     for name, topic_id, states in topics:
@@ -348,37 +348,37 @@ def _refused(topics: list[tuple[str, bytes, list[Order]]], refusal: ErrorCode) -
     return answer
 
 
-def _grouped(order: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, list[Order]]]:
+def _grouped(control_request: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, list[ControlRequest]]]:
     """The partitions of an order by topic, in all of its versions."""
-    if order.topic_states:
-        return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in order.topic_states]
-    topics: dict[str, list[Order]] = {}
-    for state in order.ungrouped_partition_states:
+    if control_request.topic_states:
+        return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in control_request.topic_states]
+    topics: dict[str, list[ControlRequest]] = {}
+    for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)
     return [(name, bytes(16), states) for name, states in topics.items()]
 
 
-def _stops(order: m.StopReplicaRequest) -> list[tuple[str, int, int, bool]]:
+def _stops(control_request: m.StopReplicaRequest) -> list[tuple[str, int, int, bool]]:
     """Topic, index, leader epoch and whether to delete, in all versions of the order."""
-    delete = order.delete_partitions
+    delete = control_request.delete_partitions
     return [
-        *((each.topic_name, each.partition_index, NO_EPOCH, delete) for each in order.ungrouped_partitions),
-        *((topic.name, index, NO_EPOCH, delete) for topic in order.topics for index in topic.partition_indexes),
+        *((each.topic_name, each.partition_index, NO_EPOCH, delete) for each in control_request.ungrouped_partitions),
+        *((topic.name, index, NO_EPOCH, delete) for topic in control_request.topics for index in topic.partition_indexes),
         *(
             (topic.topic_name, each.partition_index, each.leader_epoch, each.delete_partition)
-            for topic in order.topic_states
+            for topic in control_request.topic_states
             for each in topic.partition_states
         ),
     ]
 
 
 def _metadata(
-    order: m.UpdateMetadataRequest,
+    control_request: m.UpdateMetadataRequest,
 ) -> list[tuple[str, bytes, list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]]]:
-    if order.topic_states:
-        return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in order.topic_states]
+    if control_request.topic_states:
+        return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in control_request.topic_states]
     topics: dict[str, list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
-    for state in order.ungrouped_partition_states:
+    for state in control_request.ungrouped_partition_states:
         topics.setdefault(state.topic_name, []).append(state)
     return [(name, bytes(16), states) for name, states in topics.items()]
 

@@ -34,13 +34,13 @@ class Brokers:
     def __init__(self) -> None:
         self.live: Mapping[int, LiveBroker] = {}
         self.led: dict[tuple[str, int], int] = {}
-        self.orders: list[tuple[int, Any]] = []
+        self.control_requests: list[tuple[int, Any]] = []
 
     def update(self, live: Mapping[int, LiveBroker]) -> None:
         self.live = dict(live)
 
     def send(self, broker_id: int, message: Any, on_response: Callable[[Any], None]) -> None:
-        self.orders.append((broker_id, message))
+        self.control_requests.append((broker_id, message))
         response: Any = m.UpdateMetadataResponse()
         if isinstance(message, m.LeaderAndIsrRequest):
             response = m.LeaderAndIsrResponse()
@@ -102,9 +102,9 @@ class World:
 
     @property
     def topics(self) -> set[str]:
-        office = self.controller.office
-        assert office is not None
-        return set(office.machine.context.assignments)
+        active_controller = self.controller.active_controller
+        assert active_controller is not None
+        return set(active_controller.machine.context.assignments)
 
     async def start(self) -> None:
         await self.session.start()
@@ -115,9 +115,9 @@ class World:
         await self.session.close()
 
     def lose_registry_at(self, write: int) -> None:
-        office = self.controller.office
-        assert office is not None
-        office.registry = Failing(self.registry, write)  # type: ignore[assignment]
+        active_controller = self.controller.active_controller
+        assert active_controller is not None
+        active_controller.registry = Failing(self.registry, write)  # type: ignore[assignment]
 
 
 @asynccontextmanager

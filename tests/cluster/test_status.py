@@ -40,7 +40,7 @@ def produce(bootstrap: str, topic: str, count: int, acks: str = "all") -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def orders_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def control_requests_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The one partition of `orders` as it is shown once it is as wanted; a slow machine drops followers for a while."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -67,7 +67,7 @@ def test_a_follower_that_stands_still_is_behind_and_then_out_of_sync(odradek_clu
         (number, "ab"[(number - 1) % 2], number == controller) for number in cluster.brokers
     ]
     assert [each["address"] for each in shown["brokers"]] == [each.bootstrap for each in cluster.brokers.values()]
-    partition = orders_at(cluster.bootstrap_servers, lambda each: set(each["isr"]) == set(cluster.brokers))
+    partition = control_requests_at(cluster.bootstrap_servers, lambda each: set(each["isr"]) == set(cluster.brokers))
     assert partition["leader"] == leader
     assert set(partition["isr"]) == set(cluster.brokers)
     assert partition["lag"] == {str(each): 0 for each in others}
@@ -77,7 +77,7 @@ def test_a_follower_that_stands_still_is_behind_and_then_out_of_sync(odradek_clu
     produce(cluster.brokers[leader].bootstrap, "orders", 50, acks="1")
     cluster.await_isr("orders", 0, set(cluster.brokers) - {follower})
     lag = {str(each): 50 if each == follower else 0 for each in others}
-    assert orders_at(cluster.brokers[leader].bootstrap, lambda each: each["lag"] == lag)["lag"] == lag
+    assert control_requests_at(cluster.brokers[leader].bootstrap, lambda each: each["lag"] == lag)["lag"] == lag
     ended = odradek("cluster", "status", "--bootstrap-server", cluster.brokers[leader].bootstrap)
     (row,) = [line for line in ended.stdout.splitlines() if line.startswith("orders")]
     assert "under-replicated" in row

@@ -175,9 +175,9 @@ class World:
 
     def _deliver(self) -> None:
         """Brokers carry out what they are told, and answer."""
-        while orders := self.machine.drain():
-            self.sent.extend(orders)
-            for broker_id, message in orders:
+        while control_requests := self.machine.drain():
+            self.sent.extend(control_requests)
+            for broker_id, message in control_requests:
                 assert broker_id in self.machine.context.brokers, "an order for a broker that does not live"
                 assert message.controller_epoch == self.machine.context.epoch
                 if isinstance(message, m.StopReplicaRequest):

@@ -24,7 +24,7 @@ PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3
 TopicStates = dict[str, list[int]]
 
 
-class Orders:
+class ControlRequestBatch:
     """What the brokers are to be told."""
 
     def __init__(self, broker_id: int, listener: str, context: Context) -> None:

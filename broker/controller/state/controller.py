@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState, LiveBroker, Partition
-from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partitions import Partitions
 from odradek.broker.controller.state.reassignment import Reassignments
 from odradek.broker.controller.state.steps import Children, Read, Send, Steps, Watch
@@ -51,14 +51,14 @@ class ControllerMachine:
         self.context = Context()
         self.context.epoch, self.context.epoch_version = epoch, epoch_version
         self._settings = settings
-        self._orders = Orders(settings.broker_id, settings.listener, self.context)
-        self._partitions = Partitions(self.context, self._orders)
-        self._reassignments = Reassignments(self.context, self._orders, self._partitions)
-        self._deletions = Deletions(self.context, self._orders, self._partitions, enabled=settings.allow_deletion)
+        self._control_requests = ControlRequestBatch(settings.broker_id, settings.listener, self.context)
+        self._partitions = Partitions(self.context, self._control_requests)
+        self._reassignments = Reassignments(self.context, self._control_requests, self._partitions)
+        self._deletions = Deletions(self.context, self._control_requests, self._partitions, enabled=settings.allow_deletion)
 
     def drain(self) -> list[Send]:
         """The orders that have come up since the last call."""
-        return self._orders.drain()
+        return self._control_requests.drain()
 
     # ---- election
 
@@ -73,11 +73,11 @@ class ControllerMachine:
         yield from self._read_topics(topics, list(new_topic_ids))
         yield from self._partitions.read_states(list(context.partitions()))
         for broker_id in context.brokers:
-            self._orders.begin(broker_id)
-            self._orders.tell([broker_id], context.partitions())
+            self._control_requests.begin(broker_id)
+            self._control_requests.tell([broker_id], context.partitions())
         for partition in context.states:
             for broker_id in self._assigned(partition):
-                self._orders.lead_or_follow([broker_id], partition)
+                self._control_requests.lead_or_follow([broker_id], partition)
         yield from self._begin_missing(context.partitions())
         yield from self._renew(list(context.states))
         yield from self._replace_lost(list(context.states))
@@ -144,9 +144,9 @@ class ControllerMachine:
         if come:
             yield from self._welcome(come)
         if gone or come or moved:
-            self._orders.tell_all([])
+            self._control_requests.tell_all([])
         # Of a lost replica that was not in sync nothing is written, but clients see that it is offline.
-        self._orders.tell_all(context.on_brokers([*gone, *moved]))
+        self._control_requests.tell_all(context.on_brokers([*gone, *moved]))
 
     def _renew(self, partitions: Iterable[Partition], back: Sequence[int] = ()) -> Steps[None]:
         """Elect anew where brokers are back in another incarnation; `back` have been seen to come back just now."""
@@ -157,11 +157,11 @@ class ControllerMachine:
         """Brokers have come: tell them everything, and see what has waited for them."""
         context = self.context
         for broker_id in come:
-            self._orders.begin(broker_id)
-            self._orders.tell([broker_id], context.partitions())
+            self._control_requests.begin(broker_id)
+            self._control_requests.tell([broker_id], context.partitions())
             for partition in context.on_brokers([broker_id]):
                 if partition[0] not in context.deleting:
-                    self._orders.lead_or_follow([broker_id], partition)
+                    self._control_requests.lead_or_follow([broker_id], partition)
         here = context.on_brokers(come)
         yield from self._begin_missing(here)
         yield from self._replace_lost([each for each in here if context.is_leaderless(each)])
@@ -252,7 +252,7 @@ class ControllerMachine:
                     continue
         known = [each for each in changed if self.context.replicas(each) is not None]
         yield from self._partitions.read_states(known)
-        self._orders.tell_all(known) if known else None
+        self._control_requests.tell_all(known) if known else None
         yield from self._remove(paths)
         for partition in known:
             yield from self._reassignments.go_on(partition)
@@ -271,7 +271,7 @@ class ControllerMachine:
         yield from self._remove(paths)
         for broker_id in brokers:
             for partition in self.context.on_brokers([broker_id]):
-                self._orders.lead_or_follow([broker_id], partition)
+                self._control_requests.lead_or_follow([broker_id], partition)
 
     def leader_and_isr_answered(self, broker_id: int, response: m.LeaderAndIsrResponse) -> Steps[None]:
         """A broker has carried out an order, except for replicas whose disk has failed."""
@@ -293,7 +293,7 @@ class ControllerMachine:
             yield from self._replace_lost(lost)
         if found:
             yield from self._replace_lost([each for each in found if self.context.is_leaderless(each)])
-        self._orders.tell_all([*lost, *found]) if lost or found else None
+        self._control_requests.tell_all([*lost, *found]) if lost or found else None
 
     def alter_partition(self, request: m.AlterPartitionRequest, *, by_id: bool) -> Steps[m.AlterPartitionResponse]:
         """A leader asks for another ISR (KIP-497, KIP-841, KIP-903). `by_id` says how topics are named."""
@@ -328,7 +328,7 @@ class ControllerMachine:
                 result.leader_id, result.leader_epoch = known.state.leader, known.state.leader_epoch
                 result.isr, result.partition_epoch = list(known.state.isr), known.version
                 result.leader_recovery_state = int(known.state.is_recovering)
-        self._orders.tell_all(changed) if changed else None
+        self._control_requests.tell_all(changed) if changed else None
         for partition in changed:
             yield from self._reassignments.go_on(partition)
         return response
@@ -412,7 +412,7 @@ class ControllerMachine:
         for partition in several:
             known = context.states.get(partition)
             if known is not None and known.state.leader != broker_id:
-                self._orders.stop(broker_id, partition, delete=False)
+                self._control_requests.stop(broker_id, partition, delete=False)
         return [each for each in context.led_by(broker_id) if len(self._assigned(each)) > 1]
 
     # ---- what people wish for

@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.broker.controller.state import election
 from odradek.broker.controller.state.context import NO_LEADER, Context, KnownState, Partition
-from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.steps import ControllerMovedError, Read, Steps, Write
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import (
@@ -38,10 +38,10 @@ Decide = Callable[[Partition, PartitionState, Replicas], PartitionState | None]
 class Partitions:
     """Changes of partitions' states."""
 
-    def __init__(self, context: Context, orders: Orders) -> None:
-        """`context` is changed with what has been written, `orders` get what brokers are to be told."""
+    def __init__(self, context: Context, control_requests: ControlRequestBatch) -> None:
+        """`context` is changed with what has been written, `control_requests` get what brokers are to be told."""
         self._context = context
-        self._orders = orders
+        self._control_requests = control_requests
 
     def write(self, operations: Sequence[Operation]) -> Steps[list[OperationResult]]:
         """One transaction under this controller's epoch.
@@ -107,7 +107,7 @@ class Partitions:
         else:
             yield from self.read_states([each for each, _ in ready])
         for partition, _ in ready:
-            self._orders.lead_or_follow(self._replicas(partition), partition, is_new=True)
+            self._control_requests.lead_or_follow(self._replicas(partition), partition, is_new=True)
 
     def _replicas(self, partition: Partition) -> tuple[int, ...]:
         replicas = self._context.replicas(partition)
@@ -152,7 +152,7 @@ class Partitions:
         for (partition, state), stat in zip(changes, results, strict=True):
             assert isinstance(stat, Stat)
             self._context.states[partition] = KnownState(state, stat.version, stat.mzxid)
-            self._orders.lead_or_follow(self._replicas(partition), partition)
+            self._control_requests.lead_or_follow(self._replicas(partition), partition)
 
     # ---- decisions
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from odradek.broker.controller.state import election
 from odradek.broker.controller.state.context import Context, Partition
-from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partitions import Decide, Partitions
 from odradek.broker.controller.state.steps import Steps
 from odradek.broker.registry import znodes
@@ -64,10 +64,10 @@ def check_target(wanted: Sequence[int], live: Sequence[int]) -> None:
 class Reassignments:
     """The reassignments of a cluster."""
 
-    def __init__(self, context: Context, orders: Orders, partitions: Partitions) -> None:
+    def __init__(self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions) -> None:
         """Works on what the controller knows."""
         self._context = context
-        self._orders = orders
+        self._control_requests = control_requests
         self._partitions = partitions
 
     def under_way(self) -> dict[Partition, Replicas]:
@@ -175,7 +175,7 @@ class Reassignments:
     def _delete(self, partition: Partition, removed: Sequence[int]) -> None:
         """Have replicas deleted that are no longer of the partition."""
         for broker_id in removed:
-            self._orders.stop(broker_id, partition, delete=True)
+            self._control_requests.stop(broker_id, partition, delete=True)
 
     def _write(self, partition: Partition, new: Replicas) -> Steps[None]:
         topic, index = partition
@@ -184,4 +184,4 @@ class Reassignments:
         data = TopicAssignment(context.topic_ids.get(topic), assignment).encode()
         yield from self._partitions.write([Set(znodes.topic_path(topic), data)])
         context.assignments[topic] = assignment
-        self._orders.tell_all([partition])
+        self._control_requests.tell_all([partition])

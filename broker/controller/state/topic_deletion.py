@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.broker.controller.state.context import Context, Partition
-from odradek.broker.controller.state.control_requests import Orders
+from odradek.broker.controller.state.control_requests import ControlRequestBatch
 from odradek.broker.controller.state.partitions import PARTITIONS_AT_A_TIME, Partitions
 from odradek.broker.controller.state.steps import Children, Read, Steps
 from odradek.broker.registry import znodes
@@ -21,10 +21,10 @@ from odradek.protocol import messages as m
 class Deletions:
     """The topics that are to go."""
 
-    def __init__(self, context: Context, orders: Orders, partitions: Partitions, *, enabled: bool) -> None:
+    def __init__(self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions, *, enabled: bool) -> None:
         """`enabled` is delete.topic.enable."""
         self._context = context
-        self._orders = orders
+        self._control_requests = control_requests
         self._partitions = partitions
         self._enabled = enabled
         self._left: dict[str, dict[tuple[Partition, int], None]] = {}
@@ -43,7 +43,7 @@ class Deletions:
                     for index, replicas in self._context.assignments[topic].items()
                     for broker_id in replicas.replicas
                 }
-                self._orders.tell_all((topic, index) for index in self._context.assignments[topic])
+                self._control_requests.tell_all((topic, index) for index in self._context.assignments[topic])
         yield from self.go_on()
 
     def go_on(self) -> Steps[None]:
@@ -51,7 +51,7 @@ class Deletions:
         for topic in list(self._left):
             for partition, broker_id in self._left[topic]:
                 if self._context.is_online(broker_id, partition):
-                    self._orders.stop(broker_id, partition, delete=True)
+                    self._control_requests.stop(broker_id, partition, delete=True)
             if not self._left[topic]:
                 yield from self._finish(topic)
 

@@ -163,8 +163,8 @@ def _api(metrics: RequestMetrics) -> ApiRow:
 
 
 def _controller(controller: Controller) -> ControllerRow:
-    office = controller.office
-    return ControllerRow() if office is None else _known(office.machine.context)
+    active_controller = controller.active_controller
+    return ControllerRow() if active_controller is None else _known(active_controller.machine.context)
 
 
 def _known(context: Context) -> ControllerRow:
