@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from odradek.broker.composition import registry_access
-from odradek.broker.composition.coordinators import Coordination, Surroundings
+from odradek.broker.composition.coordinators import Coordination, CoordinatorDependencies
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents, DiskFailures
 from odradek.broker.composition.routes import Services, handlers
 from odradek.broker.config.admin_manager import ConfigWriter
@@ -41,7 +41,7 @@ from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, TopicMe
 from odradek.broker.metadata.features import FeatureLevels
 from odradek.broker.metadata.registry_session import Member, OpenSession, RegistrySession
 from odradek.broker.metrics.broker_metrics import ApiMetrics
-from odradek.broker.metrics.exposition.snapshot import Watched, look
+from odradek.broker.metrics.exposition.snapshot import SnapshotSources, look
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.network.controller_channel import ControllerLink
 from odradek.broker.network.dispatcher import Dispatcher
@@ -54,7 +54,7 @@ from odradek.broker.replication.fetcher import Fetchers, FetchSettings
 from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas, Worker
-from odradek.broker.replication.replica_manager import Parts, Roles
+from odradek.broker.replication.replica_manager import ReplicaManagerDependencies, ReplicaManager
 from odradek.broker.replication.replicas import ReplicaHost, log_config
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
@@ -120,9 +120,9 @@ class Broker:
         self._fetchers: Fetchers
         self.metadata_cache: MetadataCache
         self.controller: Controller
-        self.roles: Roles
+        self.replica_manager: ReplicaManager
         self.cleaner: LogCleaner
-        self.watched: Watched
+        self.sources: SnapshotSources
         """What the page of metrics looks at, once the broker has started."""
 
     @property
@@ -172,8 +172,8 @@ class Broker:
         await self._addresses.bind(dispatcher.frame)
         services = self._build(undo, dispatcher, configs, directories, alone=alone)
         dispatcher.serve(handlers(services, dispatcher))
-        self.watched = self._what_to_watch(services)
-        members.extend([self._registration, self.roles, self._config_changes, services.features, self.controller])
+        self.sources = self._what_to_watch(services)
+        members.extend([self._registration, self.replica_manager, self._config_changes, services.features, self.controller])
         undo.callback(self._addresses.close)  # first of all nobody is answered any more
         await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
         await self._session.begin()
@@ -230,10 +230,10 @@ class Broker:
         )
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
-            Surroundings(config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
+            CoordinatorDependencies(config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
         )
         host = self._build_host(undo, directories, network, link, background, coordination.events)
-        self.roles = self._build_roles(undo, configs, host, coordination.events)
+        self.replica_manager = self._build_roles(undo, configs, host, coordination.events)
         undo.callback(coordination.close)
         coordination.start()
         undo.callback(link.close)
@@ -248,7 +248,7 @@ class Broker:
             random=environment.random,
             metadata_cache=metadata_cache,
             replicas=self.replicas,
-            roles=self.roles,
+            replica_manager=self.replica_manager,
             controller=self.controller,
             creator=TopicCreator(link.ask, known, clock, timers),
             known=known,
@@ -340,11 +340,11 @@ class Broker:
 
     def _build_roles(
         self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: CoordinatorEvents
-    ) -> Roles:
+    ) -> ReplicaManager:
         """Who carries out the controller's orders."""
         registration = self._registration
-        roles = Roles(
-            Parts(
+        replica_manager = ReplicaManager(
+            ReplicaManagerDependencies(
                 self.broker_id,
                 lambda: registration.broker_epoch,
                 host,
@@ -356,8 +356,8 @@ class Broker:
                 self._config.inter_broker_listener,
             )
         )
-        undo.push_async_callback(roles.close)
-        return roles
+        undo.push_async_callback(replica_manager.close)
+        return replica_manager
 
     async def _await_first_control_requests(self) -> None:
         """Be ready only when clients are told of this broker, and it leads what they are told that it leads; but
@@ -421,8 +421,8 @@ class Broker:
         text = f"{bits:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def _what_to_watch(self, services: Services) -> Watched:
-        return Watched(
+    def _what_to_watch(self, services: Services) -> SnapshotSources:
+        return SnapshotSources(
             replicas=self.replicas,
             apis=self.api_metrics,
             cleaner=lambda: self.cleaner.metrics,
@@ -542,4 +542,4 @@ def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[
         return lambda: None
     from odradek.broker.metrics.exposition.page import serve_metrics  # a fast start needs no HTTP server
 
-    return serve_metrics(*address, partial(look, broker.watched), asyncio.get_running_loop())
+    return serve_metrics(*address, partial(look, broker.sources), asyncio.get_running_loop())

@@ -1,13 +1,13 @@
 """UpdateMetadata (key 6), versions 0 to 8: the controller says what this broker tells clients of the cluster.
 
-An order between brokers. Orders are carried out one after the other (`roles.py`), and answered when they are.
+An order between brokers. Orders are carried out one after the other (`replica_manager.py`), and answered when they are.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.protocol import messages as m
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ class UpdateMetadata:
     KEY = 6
     VERSIONS = (0, 8)
 
-    def __init__(self, roles: Roles) -> None:
-        self._roles = roles
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self._replica_manager = replica_manager
 
     def handle(self, call: Call, request: m.UpdateMetadataRequest) -> None:
-        self._roles.submit(request, call.reply)
+        self._replica_manager.submit(request, call.reply)

@@ -31,7 +31,7 @@ from odradek.broker.transaction.state.settings import TransactionSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CoordinatorDependencies:
     """What coordinators need of the broker that they are part of."""
 
     config: BrokerConfig
@@ -56,17 +56,17 @@ class Surroundings:
 class Coordination:
     """The coordinators of a broker; they serve partitions as these come to be led here."""
 
-    def __init__(self, around: Surroundings) -> None:
-        config, network = around.config, around.network
+    def __init__(self, dependencies: CoordinatorDependencies) -> None:
+        config, network = dependencies.config, dependencies.network
         clock, timers = network.clock, network.timers
         self.group_settings: GroupSettings = _settings(config, GroupSettings)
         self.transaction_settings: TransactionSettings = _settings(config, TransactionSettings)
         # Apart from the markers: those wait for followers, and these answers are waited for by producers.
-        self._questions = around.links("txn-verification")
-        self._marker_links = around.links("txn-markers")
+        self._questions = dependencies.links("txn-verification")
+        self._marker_links = dependencies.links("txn-markers")
         verification = TransactionVerification(
             self._questions.ask,
-            partial(coordinator_in, around.metadata_cache),
+            partial(coordinator_in, dependencies.metadata_cache),
             lambda: bool(config["transaction.partition.verification.enable"]),
             clock,
             timers,
@@ -78,30 +78,30 @@ class Coordination:
             settings,
             clock,
             timers,
-            around.fresh_id,
-            around.topic(
+            dependencies.fresh_id,
+            dependencies.topic(
                 GROUP_OFFSETS,
                 settings.offsets_commit_timeout_ms,
                 codec=codec,
                 acks=settings.offsets_commit_required_acks,
                 load_bytes=settings.offsets_load_buffer_size,
             ),
-            TransactionalOffsets(settings, around.replicas, verification, clock, timers),
-            CachedTopics(around.metadata_cache),
+            TransactionalOffsets(settings, dependencies.replicas, verification, clock, timers),
+            CachedTopics(dependencies.metadata_cache),
         )
         timeout_ms = self.transaction_settings.request_timeout_ms
         load_bytes = self.transaction_settings.transaction_state_log_load_buffer_size
-        self._markers = Markers(self._marker_links, around.metadata_cache, clock, timers, timeout_ms)
+        self._markers = Markers(self._marker_links, dependencies.metadata_cache, clock, timers, timeout_ms)
         self.transactions = TransactionCoordinator(
             self.transaction_settings,
             clock,
             timers,
-            around.producer_ids,
-            around.topic(TRANSACTION_STATE, timeout_ms, load_bytes=load_bytes),
+            dependencies.producer_ids,
+            dependencies.topic(TRANSACTION_STATE, timeout_ms, load_bytes=load_bytes),
             self._markers,
         )
         self.events = CoordinatorEvents(
-            self.groups, settings, self.transactions, self.transaction_settings, around.metadata_cache
+            self.groups, settings, self.transactions, self.transaction_settings, dependencies.metadata_cache
         )
         self._periodic = Periodic(clock, timers)
 

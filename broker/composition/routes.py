@@ -85,7 +85,7 @@ from odradek.broker.replication.alter_log_dirs import ReplicaMoves
 from odradek.broker.replication.conversions import Conversions
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas
-from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.runtime.background import Background
 from odradek.broker.runtime.timers import Clock, Timers
@@ -106,7 +106,7 @@ class Services:
     random: Random
     metadata_cache: MetadataCache
     replicas: Replicas
-    roles: Roles
+    replica_manager: ReplicaManager
     controller: Controller
     creator: TopicCreator
     known: TopicsKnown
@@ -161,8 +161,8 @@ def _log_handlers(services: Services) -> list[Handler]:
 
 
 def _control_request_handlers(services: Services) -> list[Handler]:
-    roles = services.roles
-    return [LeaderAndIsr(roles), StopReplica(roles), UpdateMetadata(roles)]
+    replica_manager = services.replica_manager
+    return [LeaderAndIsr(replica_manager), StopReplica(replica_manager), UpdateMetadata(replica_manager)]
 
 
 def _topic_handlers(services: Services) -> list[Handler]:

@@ -3,7 +3,7 @@
 Every log keeps the file of each of its segments open. A topic whose logs cannot be opened would be there and have no
 leaders, so the controller refuses it with POLICY_VIOLATION, which is final and carries a message. Kafka has no such
 check; it says the same of requests for too many partitions (KRaft's ReplicationControlManager). The controller knows
-its own broker only: another broker that has no descriptors left makes its logs when it has (see `roles`).
+its own broker only: another broker that has no descriptors left makes its logs when it has (see `replica_manager`).
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TopicConfigs(Protocol):
         ...
 
 
-class Parts(NamedTuple):
+class ReplicaManagerDependencies(NamedTuple):
     """Whom the orders are about."""
 
     broker_id: int
@@ -84,12 +84,12 @@ class Parts(NamedTuple):
     inter_broker_listener: str
 
 
-class Roles:
+class ReplicaManager:
     """Carries out the controller's orders."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, dependencies: ReplicaManagerDependencies) -> None:
         """Takes orders at once; `close` ends that."""
-        self._parts = parts
+        self._dependencies = dependencies
         self._controller_epoch = 0
         self._queue: asyncio.Queue[tuple[Any, Callable[[Any], None]]] = asyncio.Queue()
         self._registered = asyncio.Event()
@@ -138,7 +138,7 @@ class Roles:
 
     def _refusal(self, control_request: Any) -> ErrorCode:
         """Why an order is not for this broker, as it is now, from its controller, as it is now."""
-        if control_request.broker_epoch != ANY_BROKER_EPOCH and control_request.broker_epoch < self._parts.broker_epoch():
+        if control_request.broker_epoch != ANY_BROKER_EPOCH and control_request.broker_epoch < self._dependencies.broker_epoch():
             log.warning("an order for epoch %d of this broker comes too late", control_request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
         if control_request.controller_epoch < self._controller_epoch:
@@ -150,7 +150,7 @@ class Roles:
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self._controller_epoch = control_request.controller_epoch
-        self._parts.metadata_cache.controller_id = control_request.controller_id
+        self._dependencies.metadata_cache.controller_id = control_request.controller_id
         return ErrorCode.NONE
 
     # ---- LeaderAndIsr
@@ -175,8 +175,8 @@ class Roles:
                 result.partition_errors.append(error)
                 answer.partition_errors.append(error)
             answer.topics.append(result)
-        self._parts.fetchers.close_idle()
-        self._parts.metadata_cache.roles_changed()
+        self._dependencies.fetchers.close_idle()
+        self._dependencies.metadata_cache.roles_changed()
         return answer
 
     async def _configs_of(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
@@ -187,11 +187,11 @@ class Roles:
         """
         for _ in range(REGISTRY_TRIES):
             try:
-                return await self._parts.configs.load(topics)
+                return await self._dependencies.configs.load(topics)
             except RegistryError as error:
                 log.debug("what is set for topics %s cannot be read yet: %s", topics, error)
                 await asyncio.sleep(REGISTRY_RETRY_S)
-        return await self._parts.configs.load(topics)
+        return await self._dependencies.configs.load(topics)
 
     def _take(
         self,
@@ -201,9 +201,9 @@ class Roles:
         config: Mapping[str, str],
         addresses: Mapping[int, tuple[str, int]],
     ) -> ErrorCode:
-        parts = self._parts
+        dependencies = self._dependencies
         was_unmade = self.unmade.pop((topic, control_request.partition_index), None) is not None
-        replica = parts.replicas.get(topic, control_request.partition_index)
+        replica = dependencies.replicas.get(topic, control_request.partition_index)
         if replica is not None:
             if replica.machine.role is Role.OFFLINE:
                 return ErrorCode.KAFKA_STORAGE_ERROR
@@ -211,7 +211,7 @@ class Roles:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             if control_request.leader_epoch <= replica.machine.leader_epoch:
                 return self._stale(replica, topic_id, control_request)
-        if parts.broker_id not in control_request.replicas:
+        if dependencies.broker_id not in control_request.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         state = LeaderAndIsr(
             control_request.leader,
@@ -223,16 +223,16 @@ class Roles:
         )
         try:
             name = (topic, control_request.partition_index)
-            replica = parts.host.obtain(name, topic_id, config, is_new=control_request.is_new)
-            if control_request.leader == parts.broker_id:
-                parts.fetchers.leave(replica)
+            replica = dependencies.host.obtain(name, topic_id, config, is_new=control_request.is_new)
+            if control_request.leader == dependencies.broker_id:
+                dependencies.fetchers.leave(replica)
                 replica.lead(state)
-                parts.events.led(replica)
+                dependencies.events.led(replica)
             else:
                 replica.follow(state)
-                parts.events.left(topic, control_request.partition_index)
+                dependencies.events.left(topic, control_request.partition_index)
                 address = addresses.get(control_request.leader) or self._address(control_request.leader)
-                parts.fetchers.follow(replica, control_request.leader, control_request.leader_epoch, address)
+                dependencies.fetchers.follow(replica, control_request.leader, control_request.leader_epoch, address)
         except NoDescriptor as error:
             # No error for the controller, which would count the disk as failed until this broker starts anew.
             if not was_unmade:
@@ -252,7 +252,7 @@ class Roles:
             take()
             if name in self.unmade:
                 break
-        self._parts.metadata_cache.roles_changed()
+        self._dependencies.metadata_cache.roles_changed()
 
     @staticmethod
     def _stale(replica: Replica, topic_id: bytes, control_request: ControlRequest) -> ErrorCode:
@@ -267,8 +267,8 @@ class Roles:
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
-        broker = self._parts.metadata_cache.brokers.get(broker_id)
-        endpoint = broker.endpoint(self._parts.inter_broker_listener) if broker is not None else None
+        broker = self._dependencies.metadata_cache.brokers.get(broker_id)
+        endpoint = broker.endpoint(self._dependencies.inter_broker_listener) if broker is not None else None
         return (endpoint.host, endpoint.port) if endpoint is not None else None
 
     # ---- StopReplica
@@ -284,24 +284,24 @@ class Roles:
                     topic_name=topic, partition_index=index, error_code=self._stop((topic, index), epoch, delete=delete)
                 )
             )
-        self._parts.fetchers.close_idle()
+        self._dependencies.fetchers.close_idle()
         return answer
 
     def _stop(self, name: Name, leader_epoch: int, *, delete: bool) -> ErrorCode:
-        parts = self._parts
+        dependencies = self._dependencies
         self.unmade.pop(name, None)
-        replica = parts.replicas.get(*name)
+        replica = dependencies.replicas.get(*name)
         if replica is not None:
             if replica.machine.role is Role.OFFLINE:
                 return ErrorCode.KAFKA_STORAGE_ERROR
             if leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and leader_epoch < replica.machine.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            parts.fetchers.leave(replica)
-        parts.events.left(*name)
+            dependencies.fetchers.leave(replica)
+        dependencies.events.left(*name)
         if not delete:
             return ErrorCode.NONE  # it stays what it is and fetches no more, until the next order
         try:
-            parts.host.release(name, delete=True)
+            dependencies.host.release(name, delete=True)
         except KafkaError as error:
             log.error("%s-%d cannot be deleted: %s", *name, error.message)
             return error.code
@@ -313,7 +313,7 @@ class Roles:
         refusal = self._refusal(control_request)
         if refusal is not ErrorCode.NONE:
             return m.UpdateMetadataResponse(error_code=refusal)
-        metadata_cache = self._parts.metadata_cache
+        metadata_cache = self._dependencies.metadata_cache
         metadata_cache.brokers = {each.id: _broker(each) for each in control_request.live_brokers}
         changed = []
         for name, topic_id, states in _metadata(control_request):
@@ -322,8 +322,8 @@ class Roles:
             old = {each.index: each for each in known.partitions} if known is not None else {}
             if known is not None and gone >= old.keys():
                 metadata_cache.remove_topic(name)
-                self._parts.configs.forget(name)
-                self._parts.events.deleted(known)
+                self._dependencies.configs.forget(name)
+                self._dependencies.events.deleted(known)
                 continue
             merged = {**old, **{each.partition_index: _partition(each) for each in states}}
             in_order = tuple(merged[index] for index in sorted(merged) if index not in gone)

@@ -1,6 +1,6 @@
 """The replicas on this broker and the directories under them: made, configured and taken away.
 
-Between the controller's orders (`roles.py`), which speak of topics and epochs, and the logs, which know nothing of
+Between the controller's orders (`replica_manager.py`), which speak of topics and epochs, and the logs, which know nothing of
 either, this is the place that knows which log lies in which directory and how a topic's configuration becomes a log's.
 
 A disk that fails under one log takes its whole directory offline (KIP-112): every replica there serves no more. The

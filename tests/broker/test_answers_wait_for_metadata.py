@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_cluster_admin import Cluster, running_cluster
@@ -40,15 +40,15 @@ class Held:
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     """Those for the controller's own broker."""
     held = Held()
-    apply = Roles._update_metadata
+    apply = ReplicaManager._update_metadata
 
-    async def apply_when_open(roles: Roles, request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
-        if roles._parts.broker_id == held.broker_id and not held.open.is_set():
+    async def apply_when_open(replica_manager: ReplicaManager, request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
+        if replica_manager._dependencies.broker_id == held.broker_id and not held.open.is_set():
             held.waits.set()
             await held.open.wait()
-        return await apply(roles, request)
+        return await apply(replica_manager, request)
 
-    monkeypatch.setattr(Roles, "_update_metadata", apply_when_open)
+    monkeypatch.setattr(ReplicaManager, "_update_metadata", apply_when_open)
     return held
 
 

@@ -101,8 +101,8 @@ class Script:
                 self._ours(each.member_epoch),
                 each.member_type,
                 sorted(each.subscribed_topic_names),
-                _parts(each.assignment),
-                _parts(each.target_assignment),
+                _dependencies(each.assignment),
+                _dependencies(each.target_assignment),
             )
             for each in group.members
         )
@@ -187,7 +187,7 @@ class Script:
         self.transcript.append(" ".join(map(str, what)))
 
 
-def _parts(assignment: m.ConsumerGroupDescribeResponse.Assignment) -> list[tuple[str, list[int]]]:
+def _dependencies(assignment: m.ConsumerGroupDescribeResponse.Assignment) -> list[tuple[str, list[int]]]:
     return sorted((each.topic_name, sorted(each.partitions)) for each in assignment.topic_partitions)
 
 

@@ -129,7 +129,7 @@ async def test_a_topic_that_is_deleted_before_its_log_is_made_stays_away(tmp_pat
         answer = await client.ask(m.DeleteTopicsRequest(topic_names=["late"], timeout_ms=5_000), 5)
         assert answer.responses[0].error_code == 0
         async with asyncio.timeout(PATIENCE_S):
-            while broker.roles.unmade:  # noqa: ASYNC110 - the controller's StopReplica has no event here
+            while broker.replica_manager.unmade:  # noqa: ASYNC110 - the controller's StopReplica has no event here
                 await asyncio.sleep(0.02)
         disk.is_short = False
         assert not [name for name in os.listdir(tmp_path) if name.startswith("late-")]

@@ -13,7 +13,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.machines.group_world import GROUP, Slot, World
 
-Parts = set[tuple[str, int]]
+ReplicaManagerDependencies = set[tuple[str, int]]
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
 
@@ -115,7 +115,7 @@ class Client:
                 self._has = {(topic_id, index) for topic_id, parts in result.assignment.items() for index in parts}
 
     @property
-    def owned(self) -> Parts:
+    def owned(self) -> ReplicaManagerDependencies:
         """What it uses, of topics that are there; a topic that was deleted and made again is another one."""
         named = ((self.world.topics.name_of(topic_id), index) for topic_id, index in self._has)
         return {(name, index) for name, index in named if name is not None}
@@ -144,7 +144,7 @@ def settle(world: World, *clients: Client, rounds: int = 30) -> None:
     raise AssertionError(f"not stable after {rounds} rounds: {facts(membership(world).roster)}")
 
 
-def subscription(*names: str, owned: Parts = frozenset(), version: int = 1) -> bytes:  # type: ignore[assignment]
+def subscription(*names: str, owned: ReplicaManagerDependencies = frozenset(), version: int = 1) -> bytes:  # type: ignore[assignment]
     """What a classic consumer says of itself."""
     topics = sorted({name for name, _ in owned})
     return version.to_bytes(2, "big") + m.ConsumerProtocolSubscription(
@@ -158,7 +158,7 @@ def subscription(*names: str, owned: Parts = frozenset(), version: int = 1) -> b
     ).encode(version)
 
 
-def assignment(parts: Parts) -> bytes:
+def assignment(parts: ReplicaManagerDependencies) -> bytes:
     """What the leader of a classic group gives a member."""
     topics = sorted({name for name, _ in parts})
     return b"\0\1" + m.ConsumerProtocolAssignment(
@@ -171,7 +171,7 @@ def assignment(parts: Parts) -> bytes:
     ).encode(1)
 
 
-def assigned(result: SyncResult) -> Parts:
+def assigned(result: SyncResult) -> ReplicaManagerDependencies:
     """What a classic member was given."""
     found = m.ConsumerProtocolAssignment.decode(result.assignment, 1, 2)
     return {(each.topic, index) for each in found.assigned_partitions for index in each.partitions}

@@ -12,7 +12,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import (
     REBALANCE_MS,
     Client,
-    Parts,
+    ReplicaManagerDependencies,
     assigned,
     assignment,
     beat,
@@ -37,7 +37,7 @@ class ClassicClient:
         self.instance = instance
         self.member_id = ""
         self.generation = -1
-        self.owned: Parts = set()
+        self.owned: ReplicaManagerDependencies = set()
         self.code = ErrorCode.NONE
 
     def join(self) -> JoinResult:
@@ -78,7 +78,7 @@ def classic_group(world: World, *names: str, members: int = 2, partitions: int =
     world.time.advance(world.settings.group_initial_rebalance_delay_ms * (members + 1))
     for client, slot in zip(clients, slots, strict=True):
         client.member_id, client.generation = slot.answer.member_id, slot.answer.generation
-    shares: dict[str, Parts] = {
+    shares: dict[str, ReplicaManagerDependencies] = {
         client.member_id: {(names[0], index) for index in range(partitions) if index % members == place}
         for place, client in enumerate(clients)
     }

@@ -17,7 +17,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Check
 from odradek.broker.replication import partition as replica_module
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.follower import Position
 from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine
 from odradek.protocol.errors import ErrorCode
@@ -124,19 +124,19 @@ def async_isr() -> Iterator[None]:
 @contextmanager
 def kip_380() -> Iterator[None]:
     """An order that was meant for the process before this one is carried out."""
-    real = Roles._refusal
+    real = ReplicaManager._refusal
 
-    def refusal(roles: Roles, order: Any) -> ErrorCode:
+    def refusal(replica_manager: ReplicaManager, order: Any) -> ErrorCode:
         order.broker_epoch = -1
-        return real(roles, order)
+        return real(replica_manager, order)
 
-    real_init = Roles.__init__
+    real_init = ReplicaManager.__init__
 
-    def init(roles: Roles, parts: Any) -> None:
-        real_init(roles, parts)
-        roles._registered.set()
+    def init(replica_manager: ReplicaManager, parts: Any) -> None:
+        real_init(replica_manager, parts)
+        replica_manager._registered.set()
 
-    with mock.patch.object(Roles, "_refusal", refusal), mock.patch.object(Roles, "__init__", init):
+    with mock.patch.object(ReplicaManager, "_refusal", refusal), mock.patch.object(ReplicaManager, "__init__", init):
         yield
 
 

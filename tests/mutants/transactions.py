@@ -12,7 +12,7 @@ from odradek.broker.apis.fetch import Reading
 from odradek.broker.composition.partition_state_listener import CoordinatorEvents
 from odradek.broker.metadata.state.topics import TRANSACTION_STATE
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.replica_manager import Roles
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.transaction_verification import Support, TransactionVerification
 from odradek.broker.runtime.state.effects import Now
 from odradek.broker.transaction.state.records import EPOCH_PER_TRANSACTION, Status
@@ -163,7 +163,7 @@ def kafka_9307() -> Iterator[None]:
     Where the registry cannot be reached at this moment, the order fails midway: the epoch is remembered, the order that
     comes again is passed over, and the coordinator neither loads nor lets go.
     """
-    real, led, left = Roles._leader_and_isr, CoordinatorEvents.led, CoordinatorEvents.left
+    real, led, left = ReplicaManager._leader_and_isr, CoordinatorEvents.led, CoordinatorEvents.left
     postponed: list[Callable[[], None]] = []
 
     def postpone_led(events: CoordinatorEvents, replica: Replica) -> None:
@@ -178,17 +178,17 @@ def kafka_9307() -> Iterator[None]:
         else:
             left(events, topic, partition)
 
-    async def leader_and_isr(roles: Roles, order: Any) -> Any:
-        answer = await real(roles, order)
+    async def leader_and_isr(replica_manager: ReplicaManager, order: Any) -> Any:
+        answer = await real(replica_manager, order)
         todo = postponed[:]
         postponed.clear()
         for change in todo:
-            await roles._parts.configs.read(TRANSACTION_STATE)
+            await replica_manager._dependencies.configs.read(TRANSACTION_STATE)
             change()
         return answer
 
     with (
-        mock.patch.object(Roles, "_leader_and_isr", leader_and_isr),
+        mock.patch.object(ReplicaManager, "_leader_and_isr", leader_and_isr),
         mock.patch.object(CoordinatorEvents, "led", postpone_led),
         mock.patch.object(CoordinatorEvents, "left", postpone_left),
     ):

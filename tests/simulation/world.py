@@ -203,13 +203,13 @@ class Simulation:
                 parts.append(f"{process.name} down ({process.refused})")
                 continue
             controller = " controller" if process.ready and broker.controller.is_active else ""
-            roles = [
+            replica_manager = [
                 f"{replica.topic}-{replica.partition} {replica.machine.role.value} e{replica.machine.leader_epoch} "
                 f"hw{replica.machine.high_watermark} leo{replica.log.end_offset} isr{sorted(replica.machine.isr)}"
                 f" of {replica.machine.leader_id} pending {replica.machine.pending}"
                 for replica in broker.replicas
             ]
-            parts.append(f"{process.name}{controller} ready={process.ready} {roles}")
+            parts.append(f"{process.name}{controller} ready={process.ready} {replica_manager}")
         states = [self.monitor._state(partition) for partition in self.partitions]
         return "; ".join([*parts, f"registry {states}"])
 

@@ -32,7 +32,7 @@ class ControlRequestBatch:
         self._broker_id = broker_id
         self._listener = listener
         self._context = context
-        self._roles: dict[int, dict[Partition, bool]] = {}
+        self._replica_manager: dict[int, dict[Partition, bool]] = {}
         self._full: dict[int, None] = {}
         self._stops: dict[int, dict[Partition, bool]] = {}
         self._metadata: dict[int, dict[Partition, None]] = {}
@@ -43,14 +43,14 @@ class ControlRequestBatch:
         """Tell these brokers, as far as they live, the partition's state; and every broker what to tell clients."""
         for broker_id in brokers:
             if broker_id in self._context.brokers:
-                roles = self._roles.setdefault(broker_id, {})
-                roles[partition] = is_new or roles.get(partition, False)
+                replica_manager = self._replica_manager.setdefault(broker_id, {})
+                replica_manager[partition] = is_new or replica_manager.get(partition, False)
         self.tell_all([partition])
 
     def begin(self, broker_id: int) -> None:
         """The broker has just come: its LeaderAndIsr is the whole of what it has."""
         self._full[broker_id] = None
-        self._roles.setdefault(broker_id, {})
+        self._replica_manager.setdefault(broker_id, {})
 
     def stop(self, broker_id: int, partition: Partition, *, delete: bool) -> None:
         """Tell a broker to stop a replica, and with `delete` to delete it."""
@@ -69,16 +69,16 @@ class ControlRequestBatch:
 
     def clear(self) -> None:
         """Forget everything: the event failed."""
-        for each in (self._roles, self._full, self._stops, self._metadata):
+        for each in (self._replica_manager, self._full, self._stops, self._metadata):
             each.clear()
 
     # ---- sending
 
     def drain(self) -> list[Send]:
         """The orders, in order."""
-        roles = [
+        replica_manager = [
             Send(broker_id, self._leader_and_isr(broker_id, partitions))
-            for broker_id, partitions in self._roles.items()
+            for broker_id, partitions in self._replica_manager.items()
             if partitions and broker_id in self._context.brokers
         ]
         brokers = self._live_brokers()
@@ -87,7 +87,7 @@ class ControlRequestBatch:
             for broker_id, partitions in self._metadata.items()
             if broker_id in self._context.brokers
         ]
-        sends = metadata + roles if self._full else roles + metadata
+        sends = metadata + replica_manager if self._full else replica_manager + metadata
         sends.extend(
             Send(broker_id, self._stop_replica(broker_id, partitions))
             for broker_id, partitions in self._stops.items()

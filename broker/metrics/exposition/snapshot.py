@@ -33,7 +33,7 @@ class Listening(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class SnapshotSources:
     """The parts of a broker that are looked at."""
 
     replicas: Replicas
@@ -114,7 +114,7 @@ class Snapshot:
     at_s: float
 
 
-def look(at: Watched) -> Snapshot:
+def look(at: SnapshotSources) -> Snapshot:
     """Take a snapshot; on the event loop."""
     states = at.groups.standing()
     return Snapshot(
