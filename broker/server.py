@@ -47,7 +47,7 @@ from odradek.broker.network.controller_channel import ControllerLink
 from odradek.broker.network.dispatcher import Dispatcher
 from odradek.broker.network.inter_broker_connection import Network
 from odradek.broker.network.reconfiguration import Reconfiguration
-from odradek.broker.replication.alter_partition_manager import AlterPartitions
+from odradek.broker.replication.alter_partition_manager import DefaultAlterPartitionManager
 from odradek.broker.replication.config_handler import ConfigInForce
 from odradek.broker.replication.conversions import Conversions
 from odradek.broker.replication.fetcher import Fetchers, FetchSettings
@@ -298,18 +298,18 @@ class Broker:
         """Logs, replicas, and the loops that follow leaders."""
         config, registration = self._config, self._registration
         clock, timers = network.clock, network.timers
-        isr_requests = AlterPartitions(registration, link.ask, clock, timers)
+        alter_partition_manager = DefaultAlterPartitionManager(registration, link.ask, clock, timers)
         fetch_network = network._replace(connect=_following(config, network.connect))
         self._fetchers = Fetchers(fetch_network, _fetch_settings(config, registration))
         failures = DiskFailures(config.broker_id, self._session, self._fetchers, background, events, self._end)
         worker = self._environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2)
-        host = ReplicaHost(config, directories, self.replicas, clock, worker, isr_requests, failures)
+        host = ReplicaHost(config, directories, self.replicas, clock, worker, alter_partition_manager, failures)
         undo.callback(lambda: host.close(registration.broker_epoch))
         if isinstance(worker, ThreadWorker):
             undo.push_async_callback(worker.close)  # a flush under way ends, and is heard of, before its log is closed
         undo.callback(host.retire)  # and no flush follows
         undo.callback(self._fetchers.close)
-        undo.callback(isr_requests.close)
+        undo.callback(alter_partition_manager.close)
         self.cleaner = self._build_cleaner(undo, directories, clock)
         self._keep_house(Periodic(clock, timers), host, undo)
         return host

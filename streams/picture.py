@@ -174,8 +174,8 @@ def _place(layers: list[list[Box]]) -> float:
     for number, layer in enumerate(layers):
         right = 0.0
         for box in layer:
-            wish = sum(each.x for each in box.above) / len(box.above) if box.above else 0.0
-            box.x = max(wish, right + box.width / 2)
+            requested = sum(each.x for each in box.above) / len(box.above) if box.above else 0.0
+            box.x = max(requested, right + box.width / 2)
             box.y = number * LAYER + LAYER / 2 + HEIGHT
             right = box.x + box.width / 2 + GAP
     everything = [box for layer in layers for box in layer]

@@ -463,16 +463,16 @@ class Controller:
 
         async def grow(active_controller: ActiveController) -> dict[str, Outcome]:
             outcomes: dict[str, Outcome] = {}
-            for wish in wanted:
+            for pending in wanted:
                 try:
                     context = active_controller.machine.context
-                    await self.maker.grow(active_controller.registry, context, wish, validate_only=validate_only)
+                    await self.maker.grow(active_controller.registry, context, pending, validate_only=validate_only)
                 except KafkaError as error:
-                    outcomes[wish.topic] = (error.code, error.message)
+                    outcomes[pending.topic] = (error.code, error.message)
                     continue
                 if not validate_only:
-                    await self._run(active_controller, active_controller.machine.partitions_changed(wish.topic))
-                outcomes[wish.topic] = (ErrorCode.NONE, None)
+                    await self._run(active_controller, active_controller.machine.partitions_changed(pending.topic))
+                outcomes[pending.topic] = (ErrorCode.NONE, None)
             return outcomes
 
         return await self._do(grow)

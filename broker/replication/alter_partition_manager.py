@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from odradek.broker.network.controller_channel import Ask
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr
+from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
@@ -35,7 +35,7 @@ class Identity(Protocol):
     def broker_epoch(self) -> int: ...
 
 
-class AlterPartitions:
+class DefaultAlterPartitionManager:
     """The wishes of all partitions that this broker leads."""
 
     def __init__(self, identity: Identity, ask: Ask, clock: Clock, timers: Timers) -> None:
@@ -44,20 +44,20 @@ class AlterPartitions:
         self._ask = ask
         self._clock = clock
         self._timers = timers
-        self._wishes: dict[Replica, IsrChange] = {}
-        self._under_way: dict[Replica, IsrChange] | None = None
+        self._pending: dict[Replica, PendingIsr] = {}
+        self._under_way: dict[Replica, PendingIsr] | None = None
         self._timer: Timer | None = None
         self._closed = False
 
-    def ask(self, replica: Replica, change: IsrChange) -> None:
+    def ask(self, replica: Replica, change: PendingIsr) -> None:
         """Wish for an ISR; the newest wish of a partition counts."""
-        self._wishes[replica] = change
+        self._pending[replica] = change
         self._send_after(0)
 
     def close(self) -> None:
         """Wish for nothing more."""
         self._closed = True
-        self._wishes.clear()
+        self._pending.clear()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -67,13 +67,13 @@ class AlterPartitions:
 
     def _send(self) -> None:
         self._timer = None
-        wishes = {each: change for each, change in self._wishes.items() if each.machine.pending is change}
-        self._wishes = {}
-        if not wishes:
+        pending = {each: change for each, change in self._pending.items() if each.machine.pending is change}
+        self._pending = {}
+        if not pending:
             return
-        self._under_way = wishes
+        self._under_way = pending
         topics: dict[bytes, m.AlterPartitionRequest.TopicData] = {}
-        for replica, change in wishes.items():
+        for replica, change in pending.items():
             topic = topics.setdefault(replica.topic_id, TopicData(topic_name=replica.topic, topic_id=replica.topic_id))
             topic.partitions.append(
                 PartitionData(
@@ -96,10 +96,10 @@ class AlterPartitions:
 
     def _again(self, why: str) -> None:
         """Nobody knows what became of the request, or it reached the wrong broker."""
-        wishes, self._under_way = self._under_way or {}, None
-        log.debug("asking the controller for %d ISRs again: %s", len(wishes), why)
-        for replica, change in wishes.items():
-            self._wishes.setdefault(replica, change)
+        pending, self._under_way = self._under_way or {}, None
+        log.debug("asking the controller for %d ISRs again: %s", len(pending), why)
+        for replica, change in pending.items():
+            self._pending.setdefault(replica, change)
         self._send_after(RETRY_MS)
 
     def _answered(self, response: m.AlterPartitionResponse) -> None:
@@ -107,14 +107,14 @@ class AlterPartitions:
         if code is not ErrorCode.NONE:
             self._again(code.name)
             return
-        wishes, self._under_way = self._under_way or {}, None
+        pending, self._under_way = self._under_way or {}, None
         told = {
             (topic.topic_id, partition.partition_index): partition
             for topic in response.topics
             for partition in topic.partitions
         }
         again = False
-        for replica, change in wishes.items():
+        for replica, change in pending.items():
             partition = told.get((replica.topic_id, replica.partition))
             if partition is None:
                 continue
@@ -122,7 +122,7 @@ class AlterPartitions:
             if error is not ErrorCode.NONE:
                 log.info("the ISR of %s-%d stays for now: %s", replica.topic, replica.partition, error.name)
                 if replica.isr_refused(change, error):
-                    self._wishes.setdefault(replica, change)
+                    self._pending.setdefault(replica, change)
                     again = True
                 continue
             state = LeaderAndIsr(

@@ -18,7 +18,7 @@ from typing import Protocol
 from odradek.broker.metadata.state.topics import INTERNAL_TOPICS
 from odradek.broker.metrics.broker_metrics import TopicMetrics
 from odradek.broker.replication.state.follower import Position, truncation_offset
-from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr, PartitionMachine, Role
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -57,10 +57,10 @@ class LogWaiter(Protocol):
         ...
 
 
-class IsrRequests(Protocol):
+class AlterPartitionManager(Protocol):
     """Where a leader asks for another ISR."""
 
-    def ask(self, replica: Replica, change: IsrChange) -> None:
+    def ask(self, replica: Replica, change: PendingIsr) -> None:
         """Ask the controller; `Replica.isr_changed` or `isr_refused` is called with what it says."""
         ...
 
@@ -79,7 +79,7 @@ class Replica:
     __slots__ = (
         "_clock",
         "_flushing",
-        "_isr_requests",
+        "_alter_partition_manager",
         "_on_failure",
         "_waiters",
         "_worker",
@@ -98,7 +98,7 @@ class Replica:
         machine: PartitionMachine,
         clock: Clock,
         worker: Worker,
-        isr_requests: IsrRequests,
+        alter_partition_manager: AlterPartitionManager,
         on_failure: Callable[[Replica], None],
     ) -> None:
         """`on_failure` hears when the log has gone offline; `log.failure` says why."""
@@ -110,7 +110,7 @@ class Replica:
         self.is_internal = log.topic in INTERNAL_TOPICS
         self._clock = clock
         self._worker = worker
-        self._isr_requests = isr_requests
+        self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
         self._waiters: dict[LogWaiter, None] = {}  # in the order of their arrival
         self._flushing = False
@@ -243,11 +243,11 @@ class Replica:
                 self.wake()
             self._ask_isr(machine.propose_shrink(now_ms))
 
-    def _ask_isr(self, change: IsrChange | None) -> None:
+    def _ask_isr(self, change: PendingIsr | None) -> None:
         if change is not None:
-            self._isr_requests.ask(self, change)
+            self._alter_partition_manager.ask(self, change)
 
-    def isr_changed(self, change: IsrChange, state: LeaderAndIsr) -> None:
+    def isr_changed(self, change: PendingIsr, state: LeaderAndIsr) -> None:
         """The controller has answered a wish."""
         before = self.machine.isr
         self.machine.isr_changed(change, state, self._clock.monotonic_ms())
@@ -263,7 +263,7 @@ class Replica:
             )
         self.wake()
 
-    def isr_refused(self, change: IsrChange, error: ErrorCode) -> bool:
+    def isr_refused(self, change: PendingIsr, error: ErrorCode) -> bool:
         """The controller has refused a wish. Returns whether to ask again."""
         machine = self.machine
         before = machine.high_watermark

@@ -20,7 +20,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.topic_config import effective_values
 from odradek.broker.config.types import ConfigError
 from odradek.broker.replication.alter_log_dirs import ReplicaMoves
-from odradek.broker.replication.partition import IsrRequests, Replica, Replicas, Worker
+from odradek.broker.replication.partition import AlterPartitionManager, Replica, Replicas, Worker
 from odradek.broker.replication.state.partition import PartitionMachine
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -72,7 +72,7 @@ class ReplicaHost:
         replicas: Replicas,
         clock: Clock,
         worker: Worker,
-        isr_requests: IsrRequests,
+        alter_partition_manager: AlterPartitionManager,
         on_failure: OnFailure,
     ) -> None:
         """Hears of the failures of directories from here on."""
@@ -81,7 +81,7 @@ class ReplicaHost:
         self._replicas = replicas
         self._clock = clock
         self._worker = worker
-        self._isr_requests = isr_requests
+        self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
         self.moves = ReplicaMoves(directories, replicas, clock, worker)
         for directory in directories:
@@ -155,7 +155,7 @@ class ReplicaHost:
             min_isr=min_isr(self._config, overrides),
             max_lag_ms=int(self._config["replica.lag.time.max.ms"]),
         )
-        replica = Replica(found, machine, self._clock, self._worker, self._isr_requests, self._replica_failed)
+        replica = Replica(found, machine, self._clock, self._worker, self._alter_partition_manager, self._replica_failed)
         self._replicas.add(replica)
         return replica
 

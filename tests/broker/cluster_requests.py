@@ -66,10 +66,10 @@ def alter_client_quotas(version: int, topic_id: bytes) -> m.AlterClientQuotasReq
 
 
 def alter_user_scram_credentials(version: int, topic_id: bytes) -> m.AlterUserScramCredentialsRequest:
-    wish = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+    requested = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
         name="u", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"secret"
     )
-    return m.AlterUserScramCredentialsRequest(upsertions=[wish])
+    return m.AlterUserScramCredentialsRequest(upsertions=[requested])
 
 
 def update_features(version: int, topic_id: bytes) -> m.UpdateFeaturesRequest:

@@ -20,7 +20,7 @@ async def pages(script: Script) -> None:
     made = await script.quietly(create(*(new(name, 3, 1) for name in names)), 7)
     assert [topic.error_code for topic in made.topics] == [0, 0, 0]
 
-    def wish(*topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
+    def requested(*topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
         at = None if cursor is None else request.Cursor(topic_name=cursor[0], partition_index=cursor[1])
         return request(
             topics=[request.TopicRequest(name=topic) for topic in topics], response_partition_limit=limit, cursor=at
@@ -28,37 +28,37 @@ async def pages(script: Script) -> None:
 
     a, b, c = names
     for each in (
-        wish(a),
-        wish(c, a),
-        wish(a, a),
-        wish(b, f"{b}-absent", "a b"),
-        wish("a b"),
-        wish(".."),
-        wish(f"{b}-absent"),
-        wish("__consumer_offsets"),
-        *(wish(a, b, c, limit=limit) for limit in (1, 2, 3, 4, 6, 9, 10, 0, -1)),
-        wish(a, b, c, cursor=(b, 0)),
-        wish(a, b, c, cursor=(b, 2), limit=2),
-        wish(a, b, c, cursor=(b, 3), limit=2),
-        wish(a, b, c, cursor=(b, 9), limit=1),
-        wish(a, b, c, cursor=(c, 3)),
-        wish(a, b, c, cursor=(c, 1), limit=1),
-        wish(a, c, cursor=(b, 1), limit=2),
-        wish(a, b, c, cursor=(f"{c}-absent", 0)),
-        wish(a, b, c, cursor=("", 1)),
-        wish(a, cursor=(a, -1)),
-        wish(cursor=(a, -1)),
-        wish(a, f"{a}-absent", b, limit=3),
-        wish(a, f"{a}-absent", limit=3),
-        wish(a, f"{a}-absent", b, limit=4),
-        wish(f"{a}-absent", cursor=(f"{a}-absent", 5)),
+        requested(a),
+        requested(c, a),
+        requested(a, a),
+        requested(b, f"{b}-absent", "a b"),
+        requested("a b"),
+        requested(".."),
+        requested(f"{b}-absent"),
+        requested("__consumer_offsets"),
+        *(requested(a, b, c, limit=limit) for limit in (1, 2, 3, 4, 6, 9, 10, 0, -1)),
+        requested(a, b, c, cursor=(b, 0)),
+        requested(a, b, c, cursor=(b, 2), limit=2),
+        requested(a, b, c, cursor=(b, 3), limit=2),
+        requested(a, b, c, cursor=(b, 9), limit=1),
+        requested(a, b, c, cursor=(c, 3)),
+        requested(a, b, c, cursor=(c, 1), limit=1),
+        requested(a, c, cursor=(b, 1), limit=2),
+        requested(a, b, c, cursor=(f"{c}-absent", 0)),
+        requested(a, b, c, cursor=("", 1)),
+        requested(a, cursor=(a, -1)),
+        requested(cursor=(a, -1)),
+        requested(a, f"{a}-absent", b, limit=3),
+        requested(a, f"{a}-absent", limit=3),
+        requested(a, f"{a}-absent", b, limit=4),
+        requested(f"{a}-absent", cursor=(f"{a}-absent", 5)),
     ):
         answer = await script.quietly(each, 0)
         _without_eligible(answer)
         script.note(repr(each), answer)
     # All topics: those of this script come last but for the tail of the alphabet.
     for cursor in (None, (a, 0), (b, 2)):
-        answer = await script.quietly(wish(cursor=cursor), 0)
+        answer = await script.quietly(requested(cursor=cursor), 0)
         answer.topics = [topic for topic in answer.topics if topic.name.startswith(script.name)]
         _without_eligible(answer)
         script.note(f"all from {cursor}", answer)

@@ -8,7 +8,7 @@ from random import Random
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.replicas import ReplicaHost
-from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr
+from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest
@@ -121,5 +121,5 @@ class Places:
     def all_lost(self, reason: str) -> None:
         self.end = reason
 
-    def ask(self, replica: Replica, change: IsrChange) -> None:
+    def ask(self, replica: Replica, change: PendingIsr) -> None:
         raise AssertionError("there are no followers")

@@ -134,10 +134,10 @@ async def test_credentials_stand_as_kafka_keeps_them(both: tuple[Client, Client]
     ours, theirs = both
     controller = (await theirs.ask(m.MetadataRequest(topics=[]), 7)).controller_id
     assert controller == 0, "the Kafka that was there first is the controller"
-    wish = alter_scram(("someone", 1, 4096), ("someone", 2, 8192))
-    (refused,) = (await ours.ask(wish)).results
+    requested = alter_scram(("someone", 1, 4096), ("someone", 2, 8192))
+    (refused,) = (await ours.ask(requested)).results
     assert refused.error_code == ErrorCode.NOT_CONTROLLER
-    (result,) = (await theirs.ask(wish)).results
+    (result,) = (await theirs.ask(requested)).results
     assert result.error_code == ErrorCode.NONE
     told = await ours.ask(describe_scram())
     assert [(each.user, each.error_code) for each in told.results] == [("someone", ErrorCode.NONE)]

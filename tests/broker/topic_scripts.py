@@ -154,44 +154,44 @@ async def growth(script: Script) -> None:
     request = m.CreatePartitionsRequest
     await script.quietly(create(new(name, 2, 1)), 7)
 
-    def wish(count: int, assigned: list[list[int]] | None = None, topic: str = name) -> Any:
+    def requested(count: int, assigned: list[list[int]] | None = None, topic: str = name) -> Any:
         assignments = None
         if assigned is not None:
             assignments = [request.CreatePartitionsAssignment(broker_ids=ids) for ids in assigned]
         return request.CreatePartitionsTopic(name=topic, count=count, assignments=assignments)
 
-    for wishes in (
-        [wish(1)],
-        [wish(2)],
-        [wish(0)],
-        [wish(-1)],
-        [wish(3)],
-        [wish(2**31 - 1)],
-        [wish(3, [])],
-        [wish(3, [[0]])],
-        [wish(3, [[0], [0]])],
-        [wish(4, [[0], [0]])],
-        [wish(3, [[7]])],
-        [wish(3, [[0, 0]])],
-        [wish(3, [[0, 1]])],
-        [wish(3, [[]])],
-        [wish(3, [[-1]])],
-        [wish(4, [[0], [0, 1]])],
-        [wish(2, [])],
-        [wish(2, [[0]])],
-        [wish(1, [[0]])],
-        [wish(3, topic=f"{name}-absent")],
-        [wish(3, topic="a b")],
-        [wish(3), wish(4)],
-        [wish(3), wish(3, topic=f"{name}-absent"), wish(3, topic=f"{name}-absent")],
+    for attempts in (
+        [requested(1)],
+        [requested(2)],
+        [requested(0)],
+        [requested(-1)],
+        [requested(3)],
+        [requested(2**31 - 1)],
+        [requested(3, [])],
+        [requested(3, [[0]])],
+        [requested(3, [[0], [0]])],
+        [requested(4, [[0], [0]])],
+        [requested(3, [[7]])],
+        [requested(3, [[0, 0]])],
+        [requested(3, [[0, 1]])],
+        [requested(3, [[]])],
+        [requested(3, [[-1]])],
+        [requested(4, [[0], [0, 1]])],
+        [requested(2, [])],
+        [requested(2, [[0]])],
+        [requested(1, [[0]])],
+        [requested(3, topic=f"{name}-absent")],
+        [requested(3, topic="a b")],
+        [requested(3), requested(4)],
+        [requested(3), requested(3, topic=f"{name}-absent"), requested(3, topic=f"{name}-absent")],
         [],
     ):
-        if [each.count for each in wishes] != [2**31 - 1]:
-            await script.ask(request(topics=wishes, timeout_ms=10_000, validate_only=True))
+        if [each.count for each in attempts] != [2**31 - 1]:
+            await script.ask(request(topics=attempts, timeout_ms=10_000, validate_only=True))
     for version in range(4):
-        await script.ask(request(topics=[wish(3 + version)], timeout_ms=10_000), version)
-    await script.ask(request(topics=[wish(8, [[0], [0]])], timeout_ms=10_000), 3)
-    await script.ask(request(topics=[wish(9)], timeout_ms=0), 3)
+        await script.ask(request(topics=[requested(3 + version)], timeout_ms=10_000), version)
+    await script.ask(request(topics=[requested(8, [[0], [0]])], timeout_ms=10_000), 3)
+    await script.ask(request(topics=[requested(9)], timeout_ms=0), 3)
 
 
 async def times(script: Script) -> None:
@@ -449,10 +449,10 @@ async def internal(script: Script) -> None:
         answer = await script.quietly(create(new(topic, 1, 1)), 7)
         script.note("create", answer)
         growing = m.CreatePartitionsRequest
-        wish = growing.CreatePartitionsTopic(name=topic, count=1)
-        script.note("fewer", await script.quietly(growing(topics=[wish], timeout_ms=9_000), 3))
-        wish.count = 60
-        script.note("more", await script.quietly(growing(topics=[wish], timeout_ms=9_000, validate_only=True), 3))
+        requested = growing.CreatePartitionsTopic(name=topic, count=1)
+        script.note("fewer", await script.quietly(growing(topics=[requested], timeout_ms=9_000), 3))
+        requested.count = 60
+        script.note("more", await script.quietly(growing(topics=[requested], timeout_ms=9_000, validate_only=True), 3))
 
 
 SCRIPTS: tuple[Play, ...] = (creations, deletions, growth, times, cluster, groups, internal)

@@ -252,9 +252,9 @@ def test_partitions_are_moved_as_generated_with_a_throttle_that_goes(
 ) -> None:
     create(cluster, topic, "1:2,2:1", retention_ms="3600000")
     produce(cluster, topic, 0, 500)
-    wish = saved(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    requested = saved(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     printed = tool(
-        cluster, "kafka-reassign-partitions", "--generate", "--topics-to-move-json-file", wish, "--broker-list", "2,3"
+        cluster, "kafka-reassign-partitions", "--generate", "--topics-to-move-json-file", requested, "--broker-list", "2,3"
     )
     proposal = printed.rpartition("Proposed partition reassignment configuration")[2].strip().splitlines()[0]
     moves = {each["partition"]: each["replicas"] for each in json.loads(proposal)["partitions"]}

@@ -224,7 +224,7 @@ class World:
         """The leader asks for an ISR, knowing the present state; `by_id` as from version 2 on."""
         data, stat = self.tree.get(znodes.partition_state_path(*partition))
         state = znodes.PartitionState.decode(data)
-        wish = m.AlterPartitionRequest.PartitionData(
+        pending = m.AlterPartitionRequest.PartitionData(
             partition_index=partition[1],
             leader_epoch=state.leader_epoch,
             partition_epoch=stat.version,
@@ -237,7 +237,7 @@ class World:
                 m.AlterPartitionRequest.TopicData(
                     topic_name="" if by_id else partition[0],
                     topic_id=self.machine.context.topic_ids.get(partition[0], bytes(16)),
-                    partitions=[wish],
+                    partitions=[pending],
                 )
             ],
         )

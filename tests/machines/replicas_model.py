@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.broker.replication.state.follower import truncation_offset
-from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr, PartitionMachine, Role
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 BROKERS = (0, 1, 2)
@@ -89,7 +89,7 @@ class Alter(NamedTuple):
     """A wish for another ISR on its way to the controller, or its answer on the way back."""
 
     broker: int
-    change: IsrChange
+    change: PendingIsr
     answer: LeaderAndIsr | ErrorCode | None = None
 
 
@@ -212,7 +212,7 @@ class Replicas:
                 return
             records = tuple(leader.log[request.offset : request.offset + 3])
             leader.machine.follower_fetched(request.follower, request.offset, self.now_ms)
-            self._wish(request.leader, leader.machine.propose_expansion(request.follower))
+            self._pending_isr(request.leader, leader.machine.propose_expansion(request.follower))
         except KafkaError:
             return
         self.wire.append(FetchResponse(request, records, leader.machine.high_watermark, None))
@@ -238,7 +238,7 @@ class Replicas:
             broker.log.append(entry)
         machine.replicated(len(broker.log), response.high_watermark)
 
-    def _wish(self, broker_id: int, change: IsrChange | None) -> None:
+    def _pending_isr(self, broker_id: int, change: PendingIsr | None) -> None:
         if change is not None:
             self.wire.append(Alter(broker_id, change))
 
@@ -257,7 +257,7 @@ class Replicas:
         """The broker looks for followers that have fallen behind."""
         broker = self.brokers[broker_id]
         if broker.alive:
-            self._wish(broker_id, broker.machine.propose_shrink(self.now_ms))
+            self._pending_isr(broker_id, broker.machine.propose_shrink(self.now_ms))
 
     def stop(self, broker_id: int) -> None:
         """The process is gone; its log stays."""

@@ -215,8 +215,8 @@ def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_everything
         world.stop(broker_id)
         world.run(ControllerMachine.brokers_changed)
     assert summary(world.state(T0)) == (2, 3, (2,))
-    for wish in (None, (0, 3)):
-        results = world.run(lambda machine, wish=wish: machine.reassign({T0: wish or None}))
+    for pending in (None, (0, 3)):
+        results = world.run(lambda machine, pending=pending: machine.reassign({T0: pending or None}))
         refusal = results[T0]
         assert refusal is not None
         assert refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 2 would delete the only good copy"
@@ -364,13 +364,13 @@ def test_stale_wishes_are_refused_with_kafkas_codes(world: World) -> None:
     state = world.state(T0)
     codes = []
     for broker_id, epoch, version in ((1, 0, 1), (1, 9, 1), (1, state.leader_epoch, 0), (2, state.leader_epoch, 1)):
-        wish = m.AlterPartitionRequest.PartitionData(
+        pending = m.AlterPartitionRequest.PartitionData(
             partition_index=0,
             leader_epoch=epoch,
             partition_epoch=version,
             new_isr_with_epochs=[m.AlterPartitionRequest.BrokerState(broker_id=1)],
         )
-        topic = m.AlterPartitionRequest.TopicData(topic_name="t", partitions=[wish])
+        topic = m.AlterPartitionRequest.TopicData(topic_name="t", partitions=[pending])
         request = m.AlterPartitionRequest(broker_id=broker_id, broker_epoch=world.epochs[broker_id], topics=[topic])
         response = world.run(lambda machine, request=request: machine.alter_partition(request, by_id=False))
         codes.append(ErrorCode(response.topics[0].partitions[0].error_code))
@@ -432,7 +432,7 @@ class Cluster(RuleBasedStateMachine):
             self.event(ControllerMachine.brokers_changed, steps)
 
     @rule(which=st.integers(0, 5), isr=st.sets(BROKER, min_size=1))
-    def wish(self, which: int, isr: set[int]) -> None:
+    def pending(self, which: int, isr: set[int]) -> None:
         states = sorted(self.world.states())
         if states:
             partition = states[which % len(states)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.replication.state.partition import IsrChange, PartitionMachine
+from odradek.broker.replication.state.partition import PendingIsr, PartitionMachine
 from tests.machines.replicas_model import BROKERS, MAX_LAG_MS, Replicas
 from tests.machines.searching import run_search, search_alone
 
@@ -142,7 +142,7 @@ class WithoutEpochStart(PartitionMachine):
 
     __slots__ = ()
 
-    def propose_expansion(self, replica_id: int) -> IsrChange | None:
+    def propose_expansion(self, replica_id: int) -> PendingIsr | None:
         self.epoch_start_offset = min(self.epoch_start_offset, self.high_watermark)
         return super().propose_expansion(replica_id)
 
@@ -152,7 +152,7 @@ class AsyncIsr(PartitionMachine):
 
     __slots__ = ()
 
-    def _propose(self, isr: frozenset[int]) -> IsrChange:
+    def _propose(self, isr: frozenset[int]) -> PendingIsr:
         change = super()._propose(isr)
         self.maximal_isr = self.isr
         return change
@@ -167,7 +167,7 @@ class ShrinkBeforeTheAnswer(PartitionMachine):
 
     __slots__ = ()
 
-    def _propose(self, isr: frozenset[int]) -> IsrChange:
+    def _propose(self, isr: frozenset[int]) -> PendingIsr:
         change = super()._propose(isr)
         self.isr = self.maximal_isr = isr
         return change

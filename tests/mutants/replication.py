@@ -19,7 +19,7 @@ from odradek.broker.replication import partition as replica_module
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.follower import Position
-from odradek.broker.replication.state.partition import IsrChange, LeaderAndIsr, PartitionMachine
+from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr, PartitionMachine
 from odradek.protocol.errors import ErrorCode
 
 Plant = Callable[[], AbstractContextManager[None]]
@@ -85,7 +85,7 @@ def kafka_7128() -> Iterator[None]:
     """A follower joins at the high watermark of a new leader, which may lag behind what is committed."""
     real = PartitionMachine.propose_expansion
 
-    def propose(machine: PartitionMachine, replica_id: int) -> IsrChange | None:
+    def propose(machine: PartitionMachine, replica_id: int) -> PendingIsr | None:
         remote = machine.remotes.get(replica_id)
         if remote is None or machine.pending is not None or replica_id in machine.isr:
             return real(machine, replica_id)
@@ -102,7 +102,7 @@ def async_isr() -> Iterator[None]:
     """The high watermark is taken from the old ISR while the controller may already have a larger one (KAFKA-12686)."""
     real_propose, real_advance = PartitionMachine._propose, PartitionMachine._advance
 
-    def propose(machine: PartitionMachine, isr: frozenset[int]) -> IsrChange:
+    def propose(machine: PartitionMachine, isr: frozenset[int]) -> PendingIsr:
         change = real_propose(machine, isr)
         machine.maximal_isr = machine.isr
         return change

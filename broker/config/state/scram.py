@@ -52,12 +52,12 @@ class Upsertion(NamedTuple):
 def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError]:
     """What is wrong with wishes, by user; a user of whom anything is wrong gets nothing changed."""
     found: dict[str, KafkaError] = {}
-    wishes: list[Deletion | Upsertion] = [*upsertions, *deletions]
-    for wish in wishes:
-        error = _problem(wish)
+    requests: list[Deletion | Upsertion] = [*upsertions, *deletions]
+    for request in requests:
+        error = _problem(request)
         if error is not None:
-            found.setdefault(wish.user, error)
-    counts = Counter((wish.user, wish.mechanism) for wish in wishes if wish.user not in found)
+            found.setdefault(request.user, error)
+    counts = Counter((request.user, request.mechanism) for request in requests if request.user not in found)
     for (user, mechanism), count in counts.items():
         if count > 1:
             text = f"{MECHANISMS[mechanism].name} of user {user!r} is to be altered {count} times in one request"
@@ -65,14 +65,14 @@ def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> 
     return found
 
 
-def _problem(wish: Deletion | Upsertion) -> KafkaError | None:
-    if not wish.user:
+def _problem(request: Deletion | Upsertion) -> KafkaError | None:
+    if not request.user:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the name of the user is empty")
-    mechanism = MECHANISMS.get(wish.mechanism)
+    mechanism = MECHANISMS.get(request.mechanism)
     if mechanism is None:
-        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {wish.mechanism}")
-    if isinstance(wish, Upsertion) and not mechanism.least_iterations <= wish.iterations <= MOST_ITERATIONS:
-        text = f"{wish.iterations} iterations; {mechanism.least_iterations} to {MOST_ITERATIONS} are possible"
+        return KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {request.mechanism}")
+    if isinstance(request, Upsertion) and not mechanism.least_iterations <= request.iterations <= MOST_ITERATIONS:
+        text = f"{request.iterations} iterations; {mechanism.least_iterations} to {MOST_ITERATIONS} are possible"
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
     return None
 
@@ -96,17 +96,17 @@ def changed(
     return result
 
 
-def text(wish: Upsertion) -> str:
+def text(request: Upsertion) -> str:
     """The credential as it is kept. Raises KafkaError with UNKNOWN_SERVER_ERROR, as Kafka does, without a password."""
-    if not wish.salted_password:
+    if not request.salted_password:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the salted password is empty")
-    algorithm = MECHANISMS[wish.mechanism].hash
-    client_key = hmac.digest(wish.salted_password, b"Client Key", algorithm)
-    server_key = hmac.digest(wish.salted_password, b"Server Key", algorithm)
+    algorithm = MECHANISMS[request.mechanism].hash
+    client_key = hmac.digest(request.salted_password, b"Client Key", algorithm)
+    server_key = hmac.digest(request.salted_password, b"Server Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
-    parts = (("salt", wish.salt), ("stored_key", stored_key), ("server_key", server_key))
+    parts = (("salt", request.salt), ("stored_key", stored_key), ("server_key", server_key))
     encoded = ",".join(f"{name}={base64.b64encode(value).decode()}" for name, value in parts)
-    return f"{encoded},iterations={wish.iterations}"
+    return f"{encoded},iterations={request.iterations}"
 
 
 def iterations(properties: Mapping[str, str]) -> list[tuple[int, int]]:

@@ -309,15 +309,15 @@ class ControllerMachine:
             name = names.get(topic.topic_id) if by_id else topic.topic_name
             answer = m.AlterPartitionResponse.TopicData(topic_name=name or "", topic_id=topic.topic_id)
             response.topics.append(answer)
-            for wish in topic.partitions:
-                result = m.AlterPartitionResponse.PartitionData(partition_index=wish.partition_index)
+            for pending in topic.partitions:
+                result = m.AlterPartitionResponse.PartitionData(partition_index=pending.partition_index)
                 answer.partitions.append(result)
                 try:
                     if name is None:
                         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                    partition = (name, wish.partition_index)
+                    partition = (name, pending.partition_index)
                     before = context.states.get(partition)
-                    known = yield from self._alter(request.broker_id, partition, wish, present)
+                    known = yield from self._alter(request.broker_id, partition, pending, present)
                 except KafkaError as error:
                     result.error_code = error.code
                     if error.code is ErrorCode.INELIGIBLE_REPLICA and not by_id:
@@ -340,9 +340,9 @@ class ControllerMachine:
         found = yield Read(tuple(znodes.broker_path(each) for each in brokers))
         return {each: node[1].czxid for each, node in zip(brokers, found, strict=True) if node is not None}
 
-    def _check_members(self, wish: m.AlterPartitionRequest.PartitionData, present: Mapping[int, int]) -> None:
+    def _check_members(self, pending: m.AlterPartitionRequest.PartitionData, present: Mapping[int, int]) -> None:
         """Raise INELIGIBLE_REPLICA unless everybody who is to be in the ISR lives, in the incarnation that is meant."""
-        for each, epoch in _isr(wish):
+        for each, epoch in _isr(pending):
             broker = self.context.brokers.get(each)
             if broker is None or each in self.context.leaving or present.get(each) != broker.epoch:
                 raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
@@ -353,7 +353,7 @@ class ControllerMachine:
         self,
         broker_id: int,
         partition: Partition,
-        wish: m.AlterPartitionRequest.PartitionData,
+        pending: m.AlterPartitionRequest.PartitionData,
         present: Mapping[int, int],
     ) -> Steps[KnownState]:
         """Set an ISR if the leader that wishes for it knows the present one. Raises KafkaError."""
@@ -362,25 +362,25 @@ class ControllerMachine:
         if known is None or partition[0] in context.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = known.state
-        isr = tuple(each for each, _ in _isr(wish))
-        is_recovering = bool(wish.leader_recovery_state)
-        if wish.leader_epoch > state.leader_epoch or wish.partition_epoch > known.version:
+        isr = tuple(each for each, _ in _isr(pending))
+        is_recovering = bool(pending.leader_recovery_state)
+        if pending.leader_epoch > state.leader_epoch or pending.partition_epoch > known.version:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER
             )  # it knows more than this controller, which must then be an old one
-        if wish.leader_epoch < state.leader_epoch:
+        if pending.leader_epoch < state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if broker_id != state.leader or not isr or broker_id not in isr:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if isr == state.isr and is_recovering == state.is_recovering:
             return known  # a repeated wish
-        if wish.partition_epoch != known.version:
+        if pending.partition_epoch != known.version:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
         if is_recovering and (len(isr) > 1 or not state.is_recovering):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not set(isr) <= set(self._assigned(partition)):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        self._check_members(wish, present)
+        self._check_members(pending, present)
         new = state._replace(isr=isr, controller_epoch=context.epoch, is_recovering=is_recovering)
         try:
             (written,) = yield from self._partitions.write(
@@ -538,13 +538,13 @@ class ControllerMachine:
                 continue
 
 
-def _isr(wish: m.AlterPartitionRequest.PartitionData) -> list[tuple[int, int]]:
+def _isr(pending: m.AlterPartitionRequest.PartitionData) -> list[tuple[int, int]]:
     """The ISR that a leader wishes for, with the broker epochs that it knows (-1 where it does not)."""
-    with_epochs = [(each.broker_id, each.broker_epoch) for each in wish.new_isr_with_epochs]
-    return with_epochs or [(each, -1) for each in wish.new_isr]
+    with_epochs = [(each.broker_id, each.broker_epoch) for each in pending.new_isr_with_epochs]
+    return with_epochs or [(each, -1) for each in pending.new_isr]
 
 
 def _members(request: m.AlterPartitionRequest) -> list[int]:
     """Every broker that a request wishes to be in some ISR."""
-    wishes = [wish for topic in request.topics for wish in topic.partitions]
-    return sorted({broker_id for wish in wishes for broker_id, _ in _isr(wish)})
+    pending = [pending for topic in request.topics for pending in topic.partitions]
+    return sorted({broker_id for pending in pending for broker_id, _ in _isr(pending)})

@@ -32,8 +32,8 @@ class Deletions:
 
     def look(self) -> Steps[None]:
         """Read the wishes, and begin what is new."""
-        wished = yield Children(znodes.DELETE_TOPICS)
-        for topic in wished:
+        requested = yield Children(znodes.DELETE_TOPICS)
+        for topic in requested:
             if topic not in self._context.assignments or not self._enabled:
                 yield from self._remove([znodes.delete_topic_path(topic)])
             elif topic not in self._context.deleting:

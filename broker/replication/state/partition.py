@@ -75,7 +75,7 @@ class LeaderAndIsr(NamedTuple):
     is_recovering: bool = False
 
 
-class IsrChange(NamedTuple):
+class PendingIsr(NamedTuple):
     """A wish of the leader: this ISR, in this leader epoch, in place of the one of this partition epoch."""
 
     isr: tuple[int, ...]
@@ -198,7 +198,7 @@ class PartitionMachine:
         self.isr: frozenset[int] = frozenset()
         self.maximal_isr: frozenset[int] = frozenset()
         """The ISR, and while a change is asked for everybody who may be in it."""
-        self.pending: IsrChange | None = None
+        self.pending: PendingIsr | None = None
         self.is_recovering = False
         self.local_end = local_end
         self.high_watermark = min(high_watermark, local_end)
@@ -375,7 +375,7 @@ class PartitionMachine:
 
     # ---- the ISR
 
-    def propose_expansion(self, replica_id: int) -> IsrChange | None:
+    def propose_expansion(self, replica_id: int) -> PendingIsr | None:
         """The wish to take a follower into the ISR, if it has earned it and no other wish is under way."""
         remote = self.remotes.get(replica_id)
         if remote is None or self.pending is not None or replica_id in self.isr or self.role is not Role.LEADER:
@@ -384,7 +384,7 @@ class PartitionMachine:
             return None
         return self._propose(self.isr | {replica_id})
 
-    def propose_shrink(self, now_ms: int) -> IsrChange | None:
+    def propose_shrink(self, now_ms: int) -> PendingIsr | None:
         """The wish to leave out those that have fallen behind for too long."""
         if self.pending is not None or self.role is not Role.LEADER or len(self.isr) < 2:
             return None
@@ -395,14 +395,14 @@ class PartitionMachine:
         )
         return self._propose(self.isr - behind) if behind else None
 
-    def _propose(self, isr: frozenset[int]) -> IsrChange:
+    def _propose(self, isr: frozenset[int]) -> PendingIsr:
         members = tuple(each for each in self.replicas if each in isr)
         epochs = tuple(self.remotes[each].broker_epoch if each in self.remotes else -1 for each in members)
-        self.pending = IsrChange(members, self.leader_epoch, self.partition_epoch, epochs)
+        self.pending = PendingIsr(members, self.leader_epoch, self.partition_epoch, epochs)
         self.maximal_isr = self.isr | isr
         return self.pending
 
-    def isr_changed(self, change: IsrChange, state: LeaderAndIsr, now_ms: int) -> bool:
+    def isr_changed(self, change: PendingIsr, state: LeaderAndIsr, now_ms: int) -> bool:
         """The controller has answered a wish with the state as it is now. Returns whether the high watermark moved."""
         if self.pending is not change or state.leader_epoch != self.leader_epoch:
             return False  # an answer of another time
@@ -414,7 +414,7 @@ class PartitionMachine:
         self.pending = None
         return self._advance(now_ms)
 
-    def isr_refused(self, change: IsrChange, error: ErrorCode, now_ms: int) -> bool:
+    def isr_refused(self, change: PendingIsr, error: ErrorCode, now_ms: int) -> bool:
         """The controller has refused a wish. Returns whether to ask again; the high watermark may have moved.
 
         After a refusal that says that this leader's view is old, the wish stays pending: the controller will speak,
