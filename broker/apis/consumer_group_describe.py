@@ -62,10 +62,10 @@ class ConsumerGroupDescribe:
             described.error_message = None if error else f"Group {group_id} is not a consumer group."
             return described
         described.group_state = group.state.value
-        described.group_epoch = group.roster.epoch
-        described.assignment_epoch = group.roster.target_epoch
+        described.group_epoch = group.group_members.epoch
+        described.assignment_epoch = group.group_members.target_epoch
         described.assignor_name = group.steps.assignor
-        described.members = [self._member(group, member) for member in group.roster.members.values()]
+        described.members = [self._member(group, member) for member in group.group_members.members.values()]
         return described
 
     def _member(self, group: ConsumerMembership, member: ConsumerMember) -> Response.Member:
@@ -79,7 +79,7 @@ class ConsumerGroupDescribe:
             subscribed_topic_names=list(member.names),
             subscribed_topic_regex=member.expression or None,
             assignment=self._assignment(_owned(member)),
-            target_assignment=self._assignment(group.roster.targets.get(member.member_id, {})),
+            target_assignment=self._assignment(group.group_members.targets.get(member.member_id, {})),
             member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
         )
 

@@ -63,7 +63,7 @@ def _described(group_id: str, membership: Membership) -> Described:
         group_state=membership.state.value,
         protocol_type=membership.protocol_type or "",
         protocol_data=protocol or "",
-        members=[_member(member, protocol) for member in membership.roster],
+        members=[_member(member, protocol) for member in membership.group_members],
     )
 
 

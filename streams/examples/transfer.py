@@ -41,7 +41,7 @@ CONFIG: Final = {"processing.guarantee": "exactly_once_v2", "commit.interval.ms"
 AUDIT_EVERY_S: Final = 3.0
 
 
-class Ledger(Processor):
+class Accounts(Processor):
     """Keeps the accounts of one partition.
 
     Orders are {"deposit": 100} or {"to": "bob", "amount": 5}, with the account as their key; credits are
@@ -78,7 +78,7 @@ def topology() -> Topology:
     return (
         Topology()
         .add_source("orders", (ORDERS, CREDITS), key=STRING, value=JSON)
-        .add_processor("ledger", Ledger, "orders")
+        .add_processor("ledger", Accounts, "orders")
         .add_state_store(key_value_store("accounts", STRING, LONG), "ledger")
         .add_sink("credits", CREDITS, "ledger", key=STRING, value=JSON)
         .add_sink("entries", ENTRIES, "ledger", key=STRING, value=JSON)

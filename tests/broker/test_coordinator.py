@@ -165,7 +165,7 @@ def test_an_answer_that_cannot_be_given_does_not_hold_up_the_others() -> None:
 
     _, membership = world.groups.describe(GROUP)
     assert membership is not None
-    member = membership.roster.get(leader)
+    member = membership.group_members.get(leader)
     assert member is not None
     world.groups.join(GROUP, JoinRequest(leader, "consumer", member.terms), fail)
     assert world.join(follower).answer.generation == generation + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.broker.group.state.classic_requests import SyncResult
 from odradek.broker.group.state.consumer_group import ConsumerMembership
-from odradek.broker.group.state.consumer_group_members import Roster
+from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers
 from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest, HeartbeatResult
 from odradek.broker.group.state.loading import Loader
 from odradek.protocol import messages as m
@@ -41,7 +41,7 @@ def membership(world: World) -> ConsumerMembership:
     return found
 
 
-def reloaded(world: World) -> Roster:
+def reloaded(world: World) -> ConsumerGroupMembers:
     """The group as a load would find it once everything pending is written."""
     loader = Loader()
     for header, record in world.log.pending(0):
@@ -49,18 +49,18 @@ def reloaded(world: World) -> Roster:
     groups = loader.groups(world.settings, world.groups._now(), world.topics)
     found = next(group.membership for group in groups if group.group_id == GROUP)
     assert isinstance(found, ConsumerMembership)
-    return found.roster
+    return found.group_members
 
 
-def facts(roster: Roster) -> dict[str, Any]:
+def facts(group_members: ConsumerGroupMembers) -> dict[str, Any]:
     """Everything that a roster holds."""
     return {
-        "epoch": roster.epoch,
-        "hash": roster.hash,
-        "target epoch": roster.target_epoch,
-        "members": roster.members,
-        "targets": roster.targets,
-        "resolved": roster.resolved,
+        "epoch": group_members.epoch,
+        "hash": group_members.hash,
+        "target epoch": group_members.target_epoch,
+        "members": group_members.members,
+        "targets": group_members.targets,
+        "resolved": group_members.resolved,
     }
 
 
@@ -141,7 +141,7 @@ def settle(world: World, *clients: Client, rounds: int = 30) -> None:
             for client in clients:
                 client.beat()
             return
-    raise AssertionError(f"not stable after {rounds} rounds: {facts(membership(world).roster)}")
+    raise AssertionError(f"not stable after {rounds} rounds: {facts(membership(world).group_members)}")
 
 
 def subscription(*names: str, owned: ReplicaManagerDependencies = frozenset(), version: int = 1) -> bytes:  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinator.state.pending_writes import RETRY_MS
-from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_ledger
+from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_writes
 from odradek.broker.group.state.consumer_group_members import MemberState
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import (
@@ -46,7 +46,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert topic_id is not None
     assert {topic: sorted(parts) for topic, parts in (result.assignment or {}).items()} == {topic_id: [0, 1, 2, 3]}
     group = membership(world)
-    assert (group.state.value, group.roster.epoch, group.roster.target_epoch) == ("Stable", 1, 1)
+    assert (group.state.value, group.group_members.epoch, group.group_members.target_epoch) == ("Stable", 1, 1)
     assert world.groups.list_groups()[1] == [(GROUP, "consumer", "Stable", "consumer")]
 
 
@@ -57,13 +57,13 @@ def test_a_partition_moves_only_when_its_owner_has_let_go() -> None:
     result = b.beat()
     assert result is not None
     assert (result.epoch, result.assignment) == (2, {}), "nothing is free yet"
-    assert membership(world).roster.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    assert membership(world).group_members.members["b"].state is MemberState.UNRELEASED_PARTITIONS
     b.beat()
     assert not b.owned
     before = set(a.owned)
     a.beat()
     assert (a.epoch, len(a.owned)) == (1, 2), "it stays in its epoch until it has let go"
-    assert membership(world).roster.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert membership(world).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     b.beat()
     assert not b.owned, "the owner has been asked and has not said that it has let go"
     a.beat()
@@ -81,7 +81,7 @@ def test_who_says_nothing_of_what_it_owns_has_let_go_of_nothing() -> None:
     b.beat()
     a.beat()
     assert beat(world, "a", 1).answer.epoch == 1
-    assert membership(world).roster.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert membership(world).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
 
 
 def test_states_of_the_group_follow_its_epochs() -> None:
@@ -156,7 +156,7 @@ def test_the_assignor_is_the_one_that_most_ask_for() -> None:
         join(world, name, "t", "u", assignor="range")
     join(world, "c", "t", "u", assignor="uniform")
     assert membership(world).steps.assignor == "range"
-    targets = membership(world).roster.targets
+    targets = membership(world).group_members.targets
     assert all(len(set(each.values())) == 1 for each in targets.values()), "the same run of both topics"
 
 
@@ -215,7 +215,7 @@ def test_an_old_epoch_is_fenced_unless_the_answer_may_have_been_lost() -> None:
     b.leave()
     old = a.epoch
     a.beat(lost=True)
-    assert membership(world).roster.members["a"].epoch > old
+    assert membership(world).group_members.members["a"].epoch > old
     again = a.beat()
     assert again is not None
     assert not again.error
@@ -247,18 +247,18 @@ def test_a_static_member_comes_back_to_what_it_had() -> None:
     a, b = Client(world, "a", "t"), Client(world, "b", "t")
     a.instance_id = "i"
     settle(world, a, b)
-    had, epoch = set(a.owned), membership(world).roster.epoch
+    had, epoch = set(a.owned), membership(world).group_members.epoch
     result = a.leave(for_a_while=True).answer
     assert (result.error, result.epoch) == (ErrorCode.NONE, -2)
     b.beat()
-    assert membership(world).roster.epoch == epoch, "nothing moves meanwhile"
+    assert membership(world).group_members.epoch == epoch, "nothing moves meanwhile"
     back = Client(world, "a2", "t")
     back.instance_id = "i"
     back.beat()
     assert (back.owned, back.epoch) == (had, epoch)
-    assert list(membership(world).roster.members) == ["b", "a2"]
+    assert list(membership(world).group_members.members) == ["b", "a2"]
     assert beat(world, "a", epoch, instance_id="i").answer.error is ErrorCode.FENCED_INSTANCE_ID
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
 
 
 def test_an_instance_id_in_use_is_not_given_away() -> None:
@@ -287,8 +287,8 @@ def test_a_static_member_that_leaves_for_good_is_gone() -> None:
     a.instance_id = "i"
     a.beat()
     assert not a.leave().answer.error
-    assert not membership(world).roster.members
-    assert membership(world).roster.of_instance("i") is None
+    assert not membership(world).group_members.members
+    assert membership(world).group_members.of_instance("i") is None
 
 
 # --- time ---
@@ -301,7 +301,7 @@ def test_a_silent_member_is_put_out() -> None:
     world.time.advance(SESSION_MS - 1)
     a.beat()
     world.time.advance(1)
-    assert list(membership(world).roster.members) == ["a"]
+    assert list(membership(world).group_members.members) == ["a"]
     settle(world, a)
     assert a.owned == everything("t", 2)
     b.beat()
@@ -318,7 +318,7 @@ def test_a_member_that_does_not_let_go_is_put_out() -> None:
         assert beat(world, "a", 1, owned=holding).answer.error is ErrorCode.NONE
         b.beat()
         world.time.advance(5_000)
-    assert list(membership(world).roster.members) == ["b"]
+    assert list(membership(world).group_members.members) == ["b"]
     settle(world, b)
     assert b.owned == everything("t", 2)
 
@@ -344,7 +344,7 @@ def test_an_expression_stands_for_the_topics_that_match_as_a_whole() -> None:
     world.topics.put("orders-3", 1)
     a.beat()
     assert ("orders-3", 0) in a.owned
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
     a.leave()
     assert reloaded(world).resolved == {}
 
@@ -441,10 +441,10 @@ def test_answers_wait_for_everything_that_was_decided_before() -> None:
 def test_what_the_log_refuses_is_reverted(refused: ErrorCode, heard: ErrorCode) -> None:
     world = world_with(t=2)
     join(world, "a", "t")
-    before, armed = facts(membership(world).roster), membership(world).armed
+    before, armed = facts(membership(world).group_members), membership(world).armed
     world.log.error = refused
     assert join(world, "b", "t").error is heard
-    assert facts(membership(world).roster) == before == facts(reloaded(world))
+    assert facts(membership(world).group_members) == before == facts(reloaded(world))
     assert membership(world).armed == armed, "b has no session"
     world.log.error = ErrorCode.NONE
     assert beat(world, "a", 1).answer.error is ErrorCode.NONE
@@ -457,7 +457,7 @@ def test_what_the_log_takes_too_late_stays_and_is_answered_once_it_is_committed(
     join(world, "a", "t")
     world.log.error = ErrorCode.REQUEST_TIMED_OUT
     assert join(world, "b", "t").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert list(reloaded(world).members) == list(membership(world).roster.members) == ["a", "b"]
+    assert list(reloaded(world).members) == list(membership(world).group_members.members) == ["a", "b"]
     world.log.error = ErrorCode.NONE
     first = beat(world, "a", 1, owned={})
     world.log.time_out()
@@ -465,7 +465,7 @@ def test_what_the_log_takes_too_late_stays_and_is_answered_once_it_is_committed(
     again = beat(world, "b", 2, owned={})
     world.log.release()
     assert not again.waits
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
 
 
 def test_a_session_that_ends_while_the_log_refuses_ends_once_more() -> None:
@@ -473,15 +473,15 @@ def test_a_session_that_ends_while_the_log_refuses_ends_once_more() -> None:
     join(world, "a", "t")
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.time.advance(SESSION_MS)
-    assert list(membership(world).roster.members) == ["a"]
+    assert list(membership(world).group_members.members) == ["a"]
     world.log.error = ErrorCode.NONE
     world.time.advance(RETRY_MS)
-    assert not membership(world).roster.members
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert not membership(world).group_members.members
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
 
 
 def test_a_refused_piece_of_a_large_change_reverts_what_is_not_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group_ledger, "LARGEST_APPEND", 200)
+    monkeypatch.setattr(consumer_group_writes, "LARGEST_APPEND", 200)
     world = world_with(**{f"topic-{number}": 20 for number in range(20)})
     real, taken = world.log.append, []
 
@@ -494,17 +494,17 @@ def test_a_refused_piece_of_a_large_change_reverts_what_is_not_in_the_log(monkey
     slot = beat(world, "a", 0, rebalance_timeout_ms=60_000, expression=".*", owned={})
     assert slot.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert len(taken) == 3, "what comes behind a refused piece is not handed to the log"
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
 
 
 def test_a_large_change_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group_ledger, "LARGEST_APPEND", 200)
+    monkeypatch.setattr(consumer_group_writes, "LARGEST_APPEND", 200)
     world = world_with(**{f"topic-{number}": 20 for number in range(20)})
     a = Client(world, "a", expression=".*")
     a.beat()
     assert len(a.owned) == 400
     assert len(world.log.batches[0]) > 3
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
 
 
 def test_a_failover_changes_nothing() -> None:
@@ -513,9 +513,9 @@ def test_a_failover_changes_nothing() -> None:
     a.beat()
     b.beat()
     a.beat()
-    before = facts(membership(world).roster)
+    before = facts(membership(world).group_members)
     world.fail_over()
-    assert facts(membership(world).roster) == before
+    assert facts(membership(world).group_members) == before
     assert ("rebalance", "a") in membership(world).armed
     settle(world, a, b)
     assert not a.owned & b.owned

@@ -134,7 +134,7 @@ def test_a_group_that_expired_begins_anew(world: World) -> None:
     assert beat(world, "a", 1).answer.error is ErrorCode.GROUP_ID_NOT_FOUND
     b = Client(world, "b", "t")
     b.beat()
-    assert (b.epoch, sorted(membership(world).roster.members)) == (1, ["b"])
+    assert (b.epoch, sorted(membership(world).group_members.members)) == (1, ["b"])
     assert world.offset(("t", 0)) is None
 
 

@@ -104,9 +104,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def classic_member_joins(self, data: st.DataObject, name: str, syncs: bool) -> None:
         """A member that speaks the classic protocol: it joins, perhaps syncs, and falls silent."""
         group = self._group()
-        if group is None or not group.roster.members:
+        if group is None or not group.group_members.members:
             return
-        known = sorted(key for key, member in group.roster.members.items() if member.classic is not None)
+        known = sorted(key for key, member in group.group_members.members.items() if member.classic is not None)
         member_id = data.draw(st.sampled_from([*known, f"c{len(known)}"]))
         joined = self.world.join(member_id, protocols=(("range", subscription(name)),)).answer
         if not joined.error and syncs:
@@ -155,13 +155,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if group is None or epoch < 0:
             return
         code = self.world.commit({partition: offset}, client.member_id, epoch).answer[0]
-        member = group.roster.members.get(client.member_id)
+        member = group.group_members.members.get(client.member_id)
         topic_id = self.world.topics.id_of(partition[0])
         if member is None:
             assert code is ErrorCode.UNKNOWN_MEMBER_ID
         elif epoch != member.epoch and not code:
             assert topic_id is not None
-            assert group.roster.owner(topic_id, partition[1]) == client.member_id
+            assert group.group_members.owner(topic_id, partition[1]) == client.member_id
             since = {**member.assigned.get(topic_id, {}), **member.revoking.get(topic_id, {})}[partition[1]]
             assert since <= epoch <= member.epoch
 
@@ -176,15 +176,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if group is None:
             return
         owners: dict[tuple[bytes, int], str] = {}
-        for member in group.roster.members.values():
+        for member in group.group_members.members.values():
             for owned in (member.assigned, member.revoking):
                 for topic_id, parts in owned.items():
                     for index in parts:
                         assert owners.setdefault((topic_id, index), member.member_id) == member.member_id
-                        assert group.roster.owner(topic_id, index) == member.member_id
+                        assert group.group_members.owner(topic_id, index) == member.member_id
         targets = [
             (topic_id, index)
-            for each in group.roster.targets.values()
+            for each in group.group_members.targets.values()
             for topic_id, parts in each.items()
             for index in parts
         ]
@@ -197,7 +197,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             return
         used: dict[tuple[str, int], str] = {}
         for client in self.clients.values():
-            member = group.roster.members.get(client.member_id)
+            member = group.group_members.members.get(client.member_id)
             # Who was put out does not know it yet; a successor's owner is another matter, too.
             if member is None or not client.epoch or not member.previous_epoch <= client.epoch <= member.epoch:
                 continue
@@ -209,22 +209,22 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def epochs_are_in_order(self) -> None:
         group = self._group()
         if group is not None:
-            assert group.roster.target_epoch <= group.roster.epoch
-            assert all(member.epoch <= group.roster.epoch for member in group.roster.members.values())
-            assert set(group.roster.targets) <= set(group.roster.members)
+            assert group.group_members.target_epoch <= group.group_members.epoch
+            assert all(member.epoch <= group.group_members.epoch for member in group.group_members.members.values())
+            assert set(group.group_members.targets) <= set(group.group_members.members)
 
     @invariant()
     def a_load_finds_the_same(self) -> None:
         group = self._group()
-        if group is not None and group.roster.epoch:
-            assert facts(reloaded(self.world)) == facts(group.roster)
+        if group is not None and group.group_members.epoch:
+            assert facts(reloaded(self.world)) == facts(group.group_members)
 
     @invariant()
     def timers_are_of_members(self) -> None:
         group = self._group()
         if group is not None:
-            assert {name[1] for name in group.armed} <= set(group.roster.members)
-            assert {("session", member_id) for member_id in group.roster.members} <= set(group.armed)
+            assert {name[1] for name in group.armed} <= set(group.group_members.members)
+            assert {("session", member_id) for member_id in group.group_members.members} <= set(group.armed)
 
     def teardown(self) -> None:
         """It always converges."""
@@ -243,8 +243,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             return
         assert group is not None
         assert group.state is GroupState.STABLE
-        assert set(group.roster.members) == set(self.clients)
-        subscribed = {name for member in group.roster.members.values() for name in group.roster.topics_of(member)}
+        assert set(group.group_members.members) == set(self.clients)
+        subscribed = {name for member in group.group_members.members.values() for name in group.group_members.topics_of(member)}
         wanted = {(name, index) for name in subscribed for index in range(self.world.topics.partition_count(name))}
         owned = [partition for client in self.clients.values() for partition in client.owned]
         assert sorted(owned) == sorted(wanted)

@@ -100,7 +100,7 @@ def settle_all(world: World, classic: list[ClassicClient], *modern: Client, roun
             member.beat()
         if membership(world).state.value == "Stable":
             return
-    raise AssertionError(facts(membership(world).roster))
+    raise AssertionError(facts(membership(world).group_members))
 
 
 def world_with(policy: str = "bidirectional", **topics: int) -> World:
@@ -125,14 +125,14 @@ def test_a_member_of_the_new_kind_turns_the_group_and_shares_with_the_old() -> N
     assert result is not None
     assert not result.error
     group = membership(world)
-    assert group.roster.epoch == generation + 1
-    assert {member.epoch for name, member in group.roster.members.items() if name != "a"} == {generation}
+    assert group.group_members.epoch == generation + 1
+    assert {member.epoch for name, member in group.group_members.members.items() if name != "a"} == {generation}
     assert [each.beat() for each in classic] == [ErrorCode.REBALANCE_IN_PROGRESS] * 2
     settle_all(world, classic, a)
     assert owners(classic, a) == [("t", index) for index in range(4)]
     assert a.owned
     assert world.offset(("t", 0)) == 7
-    assert facts(reloaded(world)) == facts(membership(world).roster)
+    assert facts(reloaded(world)) == facts(membership(world).group_members)
     assert [each.beat() for each in classic] == [ErrorCode.NONE] * 2
     for each in classic:
         assert world.commit({("t", 1): 1}, each.member_id, each.generation).answer == [ErrorCode.NONE]
@@ -200,7 +200,7 @@ def test_when_the_last_of_the_new_kind_leaves_the_old_ones_go_on_among_themselve
     classic = classic_group(world, "t")
     a = Client(world, "a", "t")
     settle_all(world, classic, a)
-    epoch = membership(world).roster.epoch
+    epoch = membership(world).group_members.epoch
     a.leave()
     assert world.groups.list_groups()[1] == [(GROUP, "consumer", "PreparingRebalance", "classic")]
     assert [world.beat(each.member_id, epoch) for each in classic] == [ErrorCode.REBALANCE_IN_PROGRESS] * 2
@@ -209,7 +209,7 @@ def test_when_the_last_of_the_new_kind_leaves_the_old_ones_go_on_among_themselve
     _, described = world.groups.describe(GROUP)
     assert described is not None
     assert described.generation >= epoch
-    assert sorted(member.member_id for member in described.roster) == sorted(each.member_id for each in classic)
+    assert sorted(member.member_id for member in described.group_members) == sorted(each.member_id for each in classic)
 
 
 def kind_in(world: World) -> type | None:
@@ -226,13 +226,13 @@ def test_a_way_back_that_the_log_refuses_is_not_taken() -> None:
     classic = classic_group(world, "t")
     a = Client(world, "a", "t")
     settle_all(world, classic, a)
-    before = facts(membership(world).roster)
+    before = facts(membership(world).group_members)
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     a.leave()
-    assert facts(membership(world).roster) == before == facts(reloaded(world))
+    assert facts(membership(world).group_members) == before == facts(reloaded(world))
     world.log.error = ErrorCode.NONE
     assert kind_in(world) is ConsumerMembership
-    members = dict(membership(world).roster.members)
+    members = dict(membership(world).group_members.members)
     for _ in range(9):
         world.time.advance(SESSION_MS // 2)
         for each in classic:
@@ -259,11 +259,11 @@ def test_a_classic_member_of_an_empty_group_whose_end_the_log_refuses_is_not_in(
     a = Client(world, "a", "t")
     a.beat()
     a.leave()
-    before = facts(membership(world).roster)
+    before = facts(membership(world).group_members)
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     slot = world.join("", protocols=(("range", subscription("t")),))
     assert slot.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert facts(membership(world).roster) == before == facts(reloaded(world))
+    assert facts(membership(world).group_members) == before == facts(reloaded(world))
     assert not membership(world).armed
 
 

@@ -214,7 +214,7 @@ class Groups(RuleBasedStateMachine):
         offsets = {partition: self.world.offset(partition) for partition in PARTITIONS}
         if membership is None or membership.generation == 0:
             return None if not any(offsets.values()) else (0, None, offsets)
-        assignments = {member.member_id: member.assignment for member in membership.roster}
+        assignments = {member.member_id: member.assignment for member in membership.group_members}
         return membership.state, membership.generation_value(assignments), offsets
 
     @invariant()
@@ -274,10 +274,10 @@ class Groups(RuleBasedStateMachine):
         else:
             known = membership.armed
             assert self.world.time.waiting == len(known)
-            members = {member.member_id for member in membership.roster}
+            members = {member.member_id for member in membership.group_members}
             assert {name[1] for name in known if name[0] == "member"} <= members
             assert (("join",) in known) == (membership.state is State.PREPARING)
-            for member in membership.roster:
+            for member in membership.group_members:
                 assert member.counts_as_alive or ("member", member.member_id) in known, "a session without an end"
 
     def teardown(self) -> None:

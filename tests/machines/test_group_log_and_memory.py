@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_ledger
+from odradek.broker.group.state import consumer_group_pending_writes as consumer_group_writes
 from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.loading import Loader
@@ -42,8 +42,8 @@ def remembered(group: Group | None) -> dict[str, Any]:
         membership = group.membership
         if not isinstance(membership, ConsumerMembership):
             kind = membership.in_log
-        elif membership.roster.epoch or membership.roster.members:
-            kind = facts(membership.roster)
+        elif membership.group_members.epoch or membership.group_members.members:
+            kind = facts(membership.group_members)
     return {"membership": kind, **offsets_of(group.offsets if group is not None else Offsets())}
 
 
@@ -63,7 +63,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @initialize(largest=st.sampled_from((900_000, 900_000, 300)), delay=st.sampled_from((0, 3_000)))
     def begin(self, largest: int, delay: int) -> None:
-        self.largest, consumer_group_ledger.LARGEST_APPEND = consumer_group_ledger.LARGEST_APPEND, largest  # type: ignore[misc]
+        self.largest, consumer_group_writes.LARGEST_APPEND = consumer_group_writes.LARGEST_APPEND, largest  # type: ignore[misc]
         self.world = World(group_initial_rebalance_delay_ms=delay)
         for topic in TOPICS:
             self.world.topics.put(topic, 2)
@@ -90,7 +90,7 @@ class Coordinator(RuleBasedStateMachine):
     )
     def consumer_beats(self, name: str, behind: int, topics: tuple[str, ...], static: bool, joins: bool) -> None:
         _, group = self.world.groups.describe_consumers(GROUP)
-        known = group.roster.members.get(name) if group is not None else None
+        known = group.group_members.members.get(name) if group is not None else None
         epoch = max(known.epoch - behind, 0) if known is not None and not joins else 0
         owned = {topic: frozenset(parts) for topic, parts in known.assigned.items()} if known is not None else {}
         instance_id = f"i{name}" if static else None
@@ -133,7 +133,7 @@ class Coordinator(RuleBasedStateMachine):
     def commit(self, partition: tuple[str, int], member: str) -> None:
         self.value += 1
         _, group = self.world.groups.describe_consumers(GROUP)
-        known = group.roster.members.get(member) if group is not None else None
+        known = group.group_members.members.get(member) if group is not None else None
         self.keep(self.world.commit({partition: self.value}, member, known.epoch if known is not None else -1))
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
@@ -207,17 +207,17 @@ class Coordinator(RuleBasedStateMachine):
         group = self.group
         if group is None or not isinstance(group.membership, ConsumerMembership):
             return
-        roster = group.membership.roster
+        group_members = group.membership.group_members
         owners = {
             (topic_id, index): member.member_id
-            for member in roster.members.values()
+            for member in group_members.members.values()
             for owned in (member.assigned, member.revoking)
             for topic_id, parts in owned.items()
             for index in parts
         }
-        assert roster._owners == owners
-        instances = {each.instance_id: each.member_id for each in roster.members.values() if each.instance_id}
-        assert roster._static == instances
+        assert group_members._owners == owners
+        instances = {each.instance_id: each.member_id for each in group_members.members.values() if each.instance_id}
+        assert group_members._static == instances
 
     @invariant()
     def members_have_sessions(self) -> None:
@@ -226,14 +226,14 @@ class Coordinator(RuleBasedStateMachine):
             assert self.world.time.waiting == 0
         elif isinstance(group.membership, ConsumerMembership):
             sessions = {name[1] for name in group.membership.armed if name[0] == "session"}
-            assert sessions == set(group.membership.roster.members)
+            assert sessions == set(group.membership.group_members.members)
         if group is not None:
             assert self.world.time.waiting == len(group.membership.armed)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        consumer_group_ledger.LARGEST_APPEND = self.largest  # type: ignore[misc]
+        consumer_group_writes.LARGEST_APPEND = self.largest  # type: ignore[misc]
         self.world.log.hold, self.world.log.error = False, ErrorCode.NONE
         self.world.log.release()
         for _ in range(6):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.broker.group.state.classic_members import Member, Roster
+from odradek.broker.group.state.classic_members import Member, ClassicGroupMembers
 from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
 from odradek.broker.group.state.records import member_value, subscribed_topics
 from odradek.broker.runtime.state.effects import Now
@@ -27,7 +27,7 @@ class Generation:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.roster = Roster()
+        self.group_members = ClassicGroupMembers()
         self.in_log: m.GroupMetadataValue | None = None
         """The generation in the log, or in an append that the log has not refused."""
         self._subscribed: frozenset[str] | None = None
@@ -47,21 +47,21 @@ class Generation:
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol_name,
-            leader=self.roster.leader,
+            leader=self.group_members.leader,
             current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
-            members=[member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.roster],
+            members=[member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members],
         )
 
     def _generation_for(self, member: Member) -> JoinResult:
-        leads = self.roster.leader == member.member_id
+        leads = self.group_members.leader == member.member_id
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation,
             self.protocol_type,
             self.protocol_name,
-            self.roster.leader or "",
-            tuple((each.member_id, each.terms.instance_id, each.metadata(self.protocol_name)) for each in self.roster)
+            self.group_members.leader or "",
+            tuple((each.member_id, each.terms.instance_id, each.metadata(self.protocol_name)) for each in self.group_members)
             if leads
             else (),
         )
@@ -71,12 +71,12 @@ class Generation:
 
     def _check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if instance_id is not None:
-            static = self.roster.of_instance(instance_id)
+            static = self.group_members.of_instance(instance_id)
             if static is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if static.member_id != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.roster else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.group_members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def _consumed_topics(self) -> frozenset[str] | None:
-        return subscribed_topics(self.roster, self.protocol_name) if self.protocol_type == CONSUMER else None
+        return subscribed_topics(self.group_members, self.protocol_name) if self.protocol_type == CONSUMER else None

@@ -42,7 +42,7 @@ class Member:
         return next((metadata for name, metadata in self.terms.protocols if name == protocol), b"")
 
 
-class Roster:
+class ClassicGroupMembers:
     """The members in the order in which they came, their instance ids, and their leader."""
 
     __slots__ = ("_by_instance", "_members", "_support", "leader")

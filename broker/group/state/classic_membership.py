@@ -109,22 +109,22 @@ class Membership(Generation):
         limit = self._settings.group_max_size
         if self.state is State.EMPTY:
             return True
-        member = self.roster.get(member_id)
+        member = self.group_members.get(member_id)
         if self.state is State.PREPARING:
             # Who has joined counts, not who is listed: a lowered limit then puts the last to join again outside.
-            return (member is not None and member.join_token is not None) or self.roster.joining < limit
-        return member is not None or len(self.roster) < limit
+            return (member is not None and member.join_token is not None) or self.group_members.joining < limit
+        return member is not None or len(self.group_members) < limit
 
     def _speaks(self, request: JoinRequest) -> bool:
         if self.state is State.EMPTY:
             return bool(request.protocol_type and request.terms.protocols)
-        return self.protocol_type == request.protocol_type and self.roster.supports(request.terms.protocols)
+        return self.protocol_type == request.protocol_type and self.group_members.supports(request.terms.protocols)
 
     def _join_new(self, token: Any, request: JoinRequest, unique: str, now: Now) -> None:
         terms = request.terms
         if terms.instance_id is not None:
             member_id = f"{terms.instance_id}-{unique}"
-            known = self.roster.of_instance(terms.instance_id)
+            known = self.group_members.of_instance(terms.instance_id)
             if known is not None:
                 self._return_static(token, known, member_id, request, now)
             else:
@@ -140,7 +140,7 @@ class Membership(Generation):
 
     def _join_known(self, token: Any, request: JoinRequest, now: Now) -> None:
         error = self._check_member(request.member_id, request.terms.instance_id)
-        member = self.roster.get(request.member_id)
+        member = self.group_members.get(request.member_id)
         if error or member is None:
             self._effects.reply(token, JoinResult(error or ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         elif self.state is State.EMPTY:
@@ -149,7 +149,7 @@ class Membership(Generation):
             self.state is State.PREPARING
             or member.terms.protocols != request.terms.protocols
             # A leader that joins a stable group has seen something that its metadata does not show: new partitions.
-            or (self.state is State.STABLE and self.roster.leader == member.member_id)
+            or (self.state is State.STABLE and self.group_members.leader == member.member_id)
         ):
             self._rejoin(token, member, request.terms)
             self._maybe_prepare(now)
@@ -163,23 +163,23 @@ class Membership(Generation):
             self._effects.disarm(("pending", member_id))
         if self.state is State.PREPARING and self.generation == 0:
             self._newcomer_during_delay = True
-        if not self.roster:
+        if not self.group_members:
             self.protocol_type = request.protocol_type
         member = Member(member_id, request.terms)
         member.is_new = True
         member.join_token = token
-        self.roster.add(member)
+        self.group_members.add(member)
         # It has no session before it has its id, and a client that goes away cannot be seen while its join waits.
         self._touch(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._maybe_prepare(now)
 
     def _rejoin(self, token: Any, member: Member, terms: Terms) -> None:
         self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        self.roster.update(member, terms)
+        self.group_members.update(member, terms)
         member.join_token = token
 
     def _return_static(self, token: Any, member: Member, member_id: str, request: JoinRequest, now: Now) -> None:
-        old_id, old_terms, old_leader = member.member_id, member.terms, self.roster.leader or ""
+        old_id, old_terms, old_leader = member.member_id, member.terms, self.group_members.leader or ""
         self._answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         self._rename(member, member_id, now)
@@ -188,13 +188,13 @@ class Membership(Generation):
             # The leader may be assigning to the old id at this moment.
             self._prepare(now)
         elif self.state is State.STABLE:
-            if self.roster.select_protocol() != self.protocol_name:
+            if self.group_members.select_protocol() != self.protocol_name:
                 self._maybe_prepare(now)
                 return
             undo = ReturnStored(
                 self.generation, member, member_id, old_id, old_terms, old_leader, request.may_skip_assignment
             )
-            self._store({each.member_id: each.assignment for each in self.roster}, undo)
+            self._store({each.member_id: each.assignment for each in self.group_members}, undo)
 
     def _finish_return(self, token: ReturnStored, error: ErrorCode, refused: bool, now: Now) -> None:
         member = token.member
@@ -202,7 +202,7 @@ class Membership(Generation):
         if overtaken or member.member_id != token.new_id:
             return  # a rebalance answers the join when it ends, or the member has come back once more
         if refused:
-            self.roster.update(member, token.old_terms)
+            self.group_members.update(member, token.old_terms)
             self._rename(member, token.old_id, now)
         if member.join_token is None:
             return  # it was answered when the log took too long, or when the member came back once more
@@ -211,7 +211,7 @@ class Membership(Generation):
                 error=error, member_id=UNKNOWN_MEMBER_ID, leader=token.old_leader, members=()
             )
         elif token.may_skip_assignment:
-            result = self._generation_for(member)._replace(skip_assignment=self.roster.leader == member.member_id)
+            result = self._generation_for(member)._replace(skip_assignment=self.group_members.leader == member.member_id)
         else:
             # An older client that finds its own id as the leader's would assign again, and a stable group would not
             # hand that round; so it is told of the leader's old id.
@@ -224,7 +224,7 @@ class Membership(Generation):
         if member.member_id in self._unsynced:
             del self._unsynced[member.member_id]
             self._unsynced[member_id] = None
-        self.roster.rename(member, member_id)
+        self.group_members.rename(member, member_id)
         self._touch(member, now, member.terms.session_timeout_ms)
 
     # --- the rebalance ---
@@ -238,7 +238,7 @@ class Membership(Generation):
             self._refuse_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._unsynced.clear()
         self._effects.disarm(SYNC)
-        timeout_ms = self.roster.rebalance_timeout_ms
+        timeout_ms = self.group_members.rebalance_timeout_ms
         if self.state is State.EMPTY:
             delay_ms = self._settings.group_initial_rebalance_delay_ms
             self._initial_delay = (delay_ms, max(timeout_ms - delay_ms, 0))
@@ -254,7 +254,7 @@ class Membership(Generation):
             self.state is State.PREPARING
             and self._initial_delay is None
             and not self._pending
-            and self.roster.all_joined
+            and self.group_members.all_joined
         ):
             self._complete_join(now)
 
@@ -274,36 +274,36 @@ class Membership(Generation):
     def _complete_join(self, now: Now) -> None:
         self._initial_delay = None
         self._effects.disarm(JOIN)
-        for member in [each for each in self.roster if each.join_token is None and not each.is_static]:
+        for member in [each for each in self.group_members if each.join_token is None and not each.is_static]:
             self._drop(member.member_id)
-        if self.roster and not self.roster.elect():
+        if self.group_members and not self.group_members.elect():
             # Only static members are left and none is back: wait until one is, or their sessions end.
-            self._effects.arm(JOIN, now.monotonic_ms + self.roster.rebalance_timeout_ms)
+            self._effects.arm(JOIN, now.monotonic_ms + self.group_members.rebalance_timeout_ms)
             return
         self.generation += 1
         self._unsynced.clear()
-        if not self.roster:
+        if not self.group_members:
             self.protocol_name = None
             self._become(State.EMPTY, now)
             self._subscribed = self._consumed_topics()
             self._store({}, None)
             return
-        self.protocol_name = self.roster.select_protocol()
+        self.protocol_name = self.group_members.select_protocol()
         self._become(State.COMPLETING, now)
         self._subscribed = self._consumed_topics()
-        for member in self.roster:
+        for member in self.group_members:
             self._answer_join(member, self._generation_for(member))
             self._touch(member, now, member.terms.session_timeout_ms)
             member.is_new = False
             self._unsynced[member.member_id] = None
-        self._effects.arm(SYNC, now.monotonic_ms + self.roster.rebalance_timeout_ms)
+        self._effects.arm(SYNC, now.monotonic_ms + self.group_members.rebalance_timeout_ms)
 
     # --- the assignment ---
 
     def sync(self, token: Any, request: SyncRequest, now: Now) -> list[Effect]:
         """A member asks for its assignment, and the leader brings all of them. Answered with a SyncResult."""
         error = self._check_sync(request)
-        member = self.roster.get(request.member_id)
+        member = self.group_members.get(request.member_id)
         if error or member is None:
             self._effects.reply(token, SyncResult(error or ErrorCode.UNKNOWN_MEMBER_ID))
         elif self.state is State.STABLE:
@@ -314,11 +314,11 @@ class Membership(Generation):
             self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_token = token
             self._synced(member)
-            if self.roster.leader == member.member_id and self._storing_generation != self.generation:
+            if self.group_members.leader == member.member_id and self._storing_generation != self.generation:
                 # A leader that asks again must not store a second assignment beside the one under way.
                 self._storing_generation = self.generation
                 self._store(
-                    {each.member_id: request.assignments.get(each.member_id, b"") for each in self.roster}, None
+                    {each.member_id: request.assignments.get(each.member_id, b"") for each in self.group_members}, None
                 )
         return self._effects.drain()
 
@@ -358,7 +358,7 @@ class Membership(Generation):
             self._prepare(now)
             return
         self.replay(value)
-        for member in self.roster:
+        for member in self.group_members:
             if member.sync_token is not None:
                 self._answer_sync(member, self._assignment_of(member))
                 self._touch(member, now, member.terms.session_timeout_ms)
@@ -371,7 +371,7 @@ class Membership(Generation):
             self._effects.arm(JOIN, now.monotonic_ms + RETRY_MS)
 
     def _refuse_assignment(self, error: ErrorCode, now: Now) -> None:
-        for member in self.roster:
+        for member in self.group_members:
             member.assignment = b""
             if member.sync_token is not None:
                 self._answer_sync(member, SyncResult(error))
@@ -391,7 +391,7 @@ class Membership(Generation):
             return error, []
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION, []
-        member = self.roster.get(member_id)
+        member = self.group_members.get(member_id)
         if self.state is State.EMPTY or member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID, []
         self._touch(member, now, member.terms.session_timeout_ms)
@@ -401,7 +401,7 @@ class Membership(Generation):
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
         """A member goes, or an administrator removes a static one, by its instance id alone."""
         if member_id == UNKNOWN_MEMBER_ID:
-            static = self.roster.of_instance(instance_id)
+            static = self.group_members.of_instance(instance_id)
             if static is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID, []
             self._lose(static, now)
@@ -410,7 +410,7 @@ class Membership(Generation):
             self._try_complete_join(now)
         else:
             error = self._check_member(member_id, instance_id)
-            member = self.roster.get(member_id)
+            member = self.group_members.get(member_id)
             if error or member is None:
                 return error or ErrorCode.UNKNOWN_MEMBER_ID, []
             self._lose(member, now)
@@ -424,7 +424,7 @@ class Membership(Generation):
             self._try_complete_join(now)
 
     def _session_deadline(self, member_id: str, now: Now) -> None:
-        member = self.roster.get(member_id)
+        member = self.group_members.get(member_id)
         if member is None or member.counts_as_alive:
             return
         if member.deadline_ms > now.monotonic_ms:
@@ -452,7 +452,7 @@ class Membership(Generation):
 
     def seen(self, member_id: str, now: Now) -> list[Effect]:
         """The member has shown by another request that it is alive."""
-        member = self.roster.get(member_id)
+        member = self.group_members.get(member_id)
         if member is not None:
             self._touch(member, now, member.terms.session_timeout_ms)
         return self._effects.drain()
@@ -476,7 +476,7 @@ class Membership(Generation):
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
-        restore_members(self.roster, value)
+        restore_members(self.group_members, value)
         self.state = State.STABLE if value.members else State.EMPTY
         self.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None
         self._subscribed = self._consumed_topics()
@@ -491,7 +491,7 @@ class Membership(Generation):
 
         Those who waited in a rebalance were sent away, so it begins anew.
         """
-        for member in self.roster:
+        for member in self.group_members:
             self._touch(member, now, member.terms.session_timeout_ms)
         if self.state in (State.PREPARING, State.COMPLETING):
             self._prepare(now)
@@ -499,15 +499,15 @@ class Membership(Generation):
 
     def loaded(self, now: Now, *, changed: bool = False) -> list[Effect]:
         """The group has been read from the log, or `changed` its protocol; its sessions begin anew."""
-        if changed or len(self.roster) > self._settings.group_max_size:
+        if changed or len(self.group_members) > self._settings.group_max_size:
             self._prepare(now)
-        for member in self.roster:
+        for member in self.group_members:
             self._touch(member, now, member.terms.session_timeout_ms)
         return self._effects.drain()
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> list[Effect]:
         """This broker no longer coordinates the group, or another kind of group takes over: send away who waits."""
-        for member in self.roster:
+        for member in self.group_members:
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
         return self.die(now)
@@ -556,7 +556,7 @@ class Membership(Generation):
         if member_id in self._pending:
             del self._pending[member_id]
             self._effects.disarm(("pending", member_id))
-        member = self.roster.remove(member_id)
+        member = self.group_members.remove(member_id)
         if member is not None:
             self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER_ID))
             self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))

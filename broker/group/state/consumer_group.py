@@ -46,9 +46,9 @@ from odradek.broker.group.state.consumer_group_members import (
     ConsumerMember,
     GroupState,
     MemberState,
-    Roster,
+    ConsumerGroupMembers,
 )
-from odradek.broker.group.state.consumer_group_pending_writes import Ledger
+from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites
 from odradek.broker.group.state.consumer_group_requests import (
     JOINING,
     NO_TIMEOUT,
@@ -73,31 +73,31 @@ class ConsumerMembership:
     protocol_type = CONSUMER
     knows_subscriptions = True
 
-    def __init__(self, group_id: str, settings: GroupSettings, topics: Topics, roster: Roster | None = None) -> None:
+    def __init__(self, group_id: str, settings: GroupSettings, topics: Topics, group_members: ConsumerGroupMembers | None = None) -> None:
         self.group_id = group_id
         self._settings = settings
         self._topics = topics
-        self.ledger = Ledger(group_id, roster)
-        self.steps = Steps(self.ledger, topics, settings.default_assignor)
+        self.group_writes = ConsumerGroupWrites(group_id, group_members)
+        self.steps = Steps(self.group_writes, topics, settings.default_assignor)
         self._deadlines: dict[str, int] = {}
         self._again: list[TimerName] = []
         """Timers that have fired and whose records the log has refused."""
         self._is_dead = False
 
     @property
-    def roster(self) -> Roster:
+    def group_members(self) -> ConsumerGroupMembers:
         """The members and epochs."""
-        return self.ledger.roster
+        return self.group_writes.group_members
 
     @property
     def state(self) -> GroupState:
         """The state of the group."""
-        return GroupState.DEAD if self._is_dead else self.roster.state
+        return GroupState.DEAD if self._is_dead else self.group_members.state
 
     @property
     def armed(self) -> dict[TimerName, int]:
         """The timers that are set, with their deadlines (monotonic ms)."""
-        return dict(self.ledger.effects.armed)
+        return dict(self.group_writes.effects.armed)
 
     # --- heartbeats ---
 
@@ -108,8 +108,8 @@ class ConsumerMembership:
         except KafkaError as refused:
             self.discard(now)
             result = HeartbeatResult(refused.code, refused.message)
-        self.ledger.answer(token, result, lambda error: HeartbeatResult(error, "The group's log refused the change."))
-        return self.ledger.drain()
+        self.group_writes.answer(token, result, lambda error: HeartbeatResult(error, "The group's log refused the change."))
+        return self.group_writes.drain()
 
     def _beat(self, request: HeartbeatRequest, unique: str, now: Now) -> HeartbeatResult:
         member_id = request.member_id or unique
@@ -137,7 +137,7 @@ class ConsumerMembership:
 
     def check_room(self, member_id: str, limit: int) -> None:
         """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a newcomer to a full group."""
-        if len(self.roster.members) >= limit and member_id not in self.roster.members:
+        if len(self.group_members.members) >= limit and member_id not in self.group_members.members:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {limit} members.",
@@ -146,7 +146,7 @@ class ConsumerMembership:
     def _find(self, member_id: str, request: HeartbeatRequest) -> ConsumerMember | None:
         """The member that speaks, or the one whose place it takes; None for a newcomer."""
         if request.instance_id is not None:
-            static = self.roster.of_instance(request.instance_id)
+            static = self.group_members.of_instance(request.instance_id)
             if request.epoch == JOINING:
                 if static is not None and static.classic is None and static.epoch != LEFT_FOR_A_WHILE:
                     raise KafkaError(
@@ -154,10 +154,10 @@ class ConsumerMembership:
                         f"Static member {member_id} with instance id {request.instance_id} cannot join the group"
                         f" because the instance id is owned by {static.member_id} member.",
                     )
-                return static or self.roster.members.get(member_id)
+                return static or self.group_members.members.get(member_id)
             member = self.static_member(member_id, request.instance_id)
         else:
-            found = self.roster.members.get(member_id)
+            found = self.group_members.members.get(member_id)
             if found is None:
                 if request.epoch == JOINING:
                     return None
@@ -168,7 +168,7 @@ class ConsumerMembership:
 
     def static_member(self, member_id: str, instance_id: str) -> ConsumerMember:
         """The member of an instance id, which must be this one. Raises KafkaError."""
-        member = self.roster.of_instance(instance_id)
+        member = self.group_members.of_instance(instance_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
         if member.member_id != member_id:
@@ -186,7 +186,7 @@ class ConsumerMembership:
 
     def _leave(self, request: HeartbeatRequest, now: Now) -> HeartbeatResult:
         if request.instance_id is None:
-            found = self.roster.members.get(request.member_id)
+            found = self.group_members.members.get(request.member_id)
             if found is None:
                 raise self.unknown(request.member_id)
             member = found
@@ -194,8 +194,8 @@ class ConsumerMembership:
             member = self.static_member(request.member_id, request.instance_id)
         if request.epoch == LEFT_FOR_A_WHILE:
             away = member._replace(epoch=LEFT_FOR_A_WHILE, revoking={})
-            self.ledger.effects.disarm(("rebalance", member.member_id))
-            self.ledger.write(records.current(self.group_id, away))
+            self.group_writes.effects.disarm(("rebalance", member.member_id))
+            self.group_writes.write(records.current(self.group_id, away))
         else:
             self.put_out([member])
         return HeartbeatResult(member_id=request.member_id, epoch=request.epoch)
@@ -219,51 +219,51 @@ class ConsumerMembership:
         deadline_ms = now.monotonic_ms + timeout_ms
         self._deadlines[member.member_id] = deadline_ms
         name = ("session", member.member_id)
-        armed = self.ledger.effects.armed.get(name)
+        armed = self.group_writes.effects.armed.get(name)
         if armed is None or armed > deadline_ms:
-            self.ledger.effects.arm(name, deadline_ms)
+            self.group_writes.effects.arm(name, deadline_ms)
 
     def watch_revocation(self, member: ConsumerMember, now: Now) -> None:
         """Give a member that has something to let go of its rebalance timeout for that."""
         name = ("rebalance", member.member_id)
         if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
-            self.ledger.effects.disarm(name)
-        elif name not in self.ledger.effects.armed:
-            self.ledger.effects.arm(name, now.monotonic_ms + member.rebalance_timeout_ms)
+            self.group_writes.effects.disarm(name)
+        elif name not in self.group_writes.effects.armed:
+            self.group_writes.effects.arm(name, now.monotonic_ms + member.rebalance_timeout_ms)
 
     def forget_timers(self, member_id: str) -> None:
         """The member is gone, or goes by another id."""
         deadline_ms = self._deadlines.pop(member_id, None)
         if deadline_ms is not None:
-            self.ledger.changes(partial(self._deadlines.__setitem__, member_id, deadline_ms))
+            self.group_writes.changes(partial(self._deadlines.__setitem__, member_id, deadline_ms))
         for kind in ("session", "rebalance", "join", "sync"):
-            self.ledger.effects.disarm((kind, member_id))
+            self.group_writes.effects.disarm((kind, member_id))
 
     def timer(self, name: TimerName, now: Now) -> list[Effect]:
         """A timer that was set has fired."""
-        self.ledger.effects.fired(name)
+        self.group_writes.effects.fired(name)
         kind, member_id = name
-        member = self.roster.members.get(member_id)
+        member = self.group_members.members.get(member_id)
         if member is not None:
             deadline_ms = self._deadlines.get(member_id, 0) if kind == "session" else 0
             if deadline_ms > now.monotonic_ms:
-                self.ledger.effects.arm(name, deadline_ms)
+                self.group_writes.effects.arm(name, deadline_ms)
             else:
-                self.ledger.changes(partial(self._again.append, name))
+                self.group_writes.changes(partial(self._again.append, name))
                 self.put_out([member])
-        return self.ledger.drain()
+        return self.group_writes.drain()
 
     # --- the log ---
 
     def discard(self, now: Now) -> None:
         """The request at hand is refused, so nothing of it holds."""
-        if self.ledger.discard():
+        if self.group_writes.discard():
             self._restore_timers(now)
 
     def reverted(self, now: Now) -> list[Effect]:
         """The log has refused records, and the members are again what they were before."""
         self._restore_timers(now)
-        return self.ledger.effects.drain()
+        return self.group_writes.effects.drain()
 
     def revive(self, now: Now) -> list[Effect]:
         """The log has refused what ended this group, so it goes on."""
@@ -273,7 +273,7 @@ class ConsumerMembership:
     def _restore_timers(self, now: Now) -> None:
         """Every member has a session again, nobody else has a timer, and what a timer began is due once more."""
         self.steps.forget_topics()
-        effects, members, soon_ms = self.ledger.effects, self.roster.members, now.monotonic_ms + RETRY_MS
+        effects, members, soon_ms = self.group_writes.effects, self.group_members.members, now.monotonic_ms + RETRY_MS
         for name in [each for each in effects.armed if each[1] not in members]:
             effects.disarm(name)
         for member_id in [each for each in self._deadlines if each not in members]:
@@ -292,33 +292,33 @@ class ConsumerMembership:
 
     def loaded(self, now: Now) -> list[Effect]:
         """The group has been read from the log; its sessions begin anew."""
-        for member in self.roster.members.values():
+        for member in self.group_members.members.values():
             self.touch(member, now)
             self.watch_revocation(member, now)
-        return self.ledger.drain()
+        return self.group_writes.drain()
 
     def unload(self, now: Now) -> list[Effect]:
         """This broker no longer coordinates the group: send everyone who waits elsewhere."""
         self._is_dead = True
-        self.ledger.close(ErrorCode.NOT_COORDINATOR)
-        return self.ledger.effects.drain()
+        self.group_writes.close(ErrorCode.NOT_COORDINATOR)
+        return self.group_writes.effects.drain()
 
     def die(self, now: Now) -> list[Effect]:
         """The group is deleted, or another kind of group from now on: no timer stays."""
         self._is_dead = True
-        for name in list(self.ledger.effects.armed):
-            self.ledger.effects.disarm(name)
-        return self.ledger.effects.drain()
+        for name in list(self.group_writes.effects.armed):
+            self.group_writes.effects.disarm(name)
+        return self.group_writes.effects.drain()
 
     def erase(self, *others: KeyValue) -> list[Effect]:
         """Write the tombstones of the group, and `others` behind them; no timer stays."""
-        for member_id in list(self.roster.members):
+        for member_id in list(self.group_members.members):
             self.forget_timers(member_id)
-        self.ledger.write(*records.no_group(self.group_id, self.roster))
+        self.group_writes.write(*records.no_group(self.group_id, self.group_members))
         for record in others:
-            self.ledger.write_beside(record)
+            self.group_writes.write_beside(record)
         self._is_dead = True
-        return self.ledger.drain()
+        return self.group_writes.drain()
 
     # --- offsets: what a commit or a fetch asks of the membership ---
 
@@ -328,9 +328,9 @@ class ConsumerMembership:
         A member may do so in its epoch, and in an older one as long as the partitions have been its own since then
         (KIP-1251): the answer that told it of the new epoch may still be on its way.
         """
-        if epoch < 0 and not self.roster.members:
+        if epoch < 0 and not self.group_members.members:
             return ErrorCode.NONE
-        member = self.roster.members.get(member_id)
+        member = self.group_members.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
@@ -343,14 +343,14 @@ class ConsumerMembership:
 
     def speaks_consumer(self, member_id: str) -> bool:
         """Whether this is a member that speaks the consumer protocol, so that its requests must know member epochs."""
-        member = self.roster.members.get(member_id)
+        member = self.group_members.members.get(member_id)
         return member is not None and member.classic is None
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether this sender may ask for offsets; one that names no member may."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
-        member = self.roster.members.get(member_id or "")
+        member = self.group_members.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if epoch == member.epoch:
@@ -363,7 +363,7 @@ class ConsumerMembership:
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a member consumes this topic."""
-        return any(topic in self.roster.topics_of(member) for member in self.roster.members.values())
+        return any(topic in self.group_members.topics_of(member) for member in self.group_members.members.values())
 
 
 def _updated(known: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:

@@ -61,9 +61,9 @@ class ClassicMembers:
         except KafkaError as refused:
             self._group.discard(now)
             result = JoinResult(refused.code, request.member_id)
-        ledger = self._group.ledger
-        ledger.answer(token, result, lambda error: JoinResult(error, request.member_id))
-        return ledger.drain()
+        group_writes = self._group.group_writes
+        group_writes.answer(token, result, lambda error: JoinResult(error, request.member_id))
+        return group_writes.drain()
 
     def _join(self, request: JoinRequest, unique: str, now: Now) -> JoinResult:
         group, terms, is_new = self._group, request.terms, request.member_id == UNKNOWN_MEMBER_ID
@@ -96,7 +96,7 @@ class ClassicMembers:
         )
         group.steps.retarget()
         member = group.steps.advance(member_id, self._owned(subscription))
-        effects = group.ledger.effects
+        effects = group.group_writes.effects
         effects.disarm(("join", member_id))
         effects.disarm(("rebalance", member_id))
         effects.arm(("sync", member_id), now.monotonic_ms + terms.rebalance_timeout_ms)
@@ -109,7 +109,7 @@ class ClassicMembers:
             return False
         others = [
             {name for name, _ in member.classic.protocols}
-            for member in self._group.roster.members.values()
+            for member in self._group.group_members.members.values()
             if member.classic is not None
         ]
         return any(all(name in other for other in others) for name, _ in request.terms.protocols)
@@ -117,9 +117,9 @@ class ClassicMembers:
     def _find(self, member_id: str, instance_id: str | None, *, is_new: bool) -> ConsumerMember:
         group = self._group
         if instance_id is None:
-            return group.roster.members.get(member_id) or ConsumerMember(member_id)
+            return group.group_members.members.get(member_id) or ConsumerMember(member_id)
         if is_new:
-            return group.roster.of_instance(instance_id) or ConsumerMember(member_id)
+            return group.group_members.of_instance(instance_id) or ConsumerMember(member_id)
         return group.static_member(member_id, instance_id)
 
     def _owned(self, subscription: m.ConsumerProtocolSubscription) -> Assignment:
@@ -134,8 +134,8 @@ class ClassicMembers:
             result = self._sync(request, now)
         except KafkaError as refused:
             result = SyncResult(refused.code)
-        self._group.ledger.answer(token, result, SyncResult)
-        return self._group.ledger.drain()
+        self._group.group_writes.answer(token, result, SyncResult)
+        return self._group.group_writes.drain()
 
     def _sync(self, request: SyncRequest, now: Now) -> SyncResult:
         group = self._group
@@ -143,10 +143,10 @@ class ClassicMembers:
         name, metadata = terms.protocols[0]
         if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"member {member.member_id} joined with {name}")
-        if group.roster.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.group_members.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_join(member, now)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"member {member.member_id} should join again")
-        group.ledger.effects.disarm(("sync", member.member_id))
+        group.group_writes.effects.disarm(("sync", member.member_id))
         group.touch(member, now)
         assignment = write_assignment(self._named(member.assigned), metadata)
         return SyncResult(ErrorCode.NONE, request.protocol_type, request.protocol_name, assignment)
@@ -167,18 +167,18 @@ class ClassicMembers:
             return refused.code, []
         group.touch(member, now)
         group.steps.refresh(now, changed=False)
-        behind = member.epoch < group.roster.epoch or member.state is MemberState.UNREVOKED_PARTITIONS
+        behind = member.epoch < group.group_members.epoch or member.state is MemberState.UNREVOKED_PARTITIONS
         if behind or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits_for_others(member)):
             self._expect_join(member, now)
-            return ErrorCode.REBALANCE_IN_PROGRESS, group.ledger.drain()
-        return ErrorCode.NONE, group.ledger.drain()
+            return ErrorCode.REBALANCE_IN_PROGRESS, group.group_writes.drain()
+        return ErrorCode.NONE, group.group_writes.drain()
 
     def _waits_for_others(self, member: ConsumerMember) -> bool:
         """Whether something of its target still belongs to somebody else."""
-        roster = self._group.roster
+        group_members = self._group.group_members
         return any(
-            roster.owner(topic_id, partition) not in (None, member.member_id)
-            for topic_id, partitions in roster.targets.get(member.member_id, {}).items()
+            group_members.owner(topic_id, partition) not in (None, member.member_id)
+            for topic_id, partitions in group_members.targets.get(member.member_id, {}).items()
             for partition in sorted(partitions)
         )
 
@@ -186,9 +186,9 @@ class ClassicMembers:
         """A member goes, or an administrator removes one of either protocol, a static one by its instance id alone."""
         group = self._group
         if member_id == UNKNOWN_MEMBER_ID:
-            member = group.roster.of_instance(instance_id)
+            member = group.group_members.of_instance(instance_id)
         else:
-            member = group.roster.members.get(member_id)
+            member = group.group_members.members.get(member_id)
             if instance_id is not None:
                 try:
                     member = group.static_member(member_id, instance_id)
@@ -197,7 +197,7 @@ class ClassicMembers:
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID, []
         group.put_out([member])
-        return ErrorCode.NONE, group.ledger.drain()
+        return ErrorCode.NONE, group.group_writes.drain()
 
     def _classic_member(
         self, member_id: str, instance_id: str | None, generation: int
@@ -206,7 +206,7 @@ class ClassicMembers:
         if instance_id is not None:
             member: ConsumerMember | None = group.static_member(member_id, instance_id)
         else:
-            member = group.roster.members.get(member_id)
+            member = group.group_members.members.get(member_id)
         if member is None or member.classic is None:
             raise group.unknown(member_id)
         if member.epoch != generation:
@@ -215,8 +215,8 @@ class ClassicMembers:
 
     def _expect_join(self, member: ConsumerMember, now: Now) -> None:
         name = ("join", member.member_id)
-        if name not in self._group.ledger.effects.armed:
-            self._group.ledger.effects.arm(name, now.monotonic_ms + member.rebalance_timeout_ms)
+        if name not in self._group.group_writes.effects.armed:
+            self._group.group_writes.effects.arm(name, now.monotonic_ms + member.rebalance_timeout_ms)
 
 
 def read_subscription(metadata: bytes) -> m.ConsumerProtocolSubscription:

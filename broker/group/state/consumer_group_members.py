@@ -1,6 +1,6 @@
 """A group of the consumer protocol as its records say it is: members, epochs, targets and resolved expressions.
 
-Everything here is immutable but `Roster`, and that changes by records only, whether they are about to be written or
+Everything here is immutable but `ConsumerGroupMembers`, and that changes by records only, whether they are about to be written or
 have been read back, so that a reload ends in the same state. Facts of Kafka's ModernGroup, ConsumerGroup and
 ConsumerGroupMember.
 
@@ -92,7 +92,7 @@ class Resolved(NamedTuple):
     timestamp_ms: int
 
 
-class Roster:
+class ConsumerGroupMembers:
     """What the records of one group add up to."""
 
     __slots__ = ("_owners", "_static", "epoch", "hash", "members", "resolved", "target_epoch", "targets")

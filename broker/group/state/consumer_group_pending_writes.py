@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.broker.group.state import consumer_group_records as records
-from odradek.broker.group.state.consumer_group_members import Roster
+from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers
 from odradek.broker.group.state.consumer_group_records import GroupRecord
 from odradek.broker.group.state.consumer_group_requests import LOG_ERRORS
 from odradek.broker.runtime.state.effects import Effect, Gathering, KeyValue, Reply
@@ -37,14 +37,14 @@ class Written:
         self.waiting: list[tuple[Any, Any, Refused]] = []
 
 
-class Ledger:
+class ConsumerGroupWrites:
     """The roster of a group, and the effects of what becomes of it."""
 
-    __slots__ = ("_answers", "_batch", "_in_flight", "_undo", "effects", "group_id", "roster")
+    __slots__ = ("_answers", "_batch", "_in_flight", "_undo", "effects", "group_id", "group_members")
 
-    def __init__(self, group_id: str, roster: Roster | None = None) -> None:
+    def __init__(self, group_id: str, group_members: ConsumerGroupMembers | None = None) -> None:
         self.group_id = group_id
-        self.roster = roster or Roster()
+        self.group_members = group_members or ConsumerGroupMembers()
         self.effects = Gathering()
         # what this event has decided: each record with what undoes it
         self._batch: list[tuple[KeyValue, tuple[Undo, ...]]] = []
@@ -55,8 +55,8 @@ class Ledger:
     def write(self, *written: GroupRecord) -> None:
         """Decide on records: they hold from now on, and are appended when the event ends."""
         for record in written:
-            self._undo.append(records.undo_of(self.roster, record))
-            records.replay(self.roster, record)
+            self._undo.append(records.undo_of(self.group_members, record))
+            records.replay(self.group_members, record)
             self.write_beside(record.encode())
 
     def write_beside(self, record: KeyValue) -> None:

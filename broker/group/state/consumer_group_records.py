@@ -29,7 +29,7 @@ from odradek.broker.group.state.consumer_group_members import (
     MemberState,
     Owned,
     Resolved,
-    Roster,
+    ConsumerGroupMembers,
 )
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol import messages as m
@@ -200,10 +200,10 @@ def no_member(group_id: str, member_id: str) -> list[GroupRecord]:
     ]
 
 
-def no_group(group_id: str, roster: Roster) -> list[GroupRecord]:
+def no_group(group_id: str, group_members: ConsumerGroupMembers) -> list[GroupRecord]:
     """Nothing is left of the group."""
-    gone = [record for member_id in roster.members for record in no_member(group_id, member_id)]
-    gone += [no_expression(group_id, pattern) for pattern in roster.resolved]
+    gone = [record for member_id in group_members.members for record in no_member(group_id, member_id)]
+    gone += [no_expression(group_id, pattern) for pattern in group_members.resolved]
     gone.append(GroupRecord(m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
     gone.append(GroupRecord(m.ConsumerGroupMetadataKey(group_id=group_id), None))
     return gone
@@ -212,54 +212,54 @@ def no_group(group_id: str, roster: Roster) -> list[GroupRecord]:
 # --- what is replayed ---
 
 
-def replay(roster: Roster, record: GroupRecord) -> None:
+def replay(group_members: ConsumerGroupMembers, record: GroupRecord) -> None:
     """Change a roster as a record says."""
     key, value = record
     match key:
         case m.ConsumerGroupMetadataKey():
             found = value if isinstance(value, m.ConsumerGroupMetadataValue) else m.ConsumerGroupMetadataValue()
-            roster.epoch, roster.hash = found.epoch, found.metadata_hash
+            group_members.epoch, group_members.hash = found.epoch, found.metadata_hash
         case m.ConsumerGroupMemberMetadataKey(member_id=member_id):
             if isinstance(value, m.ConsumerGroupMemberMetadataValue):
-                roster.put(_described(_member(roster, member_id), value))
+                group_members.put(_described(_member(group_members, member_id), value))
             else:
-                roster.remove(member_id)
+                group_members.remove(member_id)
         case m.ConsumerGroupTargetAssignmentMetadataKey():
             known = isinstance(value, m.ConsumerGroupTargetAssignmentMetadataValue)
-            roster.target_epoch = value.assignment_epoch if known else 0  # type: ignore[union-attr]
+            group_members.target_epoch = value.assignment_epoch if known else 0  # type: ignore[union-attr]
         case m.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
             if isinstance(value, m.ConsumerGroupTargetAssignmentMemberValue):
-                roster.targets[member_id] = {
+                group_members.targets[member_id] = {
                     each.topic_id: frozenset(each.partitions) for each in value.topic_partitions if each.partitions
                 }
             else:
-                roster.targets.pop(member_id, None)
+                group_members.targets.pop(member_id, None)
         case m.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):
-            _replay_current(roster, member_id, value if isinstance(value, Current) else None)
+            _replay_current(group_members, member_id, value if isinstance(value, Current) else None)
         case m.ConsumerGroupRegularExpressionKey(regular_expression=pattern):
             if isinstance(value, m.ConsumerGroupRegularExpressionValue):
-                roster.resolved[pattern] = Resolved(tuple(sorted(value.topics)), value.version, value.timestamp)
+                group_members.resolved[pattern] = Resolved(tuple(sorted(value.topics)), value.version, value.timestamp)
             else:
-                roster.resolved.pop(pattern, None)
+                group_members.resolved.pop(pattern, None)
 
 
-def undo_of(roster: Roster, record: GroupRecord) -> Callable[[], None]:
+def undo_of(group_members: ConsumerGroupMembers, record: GroupRecord) -> Callable[[], None]:
     """A function that takes back what the replay of a record is about to change."""
     match record.key:
         case m.ConsumerGroupMetadataKey():
-            return partial(roster.set_epoch, roster.epoch, roster.hash)
+            return partial(group_members.set_epoch, group_members.epoch, group_members.hash)
         case (
             m.ConsumerGroupMemberMetadataKey(member_id=member_id)
             | m.ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id)
         ):
-            member = roster.members.get(member_id)
-            return partial(roster.remove, member_id) if member is None else partial(roster.put, member)
+            member = group_members.members.get(member_id)
+            return partial(group_members.remove, member_id) if member is None else partial(group_members.put, member)
         case m.ConsumerGroupTargetAssignmentMetadataKey():
-            return partial(setattr, roster, "target_epoch", roster.target_epoch)
+            return partial(setattr, group_members, "target_epoch", group_members.target_epoch)
         case m.ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
-            return _entry(roster.targets, member_id)
+            return _entry(group_members.targets, member_id)
         case m.ConsumerGroupRegularExpressionKey(regular_expression=pattern):
-            return _entry(roster.resolved, pattern)
+            return _entry(group_members.resolved, pattern)
     return _nothing
 
 
@@ -277,28 +277,28 @@ def _nothing() -> None:
     """A record that changes no roster."""
 
 
-def _member(roster: Roster, member_id: str) -> ConsumerMember:
-    return roster.members.get(member_id) or ConsumerMember(member_id)
+def _member(group_members: ConsumerGroupMembers, member_id: str) -> ConsumerMember:
+    return group_members.members.get(member_id) or ConsumerMember(member_id)
 
 
-def _replay_current(roster: Roster, member_id: str, value: Current | None) -> None:
+def _replay_current(group_members: ConsumerGroupMembers, member_id: str, value: Current | None) -> None:
     if value is None:
-        member = roster.members.get(member_id)
+        member = group_members.members.get(member_id)
         if member is not None:
-            roster.put(member._replace(epoch=LEFT, previous_epoch=LEFT, assigned={}, revoking={}))
+            group_members.put(member._replace(epoch=LEFT, previous_epoch=LEFT, assigned={}, revoking={}))
         return
     try:
         state = MemberState(value.state)
     except ValueError:
         state = MemberState.UNKNOWN
-    member = _member(roster, member_id)._replace(
+    member = _member(group_members, member_id)._replace(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
         state=state,
         assigned=_read_owned(value.assigned_partitions, value.member_epoch),
         revoking=_read_owned(value.partitions_pending_revocation, value.member_epoch),
     )
-    roster.put(member)
+    group_members.put(member)
 
 
 def _read_owned(topics: list[Current.TopicPartitions], epoch: int) -> Owned:

@@ -15,8 +15,8 @@ import hashlib
 
 from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.consumer_assignors import ASSIGNORS, Assignment, MemberSpec
-from odradek.broker.group.state.consumer_group_members import ConsumerMember, Resolved, Roster
-from odradek.broker.group.state.consumer_group_pending_writes import Ledger, fits
+from odradek.broker.group.state.consumer_group_members import ConsumerMember, Resolved, ConsumerGroupMembers
+from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites, fits
 from odradek.broker.group.state.consumer_group_reconciliation import Target, reconcile
 from odradek.broker.group.state.consumer_group_requests import Topics
 from odradek.broker.group.state.topic_patterns import matching
@@ -29,11 +29,11 @@ NO_TOPICS_SEEN = -1
 class Steps:
     """The steps of one group."""
 
-    __slots__ = ("_ledger", "_roster", "_seen", "_topics", "default_assignor")
+    __slots__ = ("_group_writes", "_group_members", "_seen", "_topics", "default_assignor")
 
-    def __init__(self, ledger: Ledger, topics: Topics, default_assignor: str) -> None:
-        self._ledger = ledger
-        self._roster: Roster = ledger.roster
+    def __init__(self, group_writes: ConsumerGroupWrites, topics: Topics, default_assignor: str) -> None:
+        self._group_writes = group_writes
+        self._group_members: ConsumerGroupMembers = group_writes.group_members
         self._topics = topics
         self.default_assignor = default_assignor
         self._seen = NO_TOPICS_SEEN
@@ -45,10 +45,10 @@ class Steps:
 
     def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """A static member is back under another id and takes the place of its former self."""
-        group_id = self._ledger.group_id
-        target = self._roster.targets.get(old.member_id, {})
+        group_id = self._group_writes.group_id
+        target = self._group_members.targets.get(old.member_id, {})
         member = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
-        self._ledger.write(
+        self._group_writes.write(
             *records.no_member(group_id, old.member_id),
             records.member_metadata(group_id, member),
             records.target(group_id, member_id, target),
@@ -61,14 +61,14 @@ class Steps:
 
         Raises KafkaError(UNKNOWN_SERVER_ERROR), as Kafka does, when it says more than a log takes in one record.
         """
-        roster, group_id = self._roster, self._ledger.group_id
-        old = roster.members.get(member.member_id)
-        changed = roster.epoch == 0
+        group_members, group_id = self._group_members, self._group_writes.group_id
+        old = group_members.members.get(member.member_id)
+        changed = group_members.epoch == 0
         if old != member:
             record = records.member_metadata(group_id, member)
             if not fits(record.encode()):
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is too large for the group's log.")
-            self._ledger.write(record)
+            self._group_writes.write(record)
             changed = changed or member.names != (old.names if old is not None else ())
         former = old.expression if old is not None else ""
         if member.expression != former:
@@ -78,43 +78,43 @@ class Steps:
 
     def refresh(self, now: Now, *, changed: bool) -> None:
         """Give the group a new epoch when subscriptions have changed or the topics behind them have."""
-        roster, version = self._roster, self._topics.version
+        group_members, version = self._group_members, self._topics.version
         changed = self._look_up_expressions(now, version) or changed
         if not changed and version == self._seen:
             return
         self._seen = version
         topics_hash = self._hash()
-        if changed or topics_hash != roster.hash:
-            self._ledger.write(records.group_epoch(self._ledger.group_id, roster.epoch + 1, topics_hash))
+        if changed or topics_hash != group_members.hash:
+            self._group_writes.write(records.group_epoch(self._group_writes.group_id, group_members.epoch + 1, topics_hash))
 
     def _look_up_expressions(self, now: Now, version: int) -> bool:
-        roster, changed = self._roster, False
-        for pattern in sorted({member.expression for member in roster.members.values() if member.expression}):
-            known = roster.resolved.get(pattern)
+        group_members, changed = self._group_members, False
+        for pattern in sorted({member.expression for member in group_members.members.values() if member.expression}):
+            known = group_members.resolved.get(pattern)
             if known is not None and version == self._seen:
                 continue
             found = matching(pattern, self._topics.names())
             if known is None or known.topics != found:
                 changed = True
-                self._ledger.write(
-                    records.expression(self._ledger.group_id, pattern, Resolved(found, version, now.wall_ms))
+                self._group_writes.write(
+                    records.expression(self._group_writes.group_id, pattern, Resolved(found, version, now.wall_ms))
                 )
         return changed
 
     def forget_expression(self, pattern: str) -> None:
         """Forget what an expression stands for when nobody subscribes by it any more."""
-        if pattern in self._roster.resolved and not self._roster.subscribers(pattern):
-            self._ledger.write(records.no_expression(self._ledger.group_id, pattern))
+        if pattern in self._group_members.resolved and not self._group_members.subscribers(pattern):
+            self._group_writes.write(records.no_expression(self._group_writes.group_id, pattern))
 
     def remove(self, member: ConsumerMember) -> None:
         """A member is gone for good."""
-        self._ledger.write(*records.no_member(self._ledger.group_id, member.member_id))
+        self._group_writes.write(*records.no_member(self._group_writes.group_id, member.member_id))
         self.forget_expression(member.expression)
 
     def bump(self) -> None:
         """Give the group a new epoch, whatever has changed."""
-        epoch = self._roster.epoch + 1
-        self._ledger.write(records.group_epoch(self._ledger.group_id, epoch, self._hash()))
+        epoch = self._group_members.epoch + 1
+        self._group_writes.write(records.group_epoch(self._group_writes.group_id, epoch, self._hash()))
 
     def _hash(self) -> int:
         """What is known of the topics that the group subscribes to, in 64 bits; 0 when nothing is.
@@ -123,7 +123,7 @@ class Steps:
         computed itself; another's hash makes one epoch more.
         """
         digest, empty = hashlib.blake2b(digest_size=8), True
-        for name in self._roster.subscribed():
+        for name in self._group_members.subscribed():
             topic_id = self._topics.id_of(name)
             if topic_id is not None:
                 empty = False
@@ -134,10 +134,10 @@ class Steps:
 
     def retarget(self) -> None:
         """Step 2: bring the target to the group's epoch."""
-        roster, group_id = self._roster, self._ledger.group_id
-        if roster.epoch <= roster.target_epoch:
+        group_members, group_id = self._group_members, self._group_writes.group_id
+        if group_members.epoch <= group_members.target_epoch:
             return
-        members = {member_id: self._spec(member) for member_id, member in roster.members.items()}
+        members = {member_id: self._spec(member) for member_id, member in group_members.members.items()}
         counts = {
             topic_id: self._topics.partition_count(self._topics.name_of(topic_id) or "")
             for member in members.values()
@@ -145,24 +145,24 @@ class Steps:
         }
         targets = ASSIGNORS[self.assignor](members, counts)
         for member_id, assignment in targets.items():
-            if roster.targets.get(member_id) != assignment:
-                self._ledger.write(records.target(group_id, member_id, assignment))
-        self._ledger.write(records.target_epoch(group_id, roster.epoch))
+            if group_members.targets.get(member_id) != assignment:
+                self._group_writes.write(records.target(group_id, member_id, assignment))
+        self._group_writes.write(records.target_epoch(group_id, group_members.epoch))
 
     def _spec(self, member: ConsumerMember) -> MemberSpec:
         return MemberSpec(
-            member.instance_id, tuple(sorted(self._topic_ids(member))), self._roster.targets.get(member.member_id, {})
+            member.instance_id, tuple(sorted(self._topic_ids(member))), self._group_members.targets.get(member.member_id, {})
         )
 
     def _topic_ids(self, member: ConsumerMember) -> list[bytes]:
-        found = [self._topics.id_of(name) for name in self._roster.topics_of(member)]
+        found = [self._topics.id_of(name) for name in self._group_members.topics_of(member)]
         return [topic_id for topic_id in found if topic_id is not None]
 
     @property
     def assignor(self) -> str:
         """The assignor that most members ask for; the default one when none is asked for."""
         votes: dict[str, int] = {}
-        for member in self._roster.members.values():
+        for member in self._group_members.members.values():
             if member.assignor in ASSIGNORS:
                 votes[member.assignor] = votes.get(member.assignor, 0) + 1
         return max(votes, key=votes.__getitem__, default=self.default_assignor)
@@ -171,13 +171,13 @@ class Steps:
 
     def advance(self, member_id: str, reported: Assignment | None) -> ConsumerMember:
         """Step 3: the member, one step nearer to its target. Raises KafkaError(FENCED_MEMBER_EPOCH)."""
-        roster = self._roster
-        member = roster.members[member_id]
+        group_members = self._group_members
+        member = group_members.members[member_id]
         topics = frozenset(self._topic_ids(member))
-        if member.is_reconciled_to(roster.target_epoch) and topics.issuperset(member.assigned):
+        if member.is_reconciled_to(group_members.target_epoch) and topics.issuperset(member.assigned):
             return member
-        target = Target(roster.target_epoch, roster.targets.get(member_id, {}), topics)
-        moved = reconcile(member, target, reported, roster.owner)
+        target = Target(group_members.target_epoch, group_members.targets.get(member_id, {}), topics)
+        moved = reconcile(member, target, reported, group_members.owner)
         if moved != member:
-            self._ledger.write(records.current(self._ledger.group_id, moved))
+            self._group_writes.write(records.current(self._group_writes.group_id, moved))
         return moved

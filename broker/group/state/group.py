@@ -277,7 +277,7 @@ class Group:
     def is_blank(self) -> bool:
         """Whether there is nothing of the group: no member, no offset, no record in the log."""
         membership = self.membership
-        known = membership.roster.epoch if isinstance(membership, ConsumerMembership) else membership.generation
+        known = membership.group_members.epoch if isinstance(membership, ConsumerMembership) else membership.generation
         return self.is_empty and not (known or membership.armed or self.offsets.in_use or self._pending)
 
     def appended(self, write: Write, error: ErrorCode, now: Now) -> list[Effect]:
@@ -379,7 +379,7 @@ class Group:
             return self._pending.begin([Append(records, None, undo=(undo,))] if records else [])
         way_back = self._way_back()
         if isinstance(membership, ConsumerMembership):
-            membership.ledger.changes(undo)
+            membership.group_writes.changes(undo)
             return self._pending.begin(_undone_last(membership.erase(*records), way_back))
         if membership.generation > 0:  # generation 0 was never written
             records.append((group_key(self.group_id), None))

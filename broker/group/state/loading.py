@@ -65,7 +65,7 @@ class Loader:
     def groups(self, settings: GroupSettings, now: Now, topics: Topics) -> list[Group]:
         """The groups as they stand at the end of the log; none of them has a timer yet."""
         found = []
-        rosters = {group_id: roster for group_id, roster in self._rosters.items() if roster.epoch or roster.members}
+        rosters = {group_id: group_members for group_id, group_members in self._rosters.items() if group_members.epoch or group_members.members}
         for group_id in dict.fromkeys([*self._generations, *rosters, *self._offsets]):
             generation, offsets = self._generations.get(group_id), self._offsets.get(group_id)
             if generation is None and group_id not in rosters and (offsets is None or not offsets.in_use):

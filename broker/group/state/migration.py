@@ -49,18 +49,18 @@ def upgraded(classic: Membership, settings: GroupSettings, topics: Topics) -> Co
         _check_upgrade(classic, settings)
         members = _members(classic, topics)
         group_id, epoch = classic.group_id, classic.generation
-        ledger = group.ledger
+        group_writes = group.group_writes
         for member in members:
-            ledger.write(records.member_metadata(group_id, member))
-        ledger.write(records.group_epoch(group_id, epoch, 0))
+            group_writes.write(records.member_metadata(group_id, member))
+        group_writes.write(records.group_epoch(group_id, epoch, 0))
         for member in members:
             owned = {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
-            ledger.write(records.target(group_id, member.member_id, owned))
-        ledger.write(records.target_epoch(group_id, epoch))
+            group_writes.write(records.target(group_id, member.member_id, owned))
+        group_writes.write(records.target_epoch(group_id, epoch))
         for member in members:
-            ledger.write(records.current(group_id, member))
+            group_writes.write(records.current(group_id, member))
     if classic.generation > 0:  # generation 0 was never written
-        group.ledger.write_beside((group_key(classic.group_id), None))
+        group.group_writes.write_beside((group_key(classic.group_id), None))
     return group
 
 
@@ -69,7 +69,7 @@ def _check_upgrade(classic: Membership, settings: GroupSettings) -> None:
         why = "online upgrade is disabled"
     elif classic.protocol_type != CONSUMER:
         why = "the group does not use the consumer embedded protocol"
-    elif len(classic.roster) > settings.group_consumer_max_size:
+    elif len(classic.group_members) > settings.group_consumer_max_size:
         why = "the group size exceeds the consumer group maximum size"
     else:
         return
@@ -86,7 +86,7 @@ def _stays_classic(classic: Membership, why: str) -> KafkaError:
 def _members(classic: Membership, topics: Topics) -> list[ConsumerMember]:
     taken: set[tuple[bytes, int]] = set()
     members = []
-    for member in classic.roster:
+    for member in classic.group_members:
         try:
             subscription = read_subscription(member.terms.protocols[0][1])
             given = read_assignment(member.assignment)
@@ -124,7 +124,7 @@ def _members(classic: Membership, topics: Topics) -> list[ConsumerMember]:
 
 def may_downgrade(group: ConsumerMembership, settings: GroupSettings) -> bool:
     """Whether only classic members are left, and the group may become theirs."""
-    members = group.roster.members
+    members = group.group_members.members
     return (
         bool(members)
         and all(member.classic is not None for member in members.values())
@@ -138,7 +138,7 @@ def downgraded(
 ) -> tuple[Membership, KeyValue]:
     """The group as a classic one, Stable in the newest epoch of its members, and the record that says so."""
     classic = Membership(group.group_id, settings, now)
-    for member in group.roster.members.values():
+    for member in group.group_members.members.values():
         terms = member.classic
         if terms is None:
             continue
@@ -154,12 +154,12 @@ def downgraded(
             ),
         )
         joined.assignment = write_assignment(named(member.assigned, topics), terms.protocols[0][1])
-        classic.roster.add(joined)
+        classic.group_members.add(joined)
     # Not the group's epoch, which has just grown with the leaver: those who are up to date are to stay so.
-    classic.generation = max(member.epoch for member in group.roster.members.values())
+    classic.generation = max(member.epoch for member in group.group_members.members.values())
     classic.protocol_type = CONSUMER
-    classic.protocol_name = classic.roster.select_protocol()
-    value = classic.generation_value({member.member_id: member.assignment for member in classic.roster})
+    classic.protocol_name = classic.group_members.select_protocol()
+    value = classic.generation_value({member.member_id: member.assignment for member in classic.group_members})
     value.current_state_timestamp = now.wall_ms
     classic.replay(value)
     return classic, group_record(group.group_id, value)

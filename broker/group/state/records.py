@@ -95,10 +95,10 @@ def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.G
     )
 
 
-def restore_members(roster: Roster, value: m.GroupMetadataValue) -> None:
+def restore_members(group_members: Roster, value: m.GroupMetadataValue) -> None:
     """Bring a roster to what a generation's record says. Members that are there keep what the record leaves out."""
     for stored in value.members:
-        member = roster.get(stored.member_id)
+        member = group_members.get(stored.member_id)
         if member is None:
             # Version 0 did not tell the two timeouts apart.
             rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
@@ -111,16 +111,16 @@ def restore_members(roster: Roster, value: m.GroupMetadataValue) -> None:
                 protocols=((value.protocol or "", stored.subscription),),
             )
             member = Member(stored.member_id, terms)
-            roster.add(member)
+            group_members.add(member)
         member.assignment = stored.assignment
-    if value.leader is not None and value.leader in roster:
-        roster.leader = value.leader
+    if value.leader is not None and value.leader in group_members:
+        group_members.leader = value.leader
 
 
-def subscribed_topics(roster: Roster, protocol: str | None) -> frozenset[str] | None:
+def subscribed_topics(group_members: Roster, protocol: str | None) -> frozenset[str] | None:
     """The topics that consumers asked for; None when one of them said it in a way that cannot be read."""
     topics: list[str] = []
-    for member in roster:
+    for member in group_members:
         try:
             # Every version of a subscription begins as version 0, so the rest need not be known.
             topics += m.ConsumerProtocolSubscription.decode(member.metadata(protocol), 0, VERSION.size).topics
