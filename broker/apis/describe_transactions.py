@@ -28,19 +28,19 @@ class DescribeTransactions:
         )
 
     def _describe(self, transactional_id: str) -> State:
-        error, standing = self._transactions.describe(transactional_id)
-        if standing is None:
+        error, metadata = self._transactions.describe(transactional_id)
+        if metadata is None:
             return State(error_code=error, transactional_id=transactional_id)
         topics: dict[str, list[int]] = {}
-        for topic, index in sorted(standing.partitions):
+        for topic, index in sorted(metadata.partitions):
             topics.setdefault(topic, []).append(index)
         return State(
             transactional_id=transactional_id,
-            transaction_state=standing.status.label,
-            transaction_timeout_ms=standing.timeout_ms,
-            transaction_start_time_ms=standing.started_ms,
-            producer_id=standing.producer_id,
-            producer_epoch=standing.epoch,
+            transaction_state=metadata.status.label,
+            transaction_timeout_ms=metadata.timeout_ms,
+            transaction_start_time_ms=metadata.started_ms,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.epoch,
             topics=[
                 m.DescribeTransactionsResponse.TopicData(topic=name, partitions=indexes)
                 for name, indexes in topics.items()

@@ -12,7 +12,7 @@ import re2
 
 from odradek.broker.runtime.timers import Clock
 from odradek.broker.transaction.coordinator import TransactionCoordinator
-from odradek.broker.transaction.state.records import Standing, Status
+from odradek.broker.transaction.state.records import TransactionMetadata, Status
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -49,19 +49,19 @@ class ListTransactions:
             transaction_states=[
                 m.ListTransactionsResponse.TransactionState(
                     transactional_id=each.transactional_id,
-                    producer_id=each.standing.producer_id,
-                    transaction_state=each.standing.status.label,
+                    producer_id=each.metadata.producer_id,
+                    transaction_state=each.metadata.status.label,
                 )
                 for each in found
-                if self._passes(request, each.standing)
+                if self._passes(request, each.metadata)
                 and (pattern is None or pattern.fullmatch(each.transactional_id))
             ],
         )
 
-    def _passes(self, request: m.ListTransactionsRequest, standing: Standing) -> bool:
-        if request.producer_id_filters and standing.producer_id not in request.producer_id_filters:
+    def _passes(self, request: m.ListTransactionsRequest, metadata: TransactionMetadata) -> bool:
+        if request.producer_id_filters and metadata.producer_id not in request.producer_id_filters:
             return False
-        if request.state_filters and standing.status.label not in request.state_filters:
+        if request.state_filters and metadata.status.label not in request.state_filters:
             return False
         # An id without a transaction has run since before 1970: Kafka lists it.
-        return request.duration_filter < 0 or self._clock.now_ms() - standing.started_ms > request.duration_filter
+        return request.duration_filter < 0 or self._clock.now_ms() - metadata.started_ms > request.duration_filter

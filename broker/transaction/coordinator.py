@@ -26,7 +26,7 @@ from odradek.broker.transaction.state.records import (
     EPOCH_PER_TRANSACTION,
     NO_PRODUCER_ID,
     Partition,
-    Standing,
+    TransactionMetadata,
     read_key,
     read_value,
 )
@@ -73,7 +73,7 @@ class Listed(NamedTuple):
     """One id, as ListTransactions tells of it."""
 
     transactional_id: str
-    standing: Standing
+    metadata: TransactionMetadata
 
 
 class _Load:
@@ -84,7 +84,7 @@ class _Load:
     def __init__(self, epoch: int, records: Iterator[tuple[Header, Record]]) -> None:
         self.epoch = epoch
         self.records = records
-        self.found: dict[str, Standing] = {}
+        self.found: dict[str, TransactionMetadata] = {}
         self.timer: Timer | None = None
 
 
@@ -188,7 +188,7 @@ class TransactionCoordinator:
 
     def _loaded(self, partition: int, load: _Load) -> None:
         del self._loading[partition]
-        transactions = {each: Transaction(each, standing) for each, standing in load.found.items()}
+        transactions = {each: Transaction(each, metadata) for each, metadata in load.found.items()}
         held = self._held[partition] = _Held(load.epoch, transactions)
         self._log.when_replicated(partition, partial(self._resume, partition, held, list(transactions.values())))
 
@@ -352,7 +352,7 @@ class TransactionCoordinator:
 
     # --- administration ---
 
-    def describe(self, transactional_id: str) -> tuple[ErrorCode, Standing | None]:
+    def describe(self, transactional_id: str) -> tuple[ErrorCode, TransactionMetadata | None]:
         """DescribeTransactions."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, None
@@ -360,13 +360,13 @@ class TransactionCoordinator:
         transaction = self._find(transactional_id) if not error else None
         if transaction is None or transaction.is_dead:
             return error or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
-        return ErrorCode.NONE, transaction.standing
+        return ErrorCode.NONE, transaction.metadata
 
     def list_all(self) -> tuple[ErrorCode, list[Listed]]:
         """Every id that this broker coordinates, and whether some cannot be told of yet."""
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE
         return error, [
-            Listed(transaction.transactional_id, transaction.standing)
+            Listed(transaction.transactional_id, transaction.metadata)
             for held in self._held.values()
             for transaction in held.transactions.values()
             if not transaction.is_dead
@@ -466,7 +466,7 @@ class TransactionCoordinator:
             self._perform(transaction, transaction.marker_written(marker.owner, partition, self._now()))
 
 
-def _feed(found: dict[str, Standing], partition: int, record: Record) -> None:
+def _feed(found: dict[str, TransactionMetadata], partition: int, record: Record) -> None:
     try:
         if record.key is None:
             raise ProtocolError("key", 0, "a record of __transaction_state without a key")

@@ -52,15 +52,15 @@ class DeadLetters:
         self, context: ErrorContext, key: bytes | None, value: bytes | None, error: Exception
     ) -> Response:
         """A record that cannot be read: its bytes as they are."""
-        return self._bury("deserialization", context, key, value, error)
+        return self._dead_letter("deserialization", context, key, value, error)
 
     def processing(self, context: ErrorContext, key: Any, value: Any, error: Exception) -> Response:
         """A record that a node chokes on: what that node was given."""
-        return self._bury("processing", context, as_bytes(key), as_bytes(value), error)
+        return self._dead_letter("processing", context, as_bytes(key), as_bytes(value), error)
 
     def production(self, context: ErrorContext, record: Undelivered, error: Exception) -> Response:
         """A record that cannot be written: what was to be written."""
-        return self._bury("production", context, as_bytes(record.key), as_bytes(record.value), error)
+        return self._dead_letter("production", context, as_bytes(record.key), as_bytes(record.value), error)
 
     def config(self) -> dict[str, Any]:
         """The properties that name these handlers."""
@@ -70,7 +70,7 @@ class DeadLetters:
             "default.production.exception.handler": self.production,
         }
 
-    def _bury(
+    def _dead_letter(
         self, kind: str, context: ErrorContext, key: bytes | None, value: bytes | None, error: Exception
     ) -> Response:
         source, reason = context.source, f"{type(error).__name__}: {error}"

@@ -144,8 +144,8 @@ class Shell:
 
     @property
     def state(self) -> str:
-        standing = self.coordinator.describe(ID)[1]
-        return standing.status.label if standing is not None else "unknown"
+        metadata = self.coordinator.describe(ID)[1]
+        return metadata.status.label if metadata is not None else "unknown"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from odradek.broker.transaction.state import transaction as module
 from odradek.broker.transaction.state.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    Standing,
+    TransactionMetadata,
     Status,
     read_key,
     read_value,
@@ -71,7 +71,7 @@ def test_a_transaction_from_its_begin_to_its_end(world: World) -> None:
     assert error(world.end(owner, commit=True)) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert error(world.add(owner, A1)) is ErrorCode.CONCURRENT_TRANSACTIONS
     world.settle()
-    assert world.standing.status is Status.COMPLETE_COMMIT
+    assert world.metadata.status is Status.COMPLETE_COMMIT
     assert error(world.end(owner, commit=True)) is NONE, "the answer was lost"
     assert error(world.end(owner, commit=False)) is ErrorCode.INVALID_TXN_STATE
     assert [each.status.label for each in world.log if each] == [
@@ -91,7 +91,7 @@ def test_a_successor_fences_and_the_transaction_is_aborted(world: World) -> None
     assert error(world.add(old, A1)) is ErrorCode.PRODUCER_FENCED, "at once, before the abort is durable"
     assert error(world.end(old, commit=True)) is ErrorCode.PRODUCER_FENCED
     world.settle()
-    assert world.standing.status is Status.COMPLETE_ABORT
+    assert world.metadata.status is Status.COMPLETE_ABORT
     new = owned(world)
     assert new == (old.producer_id, old.epoch + 2)
     assert error(world.end(old, commit=True)) is ErrorCode.PRODUCER_FENCED
@@ -101,16 +101,16 @@ def test_a_fence_that_the_log_refuses_is_none(world: World) -> None:
     old = owned(world)
     world.add(old, A0)
     world.settle()
-    before = world.standing
+    before = world.metadata
     for _ in range(3):
         world.init()
         world.stored(ErrorCode.NOT_ENOUGH_REPLICAS)
-        assert world.standing.status is Status.ONGOING
-        assert world.standing == before
+        assert world.metadata.status is Status.ONGOING
+        assert world.metadata == before
     assert error(world.add(old, A0)) is NONE
     world.init()
     world.settle()
-    assert (world.standing.status, world.standing.epoch) == (Status.COMPLETE_ABORT, old.epoch + 1)
+    assert (world.metadata.status, world.metadata.epoch) == (Status.COMPLETE_ABORT, old.epoch + 1)
 
 
 def test_an_id_that_the_log_refuses_is_forgotten(world: World) -> None:
@@ -133,7 +133,7 @@ def test_a_decision_that_the_log_takes_too_late_cannot_be_reversed(world: World,
     assert not world.markers, "no marker before the decision is committed"
     world.stored(ErrorCode.REQUEST_TIMED_OUT)
     world.settle()
-    assert world.standing.status is (Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT)
+    assert world.metadata.status is (Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT)
     assert error(world.end(owner, commit=commit)) is NONE
 
 
@@ -145,7 +145,7 @@ def test_a_decision_that_too_few_replicas_have_is_carried_out(world: World) -> N
     world.stored(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     assert error(asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.settle()
-    assert world.standing.status is Status.COMPLETE_COMMIT
+    assert world.metadata.status is Status.COMPLETE_COMMIT
 
 
 def test_a_producer_that_goes_on_says_who_it_was(world: World) -> None:
@@ -174,7 +174,7 @@ def test_epochs_of_version_2_run_out_at_the_end_of_a_transaction() -> None:
     world = World()
     owned(world)
     assert world.machine is not None
-    world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
+    world.machine.metadata = world.metadata._replace(epoch=LAST_EPOCH)
     owner = world.machine.owner
     world.add(owner, A0, version=2)
     world.settle()
@@ -196,14 +196,14 @@ def test_the_epoch_that_fences_is_nobodys() -> None:
     world = World()
     owned(world)
     assert world.machine is not None
-    world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
+    world.machine.metadata = world.metadata._replace(epoch=LAST_EPOCH)
     world.add(world.machine.owner, A0)
     world.settle()
     world.now_ms += TIMEOUT_MS + 1
     world.time_out()
     world.settle()
     fenced = world.machine.owner
-    assert (world.standing.status, fenced.epoch) == (Status.COMPLETE_ABORT, LAST_EPOCH + 1)
+    assert (world.metadata.status, fenced.epoch) == (Status.COMPLETE_ABORT, LAST_EPOCH + 1)
     assert error(world.add(fenced, A0)) is ErrorCode.PRODUCER_FENCED
     assert error(world.end(fenced, commit=False)) is ErrorCode.PRODUCER_FENCED
     last = Owner(fenced.producer_id, LAST_EPOCH)
@@ -217,7 +217,7 @@ def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_i
     world = World()
     owned(world)
     assert world.machine is not None
-    world.machine.standing = world.standing._replace(epoch=LAST_EPOCH)
+    world.machine.metadata = world.metadata._replace(epoch=LAST_EPOCH)
     last = world.machine.owner
     world.add(last, A0, version=2)
     world.settle()
@@ -230,7 +230,7 @@ def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_i
     assert world.markers[0].owner == (last.producer_id, LAST_EPOCH + 1)
     world.settle()
     turned = world.machine.owner
-    assert (world.standing.status, turned.epoch) == (Status.COMPLETE_ABORT, 0)
+    assert (world.metadata.status, turned.epoch) == (Status.COMPLETE_ABORT, 0)
     assert turned.producer_id != last.producer_id
     again = world.end(last, commit=False, version=2)
     assert again.outcome is not None
@@ -271,7 +271,7 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own(world: World) ->
     world.add(second, B0, version=2)
     world.settle()
     assert error(world.end(first, commit=True, version=2)) is ErrorCode.PRODUCER_FENCED
-    assert world.standing.status is Status.ONGOING
+    assert world.metadata.status is Status.ONGOING
 
 
 def test_version_2_may_abort_what_has_not_begun(world: World) -> None:
@@ -281,7 +281,7 @@ def test_version_2_may_abort_what_has_not_begun(world: World) -> None:
     world.settle()
     assert ended.outcome is not None
     assert (ended.outcome.error, ended.outcome.owner.epoch) == (NONE, owner.epoch + 1)
-    assert world.standing.status is Status.COMPLETE_ABORT
+    assert world.metadata.status is Status.COMPLETE_ABORT
     assert error(world.end(owner, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
@@ -295,7 +295,7 @@ def test_what_runs_too_long_is_aborted_and_its_producer_fenced(world: World) -> 
     world.now_ms += 1
     world.time_out()
     world.settle()
-    assert world.standing.status is Status.COMPLETE_ABORT
+    assert world.metadata.status is Status.COMPLETE_ABORT
     assert error(world.end(owner, commit=True)) is ErrorCode.PRODUCER_FENCED
 
 
@@ -324,7 +324,7 @@ def test_a_completion_that_could_not_be_written_is_written_later(world: World) -
     assert world.machine is not None
     world.take(world.machine.timer(world.now))
     world.settle()
-    assert world.standing.status is Status.COMPLETE_COMMIT
+    assert world.metadata.status is Status.COMPLETE_COMMIT
 
 
 def test_verification_says_what_is_in_the_transaction(world: World) -> None:
@@ -343,15 +343,15 @@ def test_verification_says_what_is_in_the_transaction(world: World) -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_records_come_back_as_they_were(version: int) -> None:
-    for standing in (
-        Standing(Status.ONGOING, 5, 3, 100, frozenset({A0, A1, B0}), 10, 20),
-        Standing(Status.EMPTY, 5, 3, 100, updated_ms=20),
-        Standing(Status.PREPARE_COMMIT, 5, 3, 100, frozenset({A0}), 10, 20, -1, 4, 6),
+    for metadata in (
+        TransactionMetadata(Status.ONGOING, 5, 3, 100, frozenset({A0, A1, B0}), 10, 20),
+        TransactionMetadata(Status.EMPTY, 5, 3, 100, updated_ms=20),
+        TransactionMetadata(Status.PREPARE_COMMIT, 5, 3, 100, frozenset({A0}), 10, 20, -1, 4, 6),
     ):
-        key, value = record("id", standing._replace(version=version))
+        key, value = record("id", metadata._replace(version=version))
         assert read_key(key) == "id"
         assert value is not None
-        expected = standing._replace(version=version)
+        expected = metadata._replace(version=version)
         if version == 0:
             expected = expected._replace(previous_producer_id=NO_PRODUCER_ID, next_producer_id=NO_PRODUCER_ID)
         assert read_value(value) == expected
@@ -387,7 +387,7 @@ class Transactions(RuleBasedStateMachine):
             world = self.world
             world.init()
             world.settle()
-            world.log[-1] = world.standing._replace(epoch=LAST_EPOCH - epochs_left)
+            world.log[-1] = world.metadata._replace(epoch=LAST_EPOCH - epochs_left)
             world.reload()
             assert world.machine is not None
             self.owners.append(world.machine.owner)
@@ -429,7 +429,7 @@ class Transactions(RuleBasedStateMachine):
     def end(self, which: int, commit: bool) -> None:
         if which < len(self.owners):
             owner = self.owners[-1 - which]
-            before = self.world.standing.status
+            before = self.world.metadata.status
             asked = self.world.end(owner, commit=commit, version=self._speak(owner))
             if which > 0 and before is Status.ONGOING:
                 assert asked.outcome is not None, "who is not the owner has decided"
@@ -441,7 +441,7 @@ class Transactions(RuleBasedStateMachine):
     @rule(commit=st.booleans(), version=st.sampled_from((0, 2)), adds=st.booleans())
     def forge(self, commit: bool, version: int, adds: bool) -> None:
         """Somebody who guesses the epoch that fences after the last one."""
-        forger = Owner(self.world.standing.producer_id, LAST_EPOCH + 1)
+        forger = Owner(self.world.metadata.producer_id, LAST_EPOCH + 1)
         world = self.world
         asked = world.add(forger, A0, version=version) if adds else world.end(forger, commit=commit, version=version)
         assert asked.outcome is not None
@@ -497,9 +497,9 @@ class Transactions(RuleBasedStateMachine):
         storing = machine._storing
         if storing is not None:
             assert len(self.world.appends) == 1
-            expected = storing.target if self.world.is_written else storing.before or machine.standing
+            expected = storing.target if self.world.is_written else storing.before or machine.metadata
         else:
-            expected = machine.standing
+            expected = machine.metadata
         if expected.status is Status.DEAD or expected.epoch == NO_PRODUCER_EPOCH:
             assert last is None
         else:
@@ -510,10 +510,10 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def epochs_only_grow(self) -> None:
         known: dict[int, int] = {}
-        for standing in self.world.log:
-            if standing is not None:
-                assert standing.epoch >= known.get(standing.producer_id, -1)
-                known[standing.producer_id] = standing.epoch
+        for metadata in self.world.log:
+            if metadata is not None:
+                assert metadata.epoch >= known.get(metadata.producer_id, -1)
+                known[metadata.producer_id] = metadata.epoch
 
     def teardown(self) -> None:
         """Whatever has happened, it comes to rest, and everybody is answered."""
@@ -522,7 +522,7 @@ class Transactions(RuleBasedStateMachine):
         if world.machine is not None:
             world.take(world.machine.timer(world.now))
             world.settle()
-            assert world.standing.status not in ENDING
+            assert world.metadata.status not in ENDING
         assert all(asked.outcome is not None for asked in world.requests)
 
 

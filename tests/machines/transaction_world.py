@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.runtime.state.effects import Append, Now, Reply, SetTimer
-from odradek.broker.transaction.state.records import Partition, Standing, Status, read_key, read_value
+from odradek.broker.transaction.state.records import Partition, TransactionMetadata, Status, read_key, read_value
 from odradek.broker.transaction.state.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
 from odradek.protocol.errors import ErrorCode
 
@@ -44,7 +44,7 @@ class World:
 
     machine: Transaction | None = None
     now_ms: int = START_MS
-    log: list[Standing | None] = field(default_factory=list)
+    log: list[TransactionMetadata | None] = field(default_factory=list)
     appends: list[Append] = field(default_factory=list)
     markers: list[WriteMarkers] = field(default_factory=list)
     timer_set: bool = False
@@ -58,12 +58,12 @@ class World:
         return Now(self.now_ms, self.now_ms - START_MS)
 
     @property
-    def standing(self) -> Standing:
+    def metadata(self) -> TransactionMetadata:
         assert self.machine is not None
-        return self.machine.standing
+        return self.machine.metadata
 
     @property
-    def last(self) -> Standing | None:
+    def last(self) -> TransactionMetadata | None:
         """What stands in the log."""
         return self.log[-1] if self.log else None
 

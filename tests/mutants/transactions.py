@@ -64,8 +64,8 @@ def kip_890() -> Iterator[None]:
     real = Transaction._judge_end
 
     def judge(transaction: Transaction, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
-        late = version >= EPOCH_PER_TRANSACTION and owner.epoch == transaction.standing.epoch - 1
-        if late and transaction.standing.status is Status.ONGOING and not transaction.busy:
+        late = version >= EPOCH_PER_TRANSACTION and owner.epoch == transaction.metadata.epoch - 1
+        if late and transaction.metadata.status is Status.ONGOING and not transaction.busy:
             return None
         return real(transaction, owner, commit, version)
 
@@ -145,9 +145,9 @@ def markers_first() -> Iterator[None]:
 
     def decide(transaction: Transaction, token: Any, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
         effects = real(transaction, token, commit, version, fresh_id, now)
-        standing = transaction.standing
-        epoch = standing.epoch + 1 if version >= EPOCH_PER_TRANSACTION else standing.epoch
-        return [*effects, WriteMarkers(Owner(standing.producer_id, epoch), commit, standing.partitions)]
+        metadata = transaction.metadata
+        epoch = metadata.epoch + 1 if version >= EPOCH_PER_TRANSACTION else metadata.epoch
+        return [*effects, WriteMarkers(Owner(metadata.producer_id, epoch), commit, metadata.partitions)]
 
     with (
         mock.patch.object(Transaction, "_decide", decide),

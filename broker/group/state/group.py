@@ -333,7 +333,7 @@ class Group:
         self.refusal = ErrorCode.NONE
         if not self.is_empty:
             return ErrorCode.NON_EMPTY_GROUP, []
-        return ErrorCode.NONE, self._bury(self.offsets.remove(), now)
+        return ErrorCode.NONE, self._write_tombstones(self.offsets.remove(), now)
 
     def delete_offsets(self, partitions: list[Partition], now: Now) -> tuple[list[ErrorCode], list[Effect]]:
         """Forget offsets that no member consumes (KIP-496): one error code for each partition.
@@ -349,11 +349,11 @@ class Group:
         in_use = [not is_empty and membership.subscribes_to(topic) for topic, _ in partitions]
         free = [partition for partition, used in zip(partitions, in_use, strict=True) if not used]
         codes = [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if used else ErrorCode.NONE for used in in_use]
-        return codes, self._bury(self.offsets.remove(free), now) if free else []
+        return codes, self._write_tombstones(self.offsets.remove(free), now) if free else []
 
     def forget(self, partitions: list[Partition], now: Now) -> list[Effect]:
         """These topic partitions have been deleted, and their offsets with them."""
-        return self._bury(self.offsets.remove(partitions, pending=True), now)
+        return self._write_tombstones(self.offsets.remove(partitions, pending=True), now)
 
     def expire(self, now: Now) -> list[Effect]:
         """Forget the offsets that nobody used for too long (KIP-211), and the group once it has nothing left."""
@@ -369,9 +369,9 @@ class Group:
             membership.state is State.STABLE and membership.protocol_type == CONSUMER and membership.knows_subscriptions
         ):
             expired = self.offsets.expire(now.wall_ms, retention_ms, None, membership.subscribes_to)
-        return self._bury(expired, now)
+        return self._write_tombstones(expired, now)
 
-    def _bury(self, removed: Removed, now: Now) -> list[Effect]:
+    def _write_tombstones(self, removed: Removed, now: Now) -> list[Effect]:
         """Write the tombstones of what was removed, and of the group when nothing is left of it."""
         records: list[KeyValue] = [(offset_key(self.group_id, partition), None) for partition in removed.partitions]
         membership, undo = self.membership, partial(self.offsets.restore, removed)

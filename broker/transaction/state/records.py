@@ -45,7 +45,7 @@ class Status(IntEnum):
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
-class Standing(NamedTuple):
+class TransactionMetadata(NamedTuple):
     """The state of a transactional id. Times are milliseconds since 1970."""
 
     status: Status
@@ -63,25 +63,25 @@ class Standing(NamedTuple):
     """The version of transactions that its producer speaks."""
 
 
-def record(transactional_id: str, standing: Standing) -> KeyValue:
+def record(transactional_id: str, metadata: TransactionMetadata) -> KeyValue:
     """The record of a state."""
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(standing.partitions):
+    for topic, index in sorted(metadata.partitions):
         topics.setdefault(topic, []).append(index)
-    value_version = 1 if standing.version >= EPOCH_PER_TRANSACTION else 0
+    value_version = 1 if metadata.version >= EPOCH_PER_TRANSACTION else 0
     value = m.TransactionLogValue(
-        producer_id=standing.producer_id,
-        previous_producer_id=standing.previous_producer_id,
-        next_producer_id=standing.next_producer_id,
-        producer_epoch=standing.epoch,
-        transaction_timeout_ms=standing.timeout_ms,
-        transaction_status=standing.status,
+        producer_id=metadata.producer_id,
+        previous_producer_id=metadata.previous_producer_id,
+        next_producer_id=metadata.next_producer_id,
+        producer_epoch=metadata.epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=metadata.status,
         transaction_partitions=None
-        if standing.status is Status.EMPTY
+        if metadata.status is Status.EMPTY
         else [m.TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()],
-        transaction_last_update_timestamp_ms=standing.updated_ms,
-        transaction_start_timestamp_ms=standing.started_ms,
-        client_transaction_version=standing.version,
+        transaction_last_update_timestamp_ms=metadata.updated_ms,
+        transaction_start_timestamp_ms=metadata.started_ms,
+        client_transaction_version=metadata.version,
     )
     if value_version == 0:
         value.previous_producer_id = value.next_producer_id = NO_PRODUCER_ID
@@ -107,7 +107,7 @@ def read_key(data: bytes) -> str | None:
     return transactional_id
 
 
-def read_value(data: bytes) -> Standing:
+def read_value(data: bytes) -> TransactionMetadata:
     """A state of any version. Raises ProtocolError."""
     version = _version("TransactionLogValue", data)
     if not 0 <= version <= m.TransactionLogValue.MAX_VERSION:
@@ -120,7 +120,7 @@ def read_value(data: bytes) -> Standing:
     partitions = frozenset(
         (each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids
     )
-    return Standing(
+    return TransactionMetadata(
         status,
         value.producer_id,
         value.producer_epoch,

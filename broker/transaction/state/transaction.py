@@ -40,7 +40,7 @@ from odradek.broker.transaction.state.records import (
     NO_PRODUCER_ID,
     NOT_STARTED,
     Partition,
-    Standing,
+    TransactionMetadata,
     Status,
     record,
     tombstone,
@@ -96,11 +96,11 @@ class WriteMarkers(NamedTuple):
 class Storing(NamedTuple):
     """Token of an append: what the state will be, what it was, and who waits for it."""
 
-    target: Standing
+    target: TransactionMetadata
     reply_to: Any = None
     outcome: Outcome = Outcome(ErrorCode.NONE)
     fences: bool = False
-    before: Standing | None = None
+    before: TransactionMetadata | None = None
 
 
 Effects = list[Effect | WriteMarkers]
@@ -109,12 +109,12 @@ Effects = list[Effect | WriteMarkers]
 class Transaction:
     """The machine. What its methods return is to be carried out in order."""
 
-    __slots__ = ("_storing", "_unmarked", "standing", "transactional_id")
+    __slots__ = ("_storing", "_unmarked", "metadata", "transactional_id")
 
-    def __init__(self, transactional_id: str, standing: Standing) -> None:
-        """`standing` is what the log says; `fresh` makes that of an id that is new."""
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
+        """`metadata` is what the log says; `fresh` makes that of an id that is new."""
         self.transactional_id = transactional_id
-        self.standing = standing
+        self.metadata = metadata
         self._storing: Storing | None = None
         self._unmarked: set[Partition] = set()
 
@@ -123,7 +123,7 @@ class Transaction:
         """An id that nobody has used; nothing of it is in the log yet."""
         return cls(
             transactional_id,
-            Standing(Status.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms, updated_ms=now.wall_ms),
+            TransactionMetadata(Status.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms, updated_ms=now.wall_ms),
         )
 
     @property
@@ -134,7 +134,7 @@ class Transaction:
     @property
     def is_dead(self) -> bool:
         """Whether the id is forgotten."""
-        return self.standing.status is Status.DEAD
+        return self.metadata.status is Status.DEAD
 
     @property
     def unmarked(self) -> frozenset[Partition]:
@@ -144,17 +144,17 @@ class Transaction:
     @property
     def is_exhausted(self) -> bool:
         """Whether the next epoch needs another producer id."""
-        return self.standing.epoch >= LAST_EPOCH
+        return self.metadata.epoch >= LAST_EPOCH
 
     @property
     def is_between(self) -> bool:
         """Whether the next transaction has to wait until a record of this one, or its markers, are written."""
-        return self.busy or self.standing.status in ENDING
+        return self.busy or self.metadata.status in ENDING
 
     @property
     def owner(self) -> Owner:
         """Whose the id is now."""
-        return Owner(self.standing.producer_id, self.standing.epoch)
+        return Owner(self.metadata.producer_id, self.metadata.epoch)
 
     # --- InitProducerId ---
 
@@ -163,14 +163,14 @@ class Transaction:
 
         Answered with the owner's id and epoch. `fresh_id` is an unused producer id, needed where `is_exhausted`.
         """
-        standing = self.standing
+        metadata = self.metadata
         if self.busy:
             return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         if expected is not None and not self._was(expected):
             return [Reply(token, Outcome(ErrorCode.PRODUCER_FENCED))]
-        if standing.status in ENDING:
+        if metadata.status in ENDING:
             return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
-        if standing.status is Status.ONGOING:
+        if metadata.status is Status.ONGOING:
             # The producer asks again until the abort is through.
             return [*self._fence(now, fresh_id), Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         target = self._next_owner(timeout_ms, expected, fresh_id, now)
@@ -180,16 +180,16 @@ class Transaction:
 
     def _was(self, expected: Owner) -> bool:
         """Whether the id belongs, or belonged until just now, to this producer."""
-        standing = self.standing
+        metadata = self.metadata
         return (
-            standing.epoch == NO_PRODUCER_EPOCH
-            or expected.producer_id == standing.producer_id
-            or (expected.producer_id == standing.previous_producer_id and expected.epoch >= LAST_EPOCH)
+            metadata.epoch == NO_PRODUCER_EPOCH
+            or expected.producer_id == metadata.producer_id
+            or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
         )
 
-    def _next_owner(self, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> Standing | None:
-        standing = self.standing
-        empty = standing._replace(
+    def _next_owner(self, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> TransactionMetadata | None:
+        metadata = self.metadata
+        empty = metadata._replace(
             status=Status.EMPTY,
             timeout_ms=timeout_ms,
             partitions=frozenset(),
@@ -197,50 +197,50 @@ class Transaction:
             updated_ms=now.wall_ms,
             next_producer_id=NO_PRODUCER_ID,
         )
-        if self.is_exhausted and (expected is None or expected.epoch == standing.epoch):
+        if self.is_exhausted and (expected is None or expected.epoch == metadata.epoch):
             return empty._replace(
                 producer_id=fresh_id,
-                previous_producer_id=standing.producer_id,
+                previous_producer_id=metadata.producer_id,
                 epoch=0,
-                last_epoch=NO_PRODUCER_EPOCH if expected is None else standing.epoch,
+                last_epoch=NO_PRODUCER_EPOCH if expected is None else metadata.epoch,
             )
-        bumped = standing.epoch + 1
+        bumped = metadata.epoch + 1
         if expected is None:
             return empty._replace(epoch=bumped, last_epoch=NO_PRODUCER_EPOCH)
-        if standing.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
-            return empty._replace(epoch=bumped, last_epoch=standing.epoch)
-        if expected.epoch == standing.last_epoch:
+        if metadata.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
+            return empty._replace(epoch=bumped, last_epoch=metadata.epoch)
+        if expected.epoch == metadata.last_epoch:
             return empty  # it asks again for what it was given before
         return None
 
     def _fence(self, now: Now, fresh_id: int = NO_PRODUCER_ID) -> Effects:
         """Take the id away from whoever has it, and abort; who it was may go on from there (KAFKA-19367)."""
-        standing = self.standing
-        turns_to = fresh_id if self.is_exhausted and standing.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
-        last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else standing.epoch
-        before = standing
-        if standing.epoch <= LAST_EPOCH:
+        metadata = self.metadata
+        turns_to = fresh_id if self.is_exhausted and metadata.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
+        last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else metadata.epoch
+        before = metadata
+        if metadata.epoch <= LAST_EPOCH:
             # At once, not when it is durable: nothing of the old owner may come in between.
-            standing = self.standing = standing._replace(epoch=standing.epoch + 1, last_epoch=last_epoch)
-        target = standing._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms, next_producer_id=turns_to)
+            metadata = self.metadata = metadata._replace(epoch=metadata.epoch + 1, last_epoch=last_epoch)
+        target = metadata._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms, next_producer_id=turns_to)
         return self._store(Storing(target, fences=True, before=before))
 
     # --- partitions ---
 
     def add(self, token: Any, owner: Owner, partitions: Iterable[Partition], version: int, now: Now) -> Effects:
         """The transaction writes to these, too; the first ones begin it."""
-        standing = self.standing
+        metadata = self.metadata
         error = self._check_owner(owner)
         wanted = frozenset(partitions)
         if not error and self.is_between:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
-        if error or (standing.status is Status.ONGOING and wanted <= standing.partitions):
+        if error or (metadata.status is Status.ONGOING and wanted <= metadata.partitions):
             return [Reply(token, Outcome(error))]
-        begins = standing.status in IDLE
-        target = standing._replace(
+        begins = metadata.status in IDLE
+        target = metadata._replace(
             status=Status.ONGOING,
-            partitions=wanted if begins else standing.partitions | wanted,
-            started_ms=now.wall_ms if begins else standing.started_ms,
+            partitions=wanted if begins else metadata.partitions | wanted,
+            started_ms=now.wall_ms if begins else metadata.started_ms,
             updated_ms=now.wall_ms,
             version=version,
         )
@@ -249,22 +249,22 @@ class Transaction:
     def verify(self, owner: Owner, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
         """Whether the transaction has these partitions (KIP-890)."""
         error = self._check_owner(owner)
-        if not error and self.standing.status in ENDING:
+        if not error and self.metadata.status in ENDING:
             error = ErrorCode.CONCURRENT_TRANSACTIONS
-        inside = self.standing.partitions if self.standing.status is Status.ONGOING else frozenset[Partition]()
+        inside = self.metadata.partitions if self.metadata.status is Status.ONGOING else frozenset[Partition]()
         return {
             each: error or (ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE)
             for each in partitions
         }
 
     def _check_owner(self, owner: Owner) -> ErrorCode:
-        if owner.producer_id != self.standing.producer_id or self.is_dead:
+        if owner.producer_id != self.metadata.producer_id or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if self._is_current(owner.epoch) else ErrorCode.PRODUCER_FENCED
 
     def _is_current(self, epoch: int) -> bool:
         # The epoch that fences after the last one is nobody's, and neither is the one before the first.
-        return epoch == self.standing.epoch and 0 <= epoch <= LAST_EPOCH
+        return epoch == self.metadata.epoch and 0 <= epoch <= LAST_EPOCH
 
     # --- EndTxn ---
 
@@ -280,16 +280,16 @@ class Transaction:
 
     def _judge_end(self, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
         """What to answer at once; None where there is something to decide."""
-        standing = self.standing
-        status, bumps = standing.status, version >= EPOCH_PER_TRANSACTION
-        turned = bumps and (owner.producer_id, owner.epoch, standing.epoch) == (
-            standing.previous_producer_id,
+        metadata = self.metadata
+        status, bumps = metadata.status, version >= EPOCH_PER_TRANSACTION
+        turned = bumps and (owner.producer_id, owner.epoch, metadata.epoch) == (
+            metadata.previous_producer_id,
             LAST_EPOCH,
             0,
         )
-        if (owner.producer_id != standing.producer_id and not turned) or self.is_dead:
+        if (owner.producer_id != metadata.producer_id and not turned) or self.is_dead:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        bumped = standing.epoch <= LAST_EPOCH and owner.epoch == standing.epoch - 1
+        bumped = metadata.epoch <= LAST_EPOCH and owner.epoch == metadata.epoch - 1
         again = turned or (bumps and bumped and not self._fencing)
         same = not turned and self._is_current(owner.epoch)
         if bumps:
@@ -316,16 +316,16 @@ class Transaction:
         return self._storing is not None and self._storing.fences
 
     def _decide(self, token: Any, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
-        standing = self.standing
+        metadata = self.metadata
         bumps = version >= EPOCH_PER_TRANSACTION
-        began = standing.status is Status.ONGOING
-        target = standing._replace(
+        began = metadata.status is Status.ONGOING
+        target = metadata._replace(
             status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
-            epoch=standing.epoch + 1 if bumps else standing.epoch,
-            last_epoch=standing.epoch if bumps else standing.last_epoch,
+            epoch=metadata.epoch + 1 if bumps else metadata.epoch,
+            last_epoch=metadata.epoch if bumps else metadata.last_epoch,
             next_producer_id=fresh_id if bumps and self.is_exhausted else NO_PRODUCER_ID,
-            partitions=standing.partitions if began else frozenset(),
-            started_ms=standing.started_ms if began else now.wall_ms,
+            partitions=metadata.partitions if began else frozenset(),
+            started_ms=metadata.started_ms if began else now.wall_ms,
             updated_ms=now.wall_ms,
             version=version,
         )
@@ -337,9 +337,9 @@ class Transaction:
 
     def is_overdue(self, now: Now) -> bool:
         """Whether a transaction has run for too long, so that it is to be timed out."""
-        standing = self.standing
-        overdue = standing.started_ms + standing.timeout_ms < now.wall_ms
-        return standing.status is Status.ONGOING and not self.busy and overdue
+        metadata = self.metadata
+        overdue = metadata.started_ms + metadata.timeout_ms < now.wall_ms
+        return metadata.status is Status.ONGOING and not self.busy and overdue
 
     def time_out(self, fresh_id: int, now: Now) -> Effects:
         """Abort a transaction that is overdue; its producer is fenced. `fresh_id` is needed where `is_exhausted`."""
@@ -347,10 +347,10 @@ class Transaction:
 
     def expire(self, now: Now, expiration_ms: int) -> Effects:
         """Forget an id that has not been used for so long."""
-        standing = self.standing
-        if standing.status not in IDLE or self.busy or standing.updated_ms + expiration_ms > now.wall_ms:
+        metadata = self.metadata
+        if metadata.status not in IDLE or self.busy or metadata.updated_ms + expiration_ms > now.wall_ms:
             return []
-        return self._store(Storing(standing._replace(status=Status.DEAD)))
+        return self._store(Storing(metadata._replace(status=Status.DEAD)))
 
     # --- the log ---
 
@@ -373,14 +373,14 @@ class Transaction:
         self._storing = None
         if error not in COMMITTED:
             return effects + self._refused(token, error, now)
-        self.standing = token.target
-        return effects + (self.resume(now) if self.standing.status in ENDING else [])
+        self.metadata = token.target
+        return effects + (self.resume(now) if self.metadata.status in ENDING else [])
 
     def _refused(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
         if token.before is not None:
-            self.standing = token.before
-        if self.standing.epoch == NO_PRODUCER_EPOCH:
-            self.standing = self.standing._replace(status=Status.DEAD)  # nothing of it is in the log
+            self.metadata = token.before
+        if self.metadata.epoch == NO_PRODUCER_EPOCH:
+            self.metadata = self.metadata._replace(status=Status.DEAD)  # nothing of it is in the log
         is_lost = STORE_ERRORS.get(error) is ErrorCode.NOT_COORDINATOR
         if token.target.status in ENDED and not is_lost:
             # It is decided, and every partition knows: the record is only late.
@@ -391,28 +391,28 @@ class Transaction:
 
     def resume(self, now: Now) -> Effects:
         """The decision is durable, just now or when the log was read: carry it out."""
-        standing = self.standing
-        if standing.status not in ENDING or self.busy or self._unmarked:
+        metadata = self.metadata
+        if metadata.status not in ENDING or self.busy or self._unmarked:
             return []
-        self._unmarked = set(standing.partitions)
+        self._unmarked = set(metadata.partitions)
         if not self._unmarked:
             return self._complete(now)
-        commits = standing.status is Status.PREPARE_COMMIT
-        return [WriteMarkers(self.owner, commits, standing.partitions)]
+        commits = metadata.status is Status.PREPARE_COMMIT
+        return [WriteMarkers(self.owner, commits, metadata.partitions)]
 
     def marker_written(self, owner: Owner, partition: Partition, now: Now) -> Effects:
         """A partition has its marker, or does not exist any more."""
-        if owner != self.owner or self.standing.status not in ENDING or partition not in self._unmarked:
+        if owner != self.owner or self.metadata.status not in ENDING or partition not in self._unmarked:
             return []
         self._unmarked.discard(partition)
         return [] if self._unmarked else self._complete(now)
 
     def timer(self, now: Now) -> Effects:
         """COMPLETE has come: try once more to write down that the transaction is complete."""
-        return self._complete(now) if self.standing.status in ENDING and not self._unmarked and not self.busy else []
+        return self._complete(now) if self.metadata.status in ENDING and not self._unmarked and not self.busy else []
 
     def _complete(self, now: Now) -> Effects:
-        return self._store(Storing(_completed(self.standing, now)))
+        return self._store(Storing(_completed(self.metadata, now)))
 
     def unload(self) -> Effects:
         """This broker coordinates the id no more; who waits looks elsewhere."""
@@ -423,17 +423,17 @@ class Transaction:
         return effects
 
 
-def _completed(standing: Standing, now: Now) -> Standing:
+def _completed(metadata: TransactionMetadata, now: Now) -> TransactionMetadata:
     """What follows on the decision once every partition has its marker."""
-    after = standing._replace(
-        status=Status.COMPLETE_COMMIT if standing.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
+    after = metadata._replace(
+        status=Status.COMPLETE_COMMIT if metadata.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
         partitions=frozenset(),
         updated_ms=now.wall_ms,
         next_producer_id=NO_PRODUCER_ID,
     )
-    if standing.next_producer_id != NO_PRODUCER_ID:
+    if metadata.next_producer_id != NO_PRODUCER_ID:
         # The epochs have run out: the client goes from the last one it saw to another id with epoch 0.
         after = after._replace(
-            producer_id=standing.next_producer_id, previous_producer_id=standing.producer_id, epoch=0
+            producer_id=metadata.next_producer_id, previous_producer_id=metadata.producer_id, epoch=0
         )
     return after
