@@ -111,7 +111,7 @@ class Rate:
         self._allowance = max(0.0, self._allowance - 1)
 
 
-class Census:
+class ConnectionQuotas:
     """The connections and the held bytes that count together: those of all listeners of a broker."""
 
     __slots__ = (
@@ -151,11 +151,11 @@ class Listener:
         on_close: Callable[[Connection], None] | None = None,
         report: Callable[[str, str], None] | None = None,
         tls: ssl.SSLContext | None = None,
-        census: Census | None = None,
+        connection_quotas: ConnectionQuotas | None = None,
     ) -> None:
         """`on_close` hears of each connection that ends. `report(kind, text)` hears what was refused and why.
 
-        Listeners that share a `census` share the limits on connections and memory.
+        Listeners that share a `connection_quotas` share the limits on connections and memory.
         """
         self.name = name
         self.limits = limits
@@ -169,8 +169,8 @@ class Listener:
         self.tls = tls
         self.receive_view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
-        self.census = census or Census()
-        self.census.listeners.append(self)
+        self.connection_quotas = connection_quotas or ConnectionQuotas()
+        self.connection_quotas.listeners.append(self)
         self._acceptor = Acceptor(self._take, self._full, self._report_here)
         self._rate = Rate()
         self._backlog = 0
@@ -218,8 +218,8 @@ class Listener:
             task.cancel()
         for connection in list(self.connections):
             connection.close()
-        if self in self.census.listeners:
-            self.census.listeners.remove(self)
+        if self in self.connection_quotas.listeners:
+            self.connection_quotas.listeners.remove(self)
 
     def resume_accepting(self) -> None:
         """There may be room for a connection that waits."""
@@ -229,19 +229,19 @@ class Listener:
 
     def _full(self) -> str | None:
         """Why nobody can come in for now. A protected listener takes the place of the connection silent for longest."""
-        census, most, own = self.census, self.limits.connections, self.own
+        connection_quotas, most, own = self.connection_quotas, self.limits.connections, self.own
         now_s = asyncio.get_running_loop().time()
         rate = self.limits.connections_per_second
-        if not self.protected and census.rate.too_soon(now_s, rate):
+        if not self.protected and connection_quotas.rate.too_soon(now_s, rate):
             return f"{rate} have come in this second (max.connection.creation.rate)"
         if self._rate.too_soon(now_s, own.connections_per_second):
             return f"{own.connections_per_second} have come in here this second (max.connection.creation.rate)"
         if len(self.connections) >= own.connections:
             return f"the listener has its {own.connections} connections (max.connections)"
-        if census.count < most:
+        if connection_quotas.count < most:
             return None
         if self.protected:
-            idle = census.longest_idle()
+            idle = connection_quotas.longest_idle()
             if idle is not None:
                 self.report("connection closed for another", f"{idle.name} closed, to make room for another broker's")
                 idle.close()
@@ -276,16 +276,16 @@ class Listener:
 
     def _admit(self, connection: Connection) -> str | None:
         """Count a new connection; the answer is None, or why it cannot stay."""
-        address, limits, census = connection.address, self.limits, self.census
+        address, limits, connection_quotas = connection.address, self.limits, self.connection_quotas
         allowed = limits.connections_by_address.get(address, limits.connections_per_address)
-        count = census.by_address.get(address, 0)
+        count = connection_quotas.by_address.get(address, 0)
         if count >= allowed:
             return f"{address} has its {allowed} connections (max.connections.per.ip)"
-        census.count += 1
+        connection_quotas.count += 1
         self._rate.came_in()
         if not self.protected:
-            census.rate.came_in()
-        census.by_address[address] = count + 1
+            connection_quotas.rate.came_in()
+        connection_quotas.by_address[address] = count + 1
         self.connections.add(connection)
         return None
 
@@ -297,40 +297,40 @@ class Listener:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        census = self.census
-        census.count -= 1
-        left = census.by_address.get(connection.address, 1) - 1
+        connection_quotas = self.connection_quotas
+        connection_quotas.count -= 1
+        left = connection_quotas.by_address.get(connection.address, 1) - 1
         if left > 0:
-            census.by_address[connection.address] = left
+            connection_quotas.by_address[connection.address] = left
         else:
-            census.by_address.pop(connection.address, None)
+            connection_quotas.by_address.pop(connection.address, None)
         if self.on_close is not None:
             self.on_close(connection)
-        for listener in census.listeners:
+        for listener in connection_quotas.listeners:
             listener.resume_accepting()
 
     def hold(self, count: int) -> None:
         """Account for `count` bytes more (or fewer, when negative) that are kept in memory for connections."""
-        census = self.census
-        census.held_bytes += count
-        if count < 0 and census.waiting_for_memory and not census.resuming:
-            census.resuming = True
-            while census.waiting_for_memory and census.held_bytes < self.limits.total_bytes:
-                census.waiting_for_memory.popleft().resume()
-            census.resuming = False
+        connection_quotas = self.connection_quotas
+        connection_quotas.held_bytes += count
+        if count < 0 and connection_quotas.waiting_for_memory and not connection_quotas.resuming:
+            connection_quotas.resuming = True
+            while connection_quotas.waiting_for_memory and connection_quotas.held_bytes < self.limits.total_bytes:
+                connection_quotas.waiting_for_memory.popleft().resume()
+            connection_quotas.resuming = False
 
     @property
     def share_bytes(self) -> int:
         """What one connection may hold: all that one is granted, or its fair share when too much is held."""
-        limits, census = self.limits, self.census
-        if census.held_bytes <= limits.total_bytes:
+        limits, connection_quotas = self.limits, self.connection_quotas
+        if connection_quotas.held_bytes <= limits.total_bytes:
             return limits.queued_bytes
-        return min(limits.queued_bytes, limits.total_bytes // max(1, census.count))
+        return min(limits.queued_bytes, limits.total_bytes // max(1, connection_quotas.count))
 
     @property
     def held_bytes(self) -> int:
         """Bytes in memory for the connections of this census: incomplete requests and answers that wait."""
-        return self.census.held_bytes
+        return self.connection_quotas.held_bytes
 
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()

@@ -271,18 +271,18 @@ class Connection(asyncio.BufferedProtocol):
     def _check_memory(self) -> None:
         """Wait with the rest of an incomplete request while too much is held, unless it is a small one."""
         listener, frame = self._listener, self._frame
-        census = listener.census
-        if census.held_bytes <= listener.limits.total_bytes or self._paused:
+        connection_quotas = listener.connection_quotas
+        if connection_quotas.held_bytes <= listener.limits.total_bytes or self._paused:
             return
         if frame is None or len(frame) <= listener.share_bytes:
             return
-        waiting = census.waiting_for_memory
+        waiting = connection_quotas.waiting_for_memory
         if waiting and self._loop.time() - waiting[0].last_active_s > LONGEST_WAIT_FOR_MEMORY_S:
             waiting.popleft().refuse("memory", f"it waited for memory over {LONGEST_WAIT_FOR_MEMORY_S:g} s")
         waiting.append(self)
         self._waits_for_memory = True
         listener.report(
-            "memory", f"reading from {self.name} waits: {census.held_bytes} bytes are held (queued.max.request.bytes)"
+            "memory", f"reading from {self.name} waits: {connection_quotas.held_bytes} bytes are held (queued.max.request.bytes)"
         )
         self._pause()
 

@@ -13,7 +13,7 @@ from odradek.broker.metadata.features import REGISTERED
 from odradek.broker.metrics.refusals import RateLimitedReport
 from odradek.broker.registry import znodes
 from odradek.broker.runtime.timers import Clock
-from odradek.protocol.listening import Census, Limits, Listener, OwnLimits
+from odradek.protocol.listening import ConnectionQuotas, Limits, Listener, OwnLimits
 from odradek.protocol.net import Connection
 
 OnFrame = Callable[[Connection, memoryview], None]
@@ -34,7 +34,7 @@ class Addresses:
         self._clock = clock
         self._report = RateLimitedReport(clock)
         self._limits = _limits(config)
-        self._census = Census()
+        self._connection_quotas = ConnectionQuotas()
         self._listeners: dict[str, tuple[Listener, str, int]] = {}
         """By name, each with the host and the port where it was told to listen, or has found a free one."""
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -92,7 +92,7 @@ class Addresses:
 
     async def _open(self, endpoint: config_listeners.Endpoint) -> Listener:
         config, name = self._config, endpoint.listener
-        listener = self._listen(name, self._on_frame, limits=self._limits, report=self._report, census=self._census)
+        listener = self._listen(name, self._on_frame, limits=self._limits, report=self._report, connection_quotas=self._connection_quotas)
         listener.protected = self._is_protected(name)
         listener.own = _own_limits(config, name)
         backlog = int(config["socket.listen.backlog.size"])
