@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.replication.conversions import lower
-from odradek.broker.replication.delayed_fetch import FetchWait
+from odradek.broker.replication.delayed_fetch import DelayedFetch
 from odradek.broker.replication.partition import READ_COMMITTED, Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchContext, FetchPartition, FetchSessions
 from odradek.broker.replication.state.partition import NO_EPOCH, Role
@@ -138,7 +138,7 @@ class Fetch:
         sizes, ready = reading.try_read()
         if ready or request.max_wait_ms <= 0 or not context.partitions:
             return reading.finish()
-        FetchWait(call, reading, sizes).start(self._timers, self._clock.monotonic_ms() + request.max_wait_ms)
+        DelayedFetch(call, reading, sizes).start(self._timers, self._clock.monotonic_ms() + request.max_wait_ms)
         return None
 
     def _context(self, call: Call, request: m.FetchRequest) -> FetchContext:

@@ -231,7 +231,7 @@ class Produce:
             self._name_leaders(call, response)
         if not waiting:
             return response
-        wait = ProduceWait(call, response, waiting, request.acks, self._name_leaders)
+        wait = DelayedProduce(call, response, waiting, request.acks, self._name_leaders)
         timeout_ms = max(0, request.timeout_ms)
         wait.start(lambda at_last: self._timers.at(self._clock.monotonic_ms() + timeout_ms, at_last))
         if held:
@@ -376,7 +376,7 @@ Refuse = Callable[[PartitionResponse, KafkaError, Replica | None], None]
 NameLeaders = Callable[["Call", Response], None]
 
 
-class ProduceWait:
+class DelayedProduce:
     """A write that waits for its followers or its fsync, or to be written at all."""
 
     __slots__ = (

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.metadata.state.topics import GROUP_OFFSETS
-from odradek.broker.replication.delayed_produce import AppendWait
+from odradek.broker.replication.delayed_produce import DelayedAppend
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.protocol import messages as m
@@ -65,7 +65,7 @@ class WriteTxnMarkers:
     def handle(self, call: Call, request: m.WriteTxnMarkersRequest) -> m.WriteTxnMarkersResponse | None:
         response = m.WriteTxnMarkersResponse()
         answered: list[bool] = []
-        wait = AppendWait(lambda: call.reply(response) if answered else answered.append(True))
+        wait = DelayedAppend(lambda: call.reply(response) if answered else answered.append(True))
         results: dict[int, MarkerResult] = {}
         for marker in request.markers:
             for topic in marker.topics:
@@ -80,7 +80,7 @@ class WriteTxnMarkers:
         answered.append(True)
         return None
 
-    def _write(self, wait: AppendWait, marker: Marker, topic: str, index: int) -> PartitionResult:
+    def _write(self, wait: DelayedAppend, marker: Marker, topic: str, index: int) -> PartitionResult:
         answer = PartitionResult(partition_index=index)
         replica = self._replicas.get(topic, index)
         if replica is None:

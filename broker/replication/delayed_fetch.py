@@ -37,7 +37,7 @@ class Reading(Protocol):
         ...
 
 
-class FetchWait:
+class DelayedFetch:
     """A fetch that waits for logs to grow."""
 
     __slots__ = ("_call", "_found", "_reading", "_sizes", "_timer")

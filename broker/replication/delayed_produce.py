@@ -14,7 +14,7 @@ from odradek.protocol.errors import ErrorCode
 Outcome = Callable[[ErrorCode], None]
 
 
-class AppendWait:
+class DelayedAppend:
     """What one request has appended and not yet answered. Add every append, then `start`."""
 
     __slots__ = ("_done", "_timer", "_waiting")

@@ -49,7 +49,7 @@ NO_FAILURES = frozenset(
 """Refusals that Kafka does not count as failed writes: they are expected, or counted elsewhere."""
 
 
-class LogWaiter(Protocol):
+class DelayedOperation(Protocol):
     """A request that waits for a partition to move. It decides by itself whether it has enough."""
 
     def wake(self, replica: Replica) -> None:
@@ -81,7 +81,7 @@ class Replica:
         "_flushing",
         "_alter_partition_manager",
         "_on_failure",
-        "_waiters",
+        "_delayed",
         "_worker",
         "metrics",
         "is_internal",
@@ -112,7 +112,7 @@ class Replica:
         self._worker = worker
         self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
-        self._waiters: dict[LogWaiter, None] = {}  # in the order of their arrival
+        self._delayed: dict[DelayedOperation, None] = {}  # in the order of their arrival
         self._flushing = False
         self.metrics = TopicMetrics()
         """Shared by the replicas of a topic, from `Replicas.add` on."""
@@ -178,7 +178,7 @@ class Replica:
             start = min(log_start_offset, machine.high_watermark)
             if start > log.start_offset:
                 log.advance_start_offset(start, high_watermark=machine.high_watermark)
-        if moved and self._waiters:
+        if moved and self._delayed:
             self.wake()
 
     def cut_divergence(self, leader_epoch: int, leader_end: int, asked: Position) -> None:
@@ -392,7 +392,7 @@ class Replica:
         """The log is as durable as the topic asks."""
         machine = self.machine
         machine.appended(self.log.end_offset, self._clock.monotonic_ms() if machine.remotes else 0, flushed=flushed)
-        if self._waiters:
+        if self._delayed:
             self.wake()
 
     def settled(self, end_offset: int, acks: int) -> ErrorCode | None:
@@ -513,24 +513,24 @@ class Replica:
 
     # ---- waiting
 
-    def watch(self, waiter: LogWaiter) -> None:
+    def watch(self, operation: DelayedOperation) -> None:
         """Wake this waiter at every move until `unwatch`.
 
         A move before this call wakes nobody: a caller that completes other operations between its check and this call
         checks again after it (Kafka: DelayedOperationPurgatory.tryCompleteElseWatch).
         """
-        self._waiters[waiter] = None
+        self._delayed[operation] = None
 
-    def unwatch(self, waiter: LogWaiter) -> None:
+    def unwatch(self, operation: DelayedOperation) -> None:
         """The waiter has its answer."""
-        self._waiters.pop(waiter, None)
+        self._delayed.pop(operation, None)
 
     def wake(self) -> None:
         """Notify every waiter. Calls nest, as a waiter may append here: those that a nested call completes are left."""
-        waiters = self._waiters
-        for waiter in list(waiters):
-            if waiter in waiters:
-                waiter.wake(self)
+        waiters = self._delayed
+        for operation in list(waiters):
+            if operation in waiters:
+                operation.wake(self)
 
     # ---- failing and ending
 

@@ -18,8 +18,8 @@ from odradek.broker.apis.delete_records import DeleteRecords
 from odradek.broker.apis.fetch import Fetch, Reads
 from odradek.broker.coordinator.log import InternalTopic
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache
-from odradek.broker.replication.delayed_produce import AppendWait
-from odradek.broker.replication.partition import LogWaiter, Replica, Replicas, Worker
+from odradek.broker.replication.delayed_produce import DelayedAppend
+from odradek.broker.replication.partition import DelayedOperation, Replica, Replicas, Worker
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine
 from odradek.protocol import messages as m
@@ -193,7 +193,7 @@ def test_a_coordinator_hears_once_of_an_append_that_a_nested_append_has_settled(
 def test_an_append_is_settled_by_what_happened_before_the_request_waits(leader: Leader) -> None:
     outcomes: list[ErrorCode] = []
     finished: list[bool] = []
-    wait = AppendWait(lambda: finished.append(True))
+    wait = DelayedAppend(lambda: finished.append(True))
     for replica in leader.logs:
         end_offset = replica.write(batch(b"marker"), NOW_MS)
         wait.add(replica, end_offset, outcomes.append)
@@ -220,7 +220,7 @@ def test_a_deletion_is_answered_for_a_partition_that_went_offline_before_the_req
     for index in range(2):
         leader.append(index)
     leader.fetch(1, 1)
-    saboteur: LogWaiter = Saboteur(leader.logs[0])
+    saboteur: DelayedOperation = Saboteur(leader.logs[0])
     leader.logs[1].watch(saboteur)
     call = Call(2)
     topic = m.DeleteRecordsRequest.DeleteRecordsTopic

@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from odradek.broker.apis.produce import ProduceWait
+from odradek.broker.apis.produce import DelayedProduce
 from odradek.broker.coordinator.log import _Wait as CoordinatorAppend
-from odradek.broker.replication.delayed_fetch import FetchWait
-from odradek.broker.replication.delayed_produce import AppendWait
-from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, LogWaiter, Replica
+from odradek.broker.replication.delayed_fetch import DelayedFetch
+from odradek.broker.replication.delayed_produce import DelayedAppend
+from odradek.broker.replication.partition import ACKS_ALL, READ_COMMITTED, DelayedOperation, Replica
 from odradek.broker.replication.state.partition import PartitionMachine, Role
 from odradek.protocol.errors import KafkaError
 from tests.simulation.processes import Process
@@ -61,9 +61,9 @@ class WaitMonitor:
 
             return mock.patch.object(PartitionMachine, name, call)
 
-        def watch(replica: Replica, waiter: LogWaiter) -> None:
+        def watch(replica: Replica, operation: DelayedOperation) -> None:
             changed[replica.machine] = None
-            real_watch(replica, waiter)
+            real_watch(replica, operation)
 
         with ExitStack() as patches:
             for name in MACHINE_CHANGES:
@@ -94,26 +94,26 @@ class WaitMonitor:
             everywhere = min((machine.local_end, *machine.remote_ends.values()))
             if everywhere > machine.high_watermark:
                 return f"every replica ends at {everywhere} at least, the high watermark is {machine.high_watermark}"
-        for waiter in replica._waiters:
+        for operation in replica._waiters:
             self.checks += 1
-            match waiter:
-                case FetchWait():
-                    found = _readable(waiter, replica)
-                case ProduceWait():
-                    found = _settled(replica, [entry for entry in waiter._waiting if entry[1] is replica], waiter._acks)
-                case AppendWait():
-                    entries = [(None, *entry[:2]) for entry in waiter._waiting if entry[0] is replica]
+            match operation:
+                case DelayedFetch():
+                    found = _readable(operation, replica)
+                case DelayedProduce():
+                    found = _settled(replica, [entry for entry in operation._waiting if entry[1] is replica], operation._acks)
+                case DelayedAppend():
+                    entries = [(None, *entry[:2]) for entry in operation._waiting if entry[0] is replica]
                     found = _settled(replica, entries, ACKS_ALL)
                 case CoordinatorAppend():
-                    found = _settled(replica, [(None, replica, waiter._end_offset)], waiter._acks)
+                    found = _settled(replica, [(None, replica, operation._end_offset)], operation._acks)
                 case _:
-                    raise AssertionError(f"no check for {type(waiter).__name__}: add it here")
+                    raise AssertionError(f"no check for {type(operation).__name__}: add it here")
             if found is not None:
-                return f"{type(waiter).__name__} waits although {found}"
+                return f"{type(operation).__name__} waits although {found}"
         return None
 
 
-def _readable(wait: FetchWait, replica: Replica) -> str | None:
+def _readable(wait: DelayedFetch, replica: Replica) -> str | None:
     """What a waiting fetch could be answered with."""
     reading = wait._reading
     if wait._call.closed:

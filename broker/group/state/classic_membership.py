@@ -53,7 +53,7 @@ from odradek.broker.group.state.classic_requests import (
 )
 from odradek.broker.group.state.records import group_record, restore_members
 from odradek.broker.group.state.settings import GroupSettings
-from odradek.broker.runtime.state.effects import Effect, Gathering, Now, TimerName
+from odradek.broker.runtime.state.effects import Effect, Effects, Now, TimerName
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -74,7 +74,7 @@ class Membership(Generation):
         self._initial_delay: tuple[int, int] | None = None
         self._newcomer_during_delay = False
         self._storing_generation = -1
-        self._effects = Gathering()
+        self._effects = Effects()
 
     @property
     def armed(self) -> dict[TimerName, int]:

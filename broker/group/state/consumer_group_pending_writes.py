@@ -15,7 +15,7 @@ from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers
 from odradek.broker.group.state.consumer_group_records import GroupRecord
 from odradek.broker.group.state.consumer_group_requests import LOG_ERRORS
-from odradek.broker.runtime.state.effects import Effect, Gathering, KeyValue, Reply
+from odradek.broker.runtime.state.effects import Effect, Effects, KeyValue, Reply
 from odradek.protocol.errors import ErrorCode
 
 LARGEST_APPEND: Final = 900_000
@@ -45,7 +45,7 @@ class ConsumerGroupWrites:
     def __init__(self, group_id: str, group_members: ConsumerGroupMembers | None = None) -> None:
         self.group_id = group_id
         self.group_members = group_members or ConsumerGroupMembers()
-        self.effects = Gathering()
+        self.effects = Effects()
         # what this event has decided: each record with what undoes it
         self._batch: list[tuple[KeyValue, tuple[Undo, ...]]] = []
         self._undo: list[Undo] = []

@@ -60,7 +60,7 @@ class CancelTimer(NamedTuple):
 Effect = Append | Reply | SetTimer | CancelTimer
 
 
-class Gathering:
+class Effects:
     """The effects of one event, as they come up, and the timers that stand set. A machine owns one."""
 
     __slots__ = ("_effects", "armed")
