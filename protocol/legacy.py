@@ -39,7 +39,7 @@ from odradek.protocol.legacy_walks import (
     SHORTEST,
     LegacyFault,
     Rule,
-    lift,
+    up_convert,
     lower,
     survey,
 )
@@ -81,7 +81,7 @@ def is_set(buffer: Buffer) -> bool:
     return len(buffer) > MAGIC_AT and buffer[MAGIC_AT] < MAGIC
 
 
-def lift_set(
+def up_convert_set(
     buffer: Buffer,
     *,
     max_message_bytes: int,
@@ -119,7 +119,7 @@ def lift_set(
             flags |= ONE_TIMESTAMP
         view = memoryview(_unwrapped(view, magic, codec, max_decompressed))
         flags |= INNER
-    fault, count, _, lifted, base, top, last_inner, violations = lift(view, magic, flags, stamp, earliest, latest)
+    fault, count, _, up_converted, base, top, last_inner, violations = up_convert(view, magic, flags, stamp, earliest, latest)
     if codec and magic and last_offset and fault not in (0, LegacyFault.SHORT):
         last_inner = _last_offset(view)  # Kafka looks at all offsets before it looks at what they belong to
     if codec and magic and last_offset and last_offset < last_inner and fault != LegacyFault.SHORT:
@@ -134,7 +134,7 @@ def lift_set(
         raise InvalidRecords(ErrorCode.INVALID_RECORD, "a compressed message without messages inside")
     if violations:
         _refuse_messages(violations, count)
-    return Payload(lifted, count, base, top, codec)
+    return Payload(up_converted, count, base, top, codec)
 
 
 def _last_offset(view: memoryview) -> int:
@@ -202,7 +202,7 @@ def _refuse_messages(violations: tuple[tuple[int, int, int], ...], count: int) -
 # ---- down
 
 
-def lower_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
+def down_convert_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
     """What Kafka answers a fetch of `first_offset` in place of batches of magic 2: a set of `magic`, 0 or 1.
 
     The answer is as long as `data`, or as its first set where that is longer: what is more is cut off, what is missing
@@ -229,7 +229,7 @@ def lower_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
                 break
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd cannot be converted to messages")
         else:
-            part = _lowered(view, position, header, magic, first_offset)
+            part = _down_converted(view, position, header, magic, first_offset)
         if part:
             if not parts:
                 room = max(room, len(part))
@@ -267,7 +267,7 @@ def _overflow(room: int) -> bytes:
     return (_OFFSET_SIZE.pack(-1, max(room + 1, HEADER_SIZE)) + bytes(max(0, room - LOG_OVERHEAD)))[:room]
 
 
-def _lowered(view: memoryview, position: int, header: Header, magic: int, first_offset: int) -> bytes:
+def _down_converted(view: memoryview, position: int, header: Header, magic: int, first_offset: int) -> bytes:
     if header.magic < MAGIC:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "messages of magic 1 are not converted to magic 0")
     payload: Buffer = view

@@ -1,6 +1,6 @@
 """The walks along message sets of magic 0 and 1, whose layout stands in legacy.py: look through, lift, lower.
 
-`survey`, `lift` and `lower` are written twice, in C (`_legacy.c`) and here for installs without a compiler. This text
+`survey`, `up_convert` and `lower` are written twice, in C (`_legacy.c`) and here for installs without a compiler. This text
 is the specification; a test holds each pair equal on every input.
 """
 
@@ -44,9 +44,9 @@ INNER: Final = 8
 
 Survey = tuple[int, int, int, int]
 """Fault, position where the walk ended, messages before it, the last codec that one of them names."""
-Lifted = tuple[int, int, int, bytes, int, int, int, tuple[tuple[int, int, int], ...]]
+UpConverted = tuple[int, int, int, bytes, int, int, int, tuple[tuple[int, int, int], ...]]
 """Fault, messages, position, records of magic 2, base and max timestamp, last offset, (index, Rule, timestamp)…"""
-Lowered = tuple[int, int, int, int, int, bytes]
+DownConverted = tuple[int, int, int, int, int, bytes]
 """Fault, messages, offset of the first and the last, max timestamp, the set."""
 
 _OFFSET_SIZE: Final = struct.Struct(">qi")
@@ -121,7 +121,7 @@ def survey_in_python(buffer: Buffer, limit: int, /) -> Survey:
         position += LOG_OVERHEAD + size
 
 
-def lift_in_python(buffer: Buffer, magic: int, flags: int, stamp: int, earliest: int, latest: int, /) -> Lifted:
+def up_convert_in_python(buffer: Buffer, magic: int, flags: int, stamp: int, earliest: int, latest: int, /) -> UpConverted:
     """Write the messages of a set as records of magic 2 whose offsets count from 0.
 
     With INNER they come out of a wrapper: their checksums have not been looked at yet, and with ONE_TIMESTAMP all have
@@ -220,7 +220,7 @@ def _put_record(out: bytearray, timestamp_delta: int, offset: int, key: Buffer |
     out += body
 
 
-def lower_in_python(
+def down_convert_in_python(
     buffer: Buffer,
     start: int,
     end: int,
@@ -232,7 +232,7 @@ def lower_in_python(
     first_offset: int,
     limit: int,
     /,
-) -> Lowered:
+) -> DownConverted:
     """Write `count` records of magic 2 as messages of `magic`, without those below `first_offset` and without headers.
 
     With ONE_TIMESTAMP all have the time `base_timestamp`, and magic 1 says LogAppendTime; with INNER offsets of magic 1
@@ -294,6 +294,6 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[int, int, byt
 try:
     from odradek.protocol import _legacy
 except ImportError:  # installed without a compiler
-    survey, lift, lower = survey_in_python, lift_in_python, lower_in_python
+    survey, up_convert, lower = survey_in_python, up_convert_in_python, down_convert_in_python
 else:
-    survey, lift, lower = _legacy.survey, _legacy.lift, _legacy.lower
+    survey, up_convert, lower = _legacy.survey, _legacy.up_convert, _legacy.lower

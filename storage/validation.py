@@ -46,7 +46,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.compression import Codec, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.legacy import NothingToWrite, is_set, lift_set
+from odradek.protocol.legacy import NothingToWrite, is_set, up_convert_set
 from odradek.protocol.legacy_walks import ATTRIBUTES_AT
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
 from odradek.storage.markers import Marker, read_marker
@@ -140,7 +140,7 @@ def admit(
         batch = None if batch is None else memoryview(batch)  # type: ignore[arg-type]
     if origin is Origin.CLIENT:
         if api_version < BATCHES_SINCE and (batch is None or len(batch) <= MAGIC_POSITION or is_set(batch)):
-            return _fitting(*_lifted(batch, config, now_ms), config)
+            return _fitting(*_up_converted(batch, config, now_ms), config)
         try:
             header = check_produce_shape(batch, api_version)
         except InvalidRecords as error:
@@ -307,11 +307,11 @@ def _compressed(
     return batch, read_header(batch)
 
 
-def _lifted(batch: memoryview | None, config: LogConfig, now_ms: int) -> tuple[memoryview, Header]:
+def _up_converted(batch: memoryview | None, config: LogConfig, now_ms: int) -> tuple[memoryview, Header]:
     """A message set as one batch: with the client's codec, or the topic's, and no producer (RecordsUtil, KIP-98)."""
     if batch is None or len(batch) == 0:
         raise NothingToWrite
-    payload = lift_set(
+    payload = up_convert_set(
         batch,
         max_message_bytes=config.max_message_bytes,
         require_keys=config.compacts,

@@ -58,7 +58,7 @@ CONSUMER = -1
 ISOLATION_LEVELS = (0, 1)
 EPOCHS_AT_ONCE: Final = 1000
 """Leader epochs in an answer to a follower; of later ones it finds out by their batches, or by its next fetch."""
-LOWERED_AT_ONCE_BYTES: Final = 64 << 10
+DOWN_CONVERTED_AT_ONCE_BYTES: Final = 64 << 10
 """Bytes of batches that are converted on the event loop."""
 PartitionData = m.FetchResponse.PartitionData
 EpochStart = m.FetchResponse.EpochStartOffset
@@ -461,14 +461,14 @@ class Reading:
         if self._call.version >= OLDEST_WITH_BATCHES:
             return response
         sets = [MessageSet(wanted, data, size) for wanted, data, size in self._results if size]
-        if sum(each.size for each in sets) <= LOWERED_AT_ONCE_BYTES:
+        if sum(each.size for each in sets) <= DOWN_CONVERTED_AT_ONCE_BYTES:
             for each in sets:
                 each.settle(self, each.work(self._call.version))
             return response
-        self._lower(response, sets)
+        self._down_convert(response, sets)
         return None
 
-    def _lower(self, response: m.FetchResponse, sets: list[MessageSet]) -> None:
+    def _down_convert(self, response: m.FetchResponse, sets: list[MessageSet]) -> None:
         outcomes: list[bytes | KafkaError] = []
         version, call = self._call.version, self._call
 

@@ -21,7 +21,7 @@ from odradek.broker.replication.partition import Replica, Worker
 from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.legacy import lower_batches
+from odradek.protocol.legacy import down_convert_batches
 from odradek.storage.validation import Prepared, prepare, takes_long
 from odradek.storage.segment import FileRange
 
@@ -140,7 +140,7 @@ def lower(records: object, magic: int, fetch_offset: int) -> bytes | KafkaError:
     """What stands in an answer, as messages of `magic`; or why that cannot be. In any thread."""
     try:
         data = records.read() if isinstance(records, FileRange) else bytes(records or b"")  # type: ignore[call-overload]
-        return lower_batches(data, magic, fetch_offset)
+        return down_convert_batches(data, magic, fetch_offset)
     except KafkaError as error:
         return error
     except OSError as error:

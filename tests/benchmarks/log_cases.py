@@ -277,8 +277,8 @@ class CompactingPair(Pair):
         self._await(case, ends)
         began, cpu_s = time.monotonic(), usage.cpu_seconds(server.pid)
         admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap, "log_level": 2})
-        lowered = ConfigEntry("min.cleanable.dirty.ratio", "0.01", incremental_operation=AlterConfigOpType.SET)
-        topic = ConfigResource(ResourceType.TOPIC, case.name, incremental_configs=[lowered])
+        down_converted = ConfigEntry("min.cleanable.dirty.ratio", "0.01", incremental_operation=AlterConfigOpType.SET)
+        topic = ConfigResource(ResourceType.TOPIC, case.name, incremental_configs=[down_converted])
         for done in admin.incremental_alter_configs([topic]).values():
             done.result(TIMEOUT_S)
         path = self.data_dir / CLEANER_OFFSETS

@@ -36,8 +36,8 @@ async def greetings(s: Side) -> None:
         for kind in (0, 1, 2, 3, 4):
             typed = [{**update, "upgrade_type": kind} for update in updates]
             await s.ask("UpdateFeatures", "1+", timeout_ms=5000, feature_updates=typed, validate_only=True)
-        lowered = [{**update, "allow_downgrade": True} for update in updates]
-        await s.ask("UpdateFeatures", 0, timeout_ms=5000, feature_updates=lowered)
+        down_converted = [{**update, "allow_downgrade": True} for update in updates]
+        await s.ask("UpdateFeatures", 0, timeout_ms=5000, feature_updates=down_converted)
 
 
 async def security(s: Side) -> None:

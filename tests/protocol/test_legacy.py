@@ -59,7 +59,7 @@ def test_both_surveys_are_equal(data: bytes, limit: int) -> None:
 @given(hurt(), st.integers(0, 1), FLAGS, TIMES, TIMES, st.one_of(TIMES, st.just(2**70)))
 def test_both_lifts_are_equal(data: bytes, magic: int, flags: int, stamp: int, earliest: int, latest: int) -> None:
     asked = data, magic, flags, stamp, earliest, latest
-    assert in_c("lift")(*asked) == legacy_walks.lift_in_python(*asked)
+    assert in_c("lift")(*asked) == legacy_walks.up_convert_in_python(*asked)
 
 
 RECORDS = st.lists(st.tuples(TIMES, CONTENT, CONTENT, st.booleans()), min_size=1, max_size=5).map(
@@ -77,18 +77,18 @@ def test_both_lowerings_are_equal(
 ) -> None:
     payload = bytes(write_records(rows, 0, 0))
     asked = payload, 0, len(payload), len(rows), magic, flags, base, time, base + first, limit
-    assert in_c("lower")(*asked) == legacy_walks.lower_in_python(*asked)
+    assert in_c("lower")(*asked) == legacy_walks.down_convert_in_python(*asked)
 
 
 @given(st.binary(max_size=60), st.integers(0, 9), st.integers(0, 1))
 def test_both_lowerings_are_equal_on_any_bytes(payload: bytes, count: int, magic: int) -> None:
     asked = payload, 0, len(payload), count, magic, 0, 5, 9, 0, 1 << 20
-    assert in_c("lower")(*asked) == legacy_walks.lower_in_python(*asked)
+    assert in_c("lower")(*asked) == legacy_walks.down_convert_in_python(*asked)
 
 
-def lifted(data: bytes, **options: Any) -> legacy.Payload:
+def up_converted(data: bytes, **options: Any) -> legacy.Payload:
     wanted: dict[str, Any] = {"max_message_bytes": 1 << 20, "require_keys": False, "timestamps": None, **options}
-    return legacy.lift_set(data, **wanted)
+    return legacy.up_convert_set(data, **wanted)
 
 
 @given(hurt())
@@ -98,15 +98,15 @@ def lifted(data: bytes, **options: Any) -> legacy.Payload:
 @example(message(b"\x04\x22\x4d\x18", None, magic=0, attributes=Codec.LZ4))
 def test_bad_sets_raise_nothing_but_what_is_announced(data: bytes) -> None:
     with suppress(KafkaError):
-        assert lifted(data).record_count > 0
+        assert up_converted(data).record_count > 0
 
 
 @given(RECORDS, st.sampled_from((Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)), st.integers(0, 1))
 def test_what_is_lowered_and_lifted_again_is_the_same(rows: list[Record], codec: Codec, magic: int) -> None:
     assume(all(each.timestamp_ms >= -1 for each in rows))
     batch = build(rows, codec=codec)
-    data = legacy.lower_batches(batch, magic, 0)
-    again = lifted(data, max_message_bytes=1 << 30)
+    data = legacy.down_convert_batches(batch, magic, 0)
+    again = up_converted(data, max_message_bytes=1 << 30)
     assert again.record_count == len(rows)
     assert again.codec == codec
     plain = build([each._replace(timestamp_ms=each.timestamp_ms if magic else -1, headers=[]) for each in rows])
@@ -131,37 +131,37 @@ def test_the_fault_of_old_lz4_headers_is_made_and_mended(stores_size: bool) -> N
 def test_a_bomb_in_a_wrapper_stops_at_the_limit() -> None:
     bomb = wrapper(bytes(50_000_000), Codec.GZIP)
     with pytest.raises(KafkaError) as refused:
-        lifted(bomb, max_decompressed=1_000_000)
+        up_converted(bomb, max_decompressed=1_000_000)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_an_answer_is_as_long_as_the_batches_or_their_first_set() -> None:
     rows = [Record(n, THEN_MS, None, b"v", []) for n in range(50)]
     one = build(rows)
-    data = legacy.lower_batches(one, 1, 0)
+    data = legacy.down_convert_batches(one, 1, 0)
     assert len(data) == 50 * (12 + 22 + 1) > len(one)
     twice = bytes(one) + bytes(build([each._replace(offset=each.offset + 50) for each in rows], base_offset=50))
-    longer = legacy.lower_batches(twice, 1, 0)
+    longer = legacy.down_convert_batches(twice, 1, 0)
     assert len(longer) == max(len(twice), len(data))
     assert longer.startswith(data)
 
 
 def test_what_is_no_batch_is_told() -> None:
     with pytest.raises(KafkaError) as refused:
-        legacy.lower_batches(struct.pack(">qi", 0, 3) + bytes(60), 1, 0)
+        legacy.down_convert_batches(struct.pack(">qi", 0, 3) + bytes(60), 1, 0)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_errors_of_single_messages_are_listed() -> None:
     data = wrapper(b"".join(message(key=None if n % 2 else b"k", offset=n) for n in range(4)), Codec.GZIP)
     with pytest.raises(InvalidRecords) as refused:
-        lifted(data, require_keys=True)
+        up_converted(data, require_keys=True)
     assert [index for index, _ in refused.value.record_errors] == [1, 3]
 
 
 def test_a_set_of_batches_keeps_its_offsets() -> None:
     batch = build([Record(7 + n, THEN_MS + n, b"k", b"v", []) for n in range(3)], base_offset=7, codec=Codec.GZIP)
-    ((_, _, offset, time, _, inside, holds, _), *rest) = messages_in(legacy.lower_batches(batch, 1, 8))
+    ((_, _, offset, time, _, inside, holds, _), *rest) = messages_in(legacy.down_convert_batches(batch, 1, 8))
     assert (offset, time, holds) == (9, THEN_MS + 2, True)
     assert [each[2] for each in inside] == [0, 1, 2]
     assert all(each[0] == "cut" for each in rest)

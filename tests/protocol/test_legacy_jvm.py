@@ -153,7 +153,7 @@ def test_batches_are_lowered_as_kafka_lowers_them() -> None:
     for (magic, first, data), answer in zip(cases, answers, strict=True):
         assert answer.startswith("ok "), answer
         kafkas = list(messages_in(bytes.fromhex(answer.removeprefix("ok "))))
-        ours = [each for each in messages_in(legacy.lower_batches(data, magic, first)) if each[0] != "cut"]
+        ours = [each for each in messages_in(legacy.down_convert_batches(data, magic, first)) if each[0] != "cut"]
         assert ours == kafkas[: len(ours)]
         assert len(ours) == len(kafkas) or sum(map(size_of, kafkas)) > len(data)
 

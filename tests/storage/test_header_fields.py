@@ -18,7 +18,7 @@ from odradek.dump_log import Options, dump
 from odradek.protocol import batch
 from odradek.protocol.batch import Codec, is_framed, is_sound, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.legacy import lower_batches
+from odradek.protocol.legacy import down_convert_batches
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import Folder, OsDisk
 from odradek.storage.log import Log
@@ -121,7 +121,7 @@ def test_what_a_leader_admits_is_accepted_by_all_that_read_it(tmp_path: Path, co
         assert len(list(batch.records(stored))) == header.record_count, text
         for magic in (0, 1):
             if header.codec != Codec.ZSTD:
-                assert lower_batches(stored, magic, header.base_offset), text
+                assert down_convert_batches(stored, magic, header.base_offset), text
     follower = copy_of(log, tmp_path / "follower", admitted)
     assert all_bytes(follower) == all_bytes(log) == b"".join(each.stored for each in admitted)
     assert state(follower) == state(log)
