@@ -47,7 +47,7 @@ class Acceptor:
         self._report = report
         self._sockets: list[socket.socket] = []
         self._accepting = False
-        self._told = False
+        self._notified = False
         self._look_again: asyncio.TimerHandle | None = None
 
     async def bind(self, host: str | None, port: int) -> int:
@@ -145,12 +145,12 @@ class Acceptor:
             taken.setblocking(False)
             with contextlib.suppress(OSError):
                 taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._told = False
+            self._notified = False
             self._take(taken, peer)
 
     def _wait(self, kind: str, why: str) -> None:
-        if not self._told:  # once for all who come until one is let in
-            self._told = True
+        if not self._notified:  # once for all who come until one is let in
+            self._notified = True
             self._report(kind, f"new connections wait: {why}")
         self._accepting = False
         self._unwatch()

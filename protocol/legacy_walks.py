@@ -98,8 +98,8 @@ def _next_message(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def _checksum_holds(buffer: Buffer, position: int, size: int) -> bool:
-    said: int = _UINT32.unpack_from(buffer, position + LOG_OVERHEAD)[0]
-    return crc32(memoryview(buffer)[position + MAGIC_AT : position + LOG_OVERHEAD + size]) == said
+    stated: int = _UINT32.unpack_from(buffer, position + LOG_OVERHEAD)[0]
+    return crc32(memoryview(buffer)[position + MAGIC_AT : position + LOG_OVERHEAD + size]) == stated
 
 
 def survey_in_python(buffer: Buffer, limit: int, /) -> Survey:

@@ -45,15 +45,15 @@ def recover_in_parallel(logs: Iterable[Unclean], processes: int) -> dict[str, Ou
     or another log has failed, which ends everything. Blocks; says in the log how far it is.
     """
     waiting = sorted(logs, key=lambda each: each.size, reverse=True)
-    crew = _Crew(waiting)
-    if crew.total_bytes < _WORTH_A_PROCESS:
+    recovery_workers = _RecoveryWorkers(waiting)
+    if recovery_workers.total_bytes < _WORTH_A_PROCESS:
         return {}
-    _log.info("recovering %d logs, %s to look through", crew.total_logs, _gib(crew.total_bytes))
-    crew.work(processes)
-    return crew.outcomes
+    _log.info("recovering %d logs, %s to look through", recovery_workers.total_logs, _gib(recovery_workers.total_bytes))
+    recovery_workers.work(processes)
+    return recovery_workers.outcomes
 
 
-class _Crew:
+class _RecoveryWorkers:
     """Worker processes, each with a thread that hands it one portion of logs after the other."""
 
     def __init__(self, waiting: list[Unclean]) -> None:

@@ -94,7 +94,7 @@ def reset(what: Reset, say: Say = print) -> bool:
         complete = _reset_offsets(admin, what, topics, say)
         _delete_topics(admin, what, sorted(topics), say)
     except (KafkaException, TimeoutError, OSError, KafkaError, ProtocolError) as error:
-        raise ResetError(f"the cluster at {what.bootstrap_servers}: {_told(error)}") from error
+        raise ResetError(f"the cluster at {what.bootstrap_servers}: {_notified(error)}") from error
     return complete
 
 
@@ -273,7 +273,7 @@ def _delete_topics(admin: AdminClient, what: Reset, topics: Sequence[str], say: 
         try:
             future.result(TIMEOUT_S)
         except KafkaException as error:
-            say(f"ERROR: {topic} was not deleted: {_told(error)}")
+            say(f"ERROR: {topic} was not deleted: {_notified(error)}")
             failed.append(topic)
     if failed:
         raise ResetError(f"Topics were not deleted: {', '.join(failed)}")
@@ -313,7 +313,7 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
         raise ValueError(f"a line of the plan {path} is not TOPIC,PARTITION,OFFSET") from None
 
 
-def _told(error: Exception) -> str:
+def _notified(error: Exception) -> str:
     problem = error.args[0] if error.args else error
     told = getattr(problem, "str", None)
     return str(told()) if told is not None else str(error) or type(error).__name__

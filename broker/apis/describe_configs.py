@@ -115,6 +115,6 @@ def _entry(
         ]
     if version >= 3:
         result.config_type = entry.type
-        told = request.include_documentation or not entry.documentation
-        result.documentation = entry.documentation if told else None
+        documented = request.include_documentation or not entry.documentation
+        result.documentation = entry.documentation if documented else None
     return result

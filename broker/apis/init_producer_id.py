@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 KNOWS_FENCED: Final = 4
-NOBODY: Final = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_MEMBER: Final = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InitProducerId:
@@ -46,7 +46,7 @@ class InitProducerId:
         self._transactions.init(
             request.transactional_id,
             request.transaction_timeout_ms,
-            None if expected == NOBODY else expected,
+            None if expected == NO_MEMBER else expected,
             lambda outcome: call.reply(_answer(call, outcome)),
         )
         return None
@@ -56,5 +56,5 @@ def _answer(call: Call, outcome: Outcome) -> m.InitProducerIdResponse:
     error = outcome.error
     if error is ErrorCode.PRODUCER_FENCED and call.version < KNOWS_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    owner = NOBODY if error else outcome.owner
+    owner = NO_MEMBER if error else outcome.owner
     return m.InitProducerIdResponse(error_code=error, producer_id=owner.producer_id, producer_epoch=owner.epoch)

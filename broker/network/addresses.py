@@ -105,13 +105,13 @@ class Addresses:
 
     def _tell(self) -> None:
         """What others are told: the advertised addresses of the listeners that are open."""
-        told = []
-        told_to = {each.listener: each for each in self._config.advertised_listeners}
+        received = []
+        reported_to = {each.listener: each for each in self._config.advertised_listeners}
         for name, (_, host, port) in self._listeners.items():
-            if name in told_to:
-                reachable = told_to[name].advertise(_own_name(host), port)
-                told.append(Endpoint(name, reachable.host, reachable.port))
-        self.endpoints = tuple(told)
+            if name in reported_to:
+                reachable = reported_to[name].advertise(_own_name(host), port)
+                received.append(Endpoint(name, reachable.host, reachable.port))
+        self.endpoints = tuple(received)
 
     def say_what_was_left_out(self) -> None:
         """Log how many refusals were not told one by one. To be called now and then."""

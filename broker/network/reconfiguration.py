@@ -29,19 +29,19 @@ class Reconfiguration:
         addresses: Addresses,
         registration: Registration,
         background: Background,
-        told: Sequence[Callable[[], None]],
+        received: Sequence[Callable[[], None]],
     ) -> None:
-        """`told` are called each time."""
+        """`received` are called each time."""
         self._config = config
         self._addresses = addresses
         self._registration = registration
         self._background = background
-        self._told = told
+        self._notified = received
         self._turn = asyncio.Lock()
 
     def __call__(self) -> None:
         self._addresses.grant(self._config)
-        for each in self._told:
+        for each in self._notified:
             each()
         self._background.run(self._change_addresses())
 

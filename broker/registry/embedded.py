@@ -53,11 +53,11 @@ async def _at_once(call: Callable[[], None]) -> None:
 class _Batch:
     """What goes to disk in one write, and what is told, in this order, when it is there."""
 
-    __slots__ = ("durable", "told", "transactions")
+    __slots__ = ("durable", "notified", "transactions")
 
     def __init__(self) -> None:
         self.transactions: list[Transaction] = []
-        self.told: list[Callable[[], None]] = []
+        self.notified: list[Callable[[], None]] = []
         self.durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -185,7 +185,7 @@ class EmbeddedEnsemble:
         batch = self._open_batch()
         batch.transactions.append(committed.transaction)
         for session_id, watcher, event in self._watches.fire(committed.events):
-            batch.told.append(functools.partial(self._notify, session_id, watcher, event))
+            batch.notified.append(functools.partial(self._notify, session_id, watcher, event))
         self._committed_zxid = committed.transaction.zxid
         return committed
 
@@ -211,7 +211,7 @@ class EmbeddedEnsemble:
         """
         batch = self._batch or self._writing
         if batch is not None:
-            batch.told.append(say)
+            batch.notified.append(say)
         else:
             say()
 
@@ -252,7 +252,7 @@ class EmbeddedEnsemble:
     def _tell(self, batch: _Batch) -> None:
         # At once, so that nothing that comes in meanwhile is answered first; a listener may add to the line. Who waits
         # for `durable` goes on after them.
-        for say in batch.told:
+        for say in batch.notified:
             try:
                 say()
             except Exception as error:

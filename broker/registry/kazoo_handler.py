@@ -130,12 +130,12 @@ class Answer:
     It may be set in any thread; those who asked to be told are told on the loop.
     """
 
-    __slots__ = ("_deliver", "_links", "_told", "exception", "value")
+    __slots__ = ("_deliver", "_links", "_notified", "exception", "value")
 
     def __init__(self, deliver: Callable[[Callable[[], None]], None]) -> None:
         self._deliver = deliver
         self._links: list[Callable[[Answer], None]] = []
-        self._told = False
+        self._notified = False
         self.value: Any = None
         self.exception: Exception | None = None
 
@@ -158,11 +158,11 @@ class Answer:
     def rawlink(self, link: Callable[[Answer], None]) -> None:
         """Call `link` with this once it is set. On the loop only."""
         self._links.append(link)
-        if self._told:
+        if self._notified:
             self._tell()
 
     def _tell(self) -> None:
-        self._told = True
+        self._notified = True
         links, self._links = self._links, []
         for link in links:
             link(self)

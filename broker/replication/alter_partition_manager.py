@@ -108,14 +108,14 @@ class DefaultAlterPartitionManager:
             self._again(code.name)
             return
         pending, self._under_way = self._under_way or {}, None
-        told = {
+        received = {
             (topic.topic_id, partition.partition_index): partition
             for topic in response.topics
             for partition in topic.partitions
         }
         again = False
         for replica, change in pending.items():
-            partition = told.get((replica.topic_id, replica.partition))
+            partition = received.get((replica.topic_id, replica.partition))
             if partition is None:
                 continue
             error = ErrorCode(partition.error_code)

@@ -302,7 +302,7 @@ class LeaderFetcher:
         )
         self._peer.ask(
             request,
-            lambda response: self._offset_told(followed, which, response),
+            lambda response: self._offset_received(followed, which, response),
             lambda error: self._offset_unknown(followed, ErrorCode.NETWORK_EXCEPTION),
             self._settings.socket_timeout_ms,
         )
@@ -312,16 +312,16 @@ class LeaderFetcher:
         self._hold(followed, code)
         self._wake()
 
-    def _offset_told(self, followed: _Followed, which: int, response: m.ListOffsetsResponse) -> None:
+    def _offset_received(self, followed: _Followed, which: int, response: m.ListOffsetsResponse) -> None:
         replica = followed.replica
         if self._closed or self._followed.get((replica.topic_id, replica.partition)) is not followed:
             return
-        told = _only(response.topics)
-        if told is None or told.error_code:
-            self._offset_unknown(followed, ErrorCode(told.error_code if told is not None else -1))
+        received = _only(response.topics)
+        if received is None or received.error_code:
+            self._offset_unknown(followed, ErrorCode(received.error_code if received is not None else -1))
             return
         try:
-            if which == LATEST and told.offset >= replica.log.end_offset:
+            if which == LATEST and received.offset >= replica.log.end_offset:
                 self._ask_offset(followed, EARLIEST)
                 return
             if which == LATEST:
@@ -330,11 +330,11 @@ class LeaderFetcher:
                     replica.topic,
                     replica.partition,
                     replica.log.end_offset,
-                    told.offset,
+                    received.offset,
                 )
-                replica.cut(told.offset)
+                replica.cut(received.offset)
             else:
-                replica.begin_at(told.offset)
+                replica.begin_at(received.offset)
         except KafkaError as error:
             log.error("%s-%d cannot follow: %s", replica.topic, replica.partition, error.message)
             self.leave(replica)

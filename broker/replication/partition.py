@@ -163,7 +163,7 @@ class Replica:
         machine, log = self.machine, self.log
         if machine.role is not Role.FOLLOWER or asked.leader_epoch != machine.leader_epoch:
             return
-        machine.told_compacted(compacted_everywhere)
+        machine.received_compacted(compacted_everywhere)
         if asked.fetch_offset != log.end_offset:
             return
         with self._disk():

@@ -137,8 +137,8 @@ class TransactionalWrites:
                 asking.append(write.replica)
         if asking:
             partitions = [(replica.topic, replica.partition) for replica in asking]
-            told = partial(self._verified, transaction, asking)
-            self._verification.verify(transaction, partitions, writes[0].sender.support, told)
+            received = partial(self._verified, transaction, asking)
+            self._verification.verify(transaction, partitions, writes[0].sender.support, received)
 
     def _verified(self, transaction: Transaction, replicas: list[Replica], verdicts: Verdicts) -> None:
         for replica in replicas:

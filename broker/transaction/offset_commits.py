@@ -70,7 +70,7 @@ class TransactionalOffsets:
         if verification is OPEN:
             done(ErrorCode.NONE, permit)
             return
-        told = partial(_told, (GROUP_OFFSETS, partition), permit, done)
+        told = partial(_notified, (GROUP_OFFSETS, partition), permit, done)
         self._verification.verify(transaction, [(GROUP_OFFSETS, partition)], support, told)
 
     def append(
@@ -116,6 +116,6 @@ class TransactionalOffsets:
         return replica.write(batch, now_ms, permit.verification)
 
 
-def _told(partition: tuple[str, int], permit: Permit, done: OnPermit, verdicts: Verdicts) -> None:
+def _notified(partition: tuple[str, int], permit: Permit, done: OnPermit, verdicts: Verdicts) -> None:
     verdict = verdicts[partition]
     done(verdict, None if verdict else permit)

@@ -43,13 +43,13 @@ class StreamsBuilder:
 
         The same topics may be read again with the same reset policy. Raises TopologyError otherwise.
         """
-        said = consumed or Consumed()
+        store_settings = consumed or Consumed()
         if not isinstance(topics, re.Pattern):
             topics = (topics,) if isinstance(topics, str) else tuple(topics)
             if not topics:
                 raise TopologyError("Invalid topology: You must provide at least one topic")
-        name = self.graph.source(topics, said)
-        return KStream(self.graph, name, said.key, said.value, frozenset((name,)))
+        name = self.graph.source(topics, store_settings)
+        return KStream(self.graph, name, store_settings.key, store_settings.value, frozenset((name,)))
 
     def table(
         self,
@@ -58,23 +58,23 @@ class StreamsBuilder:
         materialized: Materialized[K, V] | str | None = None,
     ) -> KTable[K, V]:
         """The records of a topic as rows of a table: the latest of each key, null deletes."""
-        said: Consumed[K, V] = consumed or Consumed()
+        store_settings: Consumed[K, V] = consumed or Consumed()
         store = materialization(materialized, self.graph, f"{topic}-")
         if consumed is None:
-            said = Consumed(store.key, store.value)
-        store = store.with_serdes(said.key, said.value)
-        source = self.graph.name(said.name, SOURCE, SOURCE_SUFFIX)
-        node = self.graph.name(said.name, TABLE_SOURCE)
+            store_settings = Consumed(store.key, store.value)
+        store = store.with_serdes(store_settings.key, store_settings.value)
+        source = self.graph.name(store_settings.name, SOURCE, SOURCE_SUFFIX)
+        node = self.graph.name(store_settings.name, TABLE_SOURCE)
         supplier = TableSource(store)
 
         def write(topology: Topology) -> None:
             topology.add_source(
                 source,
                 topic,
-                key=said.key,
-                value=said.value,
-                timestamp_extractor=said.timestamp_extractor,
-                offset_reset=said.offset_reset,
+                key=store_settings.key,
+                value=store_settings.value,
+                timestamp_extractor=store_settings.timestamp_extractor,
+                offset_reset=store_settings.offset_reset,
             )
             topology.add_processor(node, supplier, source)
             if supplier.materialized:
@@ -84,8 +84,8 @@ class StreamsBuilder:
         return KTable(
             self.graph,
             node,
-            said.key,
-            said.value,
+            store_settings.key,
+            store_settings.value,
             frozenset((source,)),
             supplier,
             store.queryable_name,
@@ -99,15 +99,15 @@ class StreamsBuilder:
         materialized: Materialized[K, V] | str | None = None,
     ) -> GlobalKTable[K, V]:
         """A topic as a table that every instance has whole. Raises TopologyError for a versioned store."""
-        said: Consumed[K, V] = consumed or Consumed()
+        store_settings: Consumed[K, V] = consumed or Consumed()
         store = materialization(materialized, self.graph, f"{topic}-")
         if consumed is None:
-            said = Consumed(store.key, store.value)
-        store = store.with_serdes(said.key, said.value)
+            store_settings = Consumed(store.key, store.value)
+        store = store.with_serdes(store_settings.key, store_settings.value)
         if store.versioned:
             raise TopologyError("Invalid topology: GlobalTables cannot be versioned.")
-        source = self.graph.name(said.name, SOURCE, SOURCE_SUFFIX)
-        node = self.graph.name(said.name, TABLE_SOURCE)
+        source = self.graph.name(store_settings.name, SOURCE, SOURCE_SUFFIX)
+        node = self.graph.name(store_settings.name, TABLE_SOURCE)
         supplier = TableSource(store)
         supplier.materialize()
         builder = store.key_value_store().without_logging()
@@ -119,9 +119,9 @@ class StreamsBuilder:
                 topic,
                 node,
                 supplier,
-                key=said.key,
-                value=said.value,
-                timestamp_extractor=said.timestamp_extractor,
+                key=store_settings.key,
+                value=store_settings.value,
+                timestamp_extractor=store_settings.timestamp_extractor,
                 reprocess=False,
             )
 

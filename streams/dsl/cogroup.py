@@ -66,13 +66,13 @@ class CogroupedKStream(Generic[K, A]):
         name: str | None = None,
     ) -> KTable[K, A]:
         """One aggregate for each key, that all streams add to."""
-        said = _said(self._groups, materialized)
-        store = said.key_value_store()
+        store_settings = _store_settings(self._groups, materialized)
+        store = store_settings.key_value_store()
 
         def supplier(aggregator: Aggregator) -> StreamAggregate:
             return StreamAggregate(store.name, initializer, aggregator)
 
-        return _table(self._groups, said, store, supplier, name, said.key, None)
+        return _table(self._groups, store_settings, store, supplier, name, store_settings.key, None)
 
     def windowed_by(self, windows: Any) -> Any:
         """Aggregate for each window on its own: a TimeWindowedCogroupedKStream, or one by sessions."""
@@ -97,14 +97,14 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         name: str | None = None,
     ) -> KTable[Windowed, A]:
         """One aggregate for each key and window, that all streams add to."""
-        windows, said = self._windows, _said(self._groups, materialized)
-        store = window_store(said, windows, _ON_UPDATE)
-        key = windowed_serde(said.key, size_of(windows)) if said.key is not None else None
+        windows, store_settings = self._windows, _store_settings(self._groups, materialized)
+        store = window_store(store_settings, windows, _ON_UPDATE)
+        key = windowed_serde(store_settings.key, size_of(windows)) if store_settings.key is not None else None
 
         def supplier(aggregator: Aggregator) -> Any:
             return window_operator(store.name, windows, initializer, aggregator, _ON_UPDATE)
 
-        return _table(self._groups, said, store, supplier, name, key, windows.grace_ms)
+        return _table(self._groups, store_settings, store, supplier, name, key, windows.grace_ms)
 
 
 class SessionWindowedCogroupedKStream(Generic[K, A]):
@@ -123,24 +123,24 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         name: str | None = None,
     ) -> KTable[Windowed, A]:
         """One aggregate for each key and session; `merger` makes one of two sessions that a record joins."""
-        windows, said = self._windows, _said(self._groups, materialized)
-        store = session_window_store(said, windows, _ON_UPDATE)
-        key = session_windowed_serde(said.key) if said.key is not None else None
+        windows, store_settings = self._windows, _store_settings(self._groups, materialized)
+        store = session_window_store(store_settings, windows, _ON_UPDATE)
+        key = session_windowed_serde(store_settings.key) if store_settings.key is not None else None
 
         def supplier(aggregator: Aggregator) -> SessionAggregate:
             return SessionAggregate(store.name, windows, initializer, aggregator, merger)
 
-        return _table(self._groups, said, store, supplier, name, key, windows.grace_ms + windows.inactivity_gap_ms)
+        return _table(self._groups, store_settings, store, supplier, name, key, windows.grace_ms + windows.inactivity_gap_ms)
 
 
-def _said(groups: Groups, materialized: Materialized[Any, Any] | str | None) -> Materialization:
+def _store_settings(groups: Groups, materialized: Materialized[Any, Any] | str | None) -> Materialization:
     first = next(iter(groups))
     return materialization(materialized, first.graph, AGGREGATE).with_default_serdes(first.key, None)
 
 
 def _table(
     groups: Groups,
-    said: Materialization,
+    store_settings: Materialization,
     store: StoreBuilder,
     supplier: Callable[[Aggregator], Any],
     name: str | None,
@@ -168,7 +168,7 @@ def _table(
             topology.copartition(sorted(sources))
 
     graph.add(write, parents=tuple(nodes), provides=merge)
-    return KTable(graph, merge, key, said.value, sources, merger, said.queryable_name, versioned=said.versioned)
+    return KTable(graph, merge, key, store_settings.value, sources, merger, store_settings.queryable_name, versioned=store_settings.versioned)
 
 
 def _repartitioned(groups: Groups, store: str) -> tuple[dict[KGroupedStream[Any, Any], str], frozenset[str]]:

@@ -71,7 +71,7 @@ def join_by_foreign_key(
     joiner: Callable[[Any, Any], Any],
     foreign_key: Callable[[Any], Any],
     materialized: Materialized[Any, Any] | str | None,
-    said: TableJoined,
+    store_settings: TableJoined,
     *,
     left: bool,
 ) -> KTable[Any, Any]:
@@ -84,13 +84,13 @@ def join_by_foreign_key(
     graph = this.graph
     other.enable_sending_old_values(True)
     this.enable_sending_old_values(True)
-    names = _Names(graph, said.name)
+    names = _Names(graph, store_settings.name)
     serdes = ForeignKeySerdes(names.registration_topic, this.key, other.key, this.value)
     right, own = other.view(), this.view()
     response = DerivedSerde(other.value, VALUE_SETTING, lambda value, config: response_serde(value))
 
     _add_registration(
-        graph, names, this, other, said, SubscriptionSend(foreign_key, serdes, left=left, versioned=this.versioned)
+        graph, names, this, other, store_settings, SubscriptionSend(foreign_key, serdes, left=left, versioned=this.versioned)
     )
     _add_processor(
         graph, names.receive, SubscriptionReceive(names.store, serdes), names.registration_source, [names.store]
@@ -98,7 +98,7 @@ def join_by_foreign_key(
     _add_processor(graph, names.join, SubscriptionJoin(right), names.receive, right.stores)
     foreign = ForeignTableJoin(names.store, serdes, versioned=other.versioned)
     _add_processor(graph, names.foreign, foreign, other.node, [names.store])
-    _add_response(graph, names, this.key, response, said)
+    _add_response(graph, names, this.key, response, store_settings)
     sources = this.sources | {names.response_source}
     graph.add(lambda topology: topology.copartition(sorted(sources)))
     resolver = ResponseJoin(own, joiner, serdes, left=left)
@@ -119,7 +119,7 @@ def _add_registration(
     names: _Names,
     this: KTable[Any, Any],
     other: KTable[Any, Any],
-    said: TableJoined,
+    store_settings: TableJoined,
     send: SubscriptionSend,
 ) -> None:
     """The way of subscriptions to where the right table is, and the store in which they stay."""
@@ -129,7 +129,7 @@ def _add_registration(
         return subscription_serde(inner.for_topic(f"{config['application.id']}-{topic}-pk", True))
 
     subscription = DerivedSerde(primary_key, KEY_SETTING, make)
-    partitioner = _single(said.other_partitioner)
+    partitioner = _single(store_settings.other_partitioner)
     store = replace(timestamped_key_value_store(names.store, BYTES, subscription), type_from_config=True)
     _add_processor(graph, names.send, send, this.node, ())
 
@@ -149,11 +149,11 @@ def _add_registration(
 
 
 def _add_response(
-    graph: Graph, names: _Names, primary_key: Serde[Any] | None, response: Serde[Any], said: TableJoined
+    graph: Graph, names: _Names, primary_key: Serde[Any] | None, response: Serde[Any], store_settings: TableJoined
 ) -> None:
     """The way of answers back to where the left table is."""
     topic = names.response_topic
-    partitioner = _single(said.partitioner) or _asking_partition
+    partitioner = _single(store_settings.partitioner) or _asking_partition
 
     def write_sink(topology: Topology) -> None:
         topology.add_internal_topic(InternalTopic(topic))

@@ -56,10 +56,10 @@ class KGroupedStream(Generic[K, V]):
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
     ) -> KTable[K, int]:
         """How many records each key has had. Records with a null key or value are left out."""
-        said = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, LONG)
+        store_settings = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, LONG)
         node = self.graph.name(name, STREAM_AGGREGATE)
-        supplier = operators.StreamAggregate(said.store_name, operators.zero, operators.count)
-        return self.aggregation(node, supplier, said, said.key_value_store())
+        supplier = operators.StreamAggregate(store_settings.store_name, operators.zero, operators.count)
+        return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
 
     def reduce(
         self,
@@ -69,10 +69,10 @@ class KGroupedStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, V]:
         """The values of each key made one by `reducer`, of (value so far, new value)."""
-        said = materialization(materialized, self.graph, STREAM_REDUCE).with_default_serdes(self.key, self.value)
+        store_settings = materialization(materialized, self.graph, STREAM_REDUCE).with_default_serdes(self.key, self.value)
         node = self.graph.name(name, STREAM_REDUCE)
-        supplier = operators.StreamReduce(said.store_name, reducer)
-        return self.aggregation(node, supplier, said, said.key_value_store())
+        supplier = operators.StreamReduce(store_settings.store_name, reducer)
+        return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
 
     def aggregate(
         self,
@@ -83,10 +83,10 @@ class KGroupedStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, A]:
         """The values of each key added to what `initializer` makes, by `aggregator` of (key, value, aggregate)."""
-        said = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, None)
+        store_settings = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, None)
         node = self.graph.name(name, STREAM_AGGREGATE)
-        supplier = operators.StreamAggregate(said.store_name, initializer, aggregator)
-        return self.aggregation(node, supplier, said, said.key_value_store())
+        supplier = operators.StreamAggregate(store_settings.store_name, initializer, aggregator)
+        return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
 
     # ---- for aggregations of every kind, windowed ones too
 
@@ -94,7 +94,7 @@ class KGroupedStream(Generic[K, V]):
         self,
         node: str,
         supplier: TableSupplier,
-        said: Materialization,
+        store_settings: Materialization,
         store: StoreBuilder,
         *,
         key: Serde[Any] | None = None,
@@ -116,12 +116,12 @@ class KGroupedStream(Generic[K, V]):
         return KTable(
             self.graph,
             node,
-            key or said.key,
-            said.value,
+            key or store_settings.key,
+            store_settings.value,
             sources,
             supplier,
-            said.queryable_name,
-            versioned=said.versioned,
+            store_settings.queryable_name,
+            versioned=store_settings.versioned,
         )
 
     def repartition(self, store: str) -> RepartitionNode:
@@ -173,9 +173,9 @@ class KGroupedTable(Generic[K, V]):
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
     ) -> KTable[K, int]:
         """How many rows each key has."""
-        said = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, LONG)
-        supplier = operators.TableAggregate(said.store_name, operators.zero, operators.count, operators.discount)
-        return self._aggregation(supplier, name, TABLE_AGGREGATE, said)
+        store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, LONG)
+        supplier = operators.TableAggregate(store_settings.store_name, operators.zero, operators.count, operators.discount)
+        return self._aggregation(supplier, name, TABLE_AGGREGATE, store_settings)
 
     def reduce(
         self,
@@ -186,9 +186,9 @@ class KGroupedTable(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, V]:
         """The rows of each key made one: `adder` takes a row in, `subtractor` takes out what a row was before."""
-        said = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, self.value)
-        supplier = operators.TableReduce(said.store_name, adder, subtractor)
-        return self._aggregation(supplier, name, TABLE_REDUCE, said)
+        store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, self.value)
+        supplier = operators.TableReduce(store_settings.store_name, adder, subtractor)
+        return self._aggregation(supplier, name, TABLE_REDUCE, store_settings)
 
     def aggregate(
         self,
@@ -200,12 +200,12 @@ class KGroupedTable(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, A]:
         """The same with an aggregate of another type; both functions are of (key, value, aggregate)."""
-        said = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, None)
-        supplier = operators.TableAggregate(said.store_name, initializer, adder, subtractor)
-        return self._aggregation(supplier, name, TABLE_AGGREGATE, said)
+        store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, None)
+        supplier = operators.TableAggregate(store_settings.store_name, initializer, adder, subtractor)
+        return self._aggregation(supplier, name, TABLE_AGGREGATE, store_settings)
 
     def _aggregation(
-        self, supplier: TableSupplier, name: str | None, prefix: str, said: Materialization
+        self, supplier: TableSupplier, name: str | None, prefix: str, store_settings: Materialization
     ) -> KTable[K, Any]:
         graph = self.graph
         sink = graph.name(name, "KSTREAM-SINK-", "-sink")
@@ -213,13 +213,13 @@ class KGroupedTable(Generic[K, V]):
         node = graph.name(name, prefix)
         named = self.repartition_name
         if self._repartition is None or named is None:
-            topic = f"{said.store_name if named is None else named}-repartition"
+            topic = f"{store_settings.store_name if named is None else named}-repartition"
             value = ChangeSerde(self.value)
             self._repartition = RepartitionNode(topic, sink, source, self.key, value)
             self._repartition.add(graph, self.node)
         else:
             graph.again(self._repartition.source)
-        parent, store = self._repartition.source, said.key_value_store()
+        parent, store = self._repartition.source, store_settings.key_value_store()
 
         def write(topology: Topology) -> None:
             topology.add_processor(node, supplier, parent)
@@ -228,5 +228,5 @@ class KGroupedTable(Generic[K, V]):
         graph.add(write, parents=(parent,), provides=node)
         sources = frozenset((source,))  # Kafka's too, though a shared repartition has another source
         return KTable(
-            graph, node, said.key, said.value, sources, supplier, said.queryable_name, versioned=said.versioned
+            graph, node, store_settings.key, store_settings.value, sources, supplier, store_settings.queryable_name, versioned=store_settings.versioned
         )

@@ -75,8 +75,8 @@ def join_stream(
     if isinstance(other, KTable):
         if windows is not None or isinstance(joined, StreamJoined):
             raise TypeError("a join with a KTable takes Joined, neither windows nor StreamJoined")
-        said = joined or Joined()
-        return _with_table(this, other, joiner, kind, said if name is None else replace(said, name=name))
+        store_settings = joined or Joined()
+        return _with_table(this, other, joiner, kind, store_settings if name is None else replace(store_settings, name=name))
     if windows is None or isinstance(joined, Joined):
         raise TypeError("a join with a KStream takes JoinWindows, and StreamJoined in place of Joined")
     options = joined or StreamJoined()
@@ -119,17 +119,17 @@ class _StreamStreamJoin:
         joiner: Callable[..., Any],
         kind: JoinKind,
         windows: JoinWindows,
-        said: StreamJoined[Any, Any, Any],
+        store_settings: StreamJoined[Any, Any, Any],
     ) -> None:
         self._joiner = joiner
         self._left = kind != "inner"
         self._right = kind == "outer"
         self._windows = windows
-        self._said = said
+        self._store_settings = store_settings
         self._this_suffix = "-outer-this-join" if self._right else "-this-join"
         self._other_suffix = "-outer-other-join" if self._left else "-other-join"
         self._retention_ms = windows.size_ms + windows.grace_ms
-        ours, theirs = said.this_store, said.other_store
+        ours, theirs = store_settings.this_store, store_settings.other_store
         if ours is not None and theirs is not None and ours.name == theirs.name:
             raise TopologyError("Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names")
 
@@ -137,12 +137,12 @@ class _StreamStreamJoin:
         """Write the join of these."""
         from odradek.streams.dsl.kstream import KStream
 
-        graph, said = this.graph, self._said
-        prefix = said.name
+        graph, store_settings = this.graph, self._store_settings
+        prefix = store_settings.name
         if this.repartition_required:
-            this = _repartitioned(this, None if prefix is None else f"{prefix}-left", said.key, said.value)
+            this = _repartitioned(this, None if prefix is None else f"{prefix}-left", store_settings.key, store_settings.value)
         if other.repartition_required:
-            other = _repartitioned(other, None if prefix is None else f"{prefix}-right", said.key, said.other_value)
+            other = _repartitioned(other, None if prefix is None else f"{prefix}-right", store_settings.key, store_settings.other_value)
         sources = this.sources | other.sources
         copartition(graph, sources)
         names = [graph.name(prefix, WINDOWED, "-this-windowed"), graph.name(prefix, WINDOWED, "-other-windowed")]
@@ -154,8 +154,8 @@ class _StreamStreamJoin:
         ]
         merge = graph.name(prefix, MERGE, "-merge")
         stores = (
-            self._window_store(said.this_store, drawn, self._this_suffix, said.value),
-            self._window_store(said.other_store, other_drawn, self._other_suffix, said.other_value),
+            self._window_store(store_settings.this_store, drawn, self._this_suffix, store_settings.value),
+            self._window_store(store_settings.other_store, other_drawn, self._other_suffix, store_settings.other_value),
         )
         for node, store, stream in zip(names, stores, (this, other), strict=False):
             _add_window(graph, node, store.name, stream.node)
@@ -163,10 +163,10 @@ class _StreamStreamJoin:
         graph.add(write, parents=(this.node, other.node), provides=merge)
         if self._left:
             graph.keep_null_keys(this.node, other.node)
-        return KStream(graph, merge, said.key, None, sources)
+        return KStream(graph, merge, store_settings.key, None, sources)
 
     def _window_store(self, given: StoreBuilder | None, drawn: str, suffix: str, value: Any) -> StoreBuilder:
-        said, windows = self._said, self._windows
+        store_settings, windows = self._store_settings, self._windows
         if given is not None:
             if not given.retain_duplicates:
                 raise TopologyError("The StoreSupplier must set retainDuplicates=true, found retainDuplicates=false")
@@ -175,45 +175,45 @@ class _StreamStreamJoin:
                     f"Window settings mismatch. WindowBytesStoreSupplier settings {given} must match JoinWindows "
                     f"settings {windows} for the window size and retention period"
                 )
-            return replace(given, key_serde=said.key, value_serde=value)
-        name = (drawn if said.store_name is None else said.store_name + suffix) + "-store"
+            return replace(given, key_serde=store_settings.key, value_serde=value)
+        name = (drawn if store_settings.store_name is None else store_settings.store_name + suffix) + "-store"
         store = window_store(
             name,
             self._retention_ms,
             windows.size_ms,
-            said.key,
+            store_settings.key,
             value,
-            persistent=said.store_type != IN_MEMORY,
+            persistent=store_settings.store_type != IN_MEMORY,
             retain_duplicates=True,
         )
-        store = replace(store, type_from_config=said.store_type is None)
-        if not said.logging:
+        store = replace(store, type_from_config=store_settings.store_type is None)
+        if not store_settings.logging:
             return store.without_logging()
-        return store.with_logging({**said.log_config, "cleanup.policy": "delete"})
+        return store.with_logging({**store_settings.log_config, "cleanup.policy": "delete"})
 
     def _waiting_store(self, drawn: str) -> WaitingStoreBuilder | None:
         """The store of those without partners (OuterStreamJoinStoreFactory)."""
         if not self._left:
             return None
-        said = self._said
-        base = said.store_name if said.this_store is None else said.this_store.name
+        store_settings = self._store_settings
+        base = store_settings.store_name if store_settings.this_store is None else store_settings.this_store.name
         if base is None:
             name = OUTER_SHARED + drawn[len(OUTER_THIS if self._right else JOIN_THIS) :]
         else:
             name = base + ("-outer-shared-join" if self._right else "-left-shared-join")
-        on_disk = said.store_type != IN_MEMORY
-        if said.store_type is None and said.this_store is not None:
-            on_disk = said.this_store.persistent
+        on_disk = store_settings.store_type != IN_MEMORY
+        if store_settings.store_type is None and store_settings.this_store is not None:
+            on_disk = store_settings.this_store.persistent
         return WaitingStoreBuilder(
             f"{name}-store",
             "key-value",
-            said.key,
-            said.value,
+            store_settings.key,
+            store_settings.value,
             on_disk,
-            logging=said.logging,
-            log_config=dict(said.log_config) if said.logging else {},
-            type_from_config=said.store_type is None and said.this_store is None,
-            right_serde=said.other_value,
+            logging=store_settings.logging,
+            log_config=dict(store_settings.log_config) if store_settings.logging else {},
+            type_from_config=store_settings.store_type is None and store_settings.this_store is None,
+            right_serde=store_settings.other_value,
         )
 
     def _write(
@@ -256,23 +256,23 @@ def _with_table(
     table: KTable[Any, Any],
     joiner: Callable[..., Any],
     kind: JoinKind,
-    said: Joined[Any, Any, Any],
+    store_settings: Joined[Any, Any, Any],
 ) -> KStream[Any, Any]:
     from odradek.streams.dsl.kstream import KStream
 
     graph, left = this.graph, kind != "inner"
     if this.repartition_required:
-        this = _repartitioned(this, said.name, said.key, said.value)
+        this = _repartitioned(this, store_settings.name, store_settings.key, store_settings.value)
     sources = this.sources | table.sources
     copartition(graph, sources)
-    name = graph.name(said.name, LEFT_JOIN if left else JOIN)
-    key = said.key or this.key
-    grace_ms = None if said.grace is None else to_ms(said.grace, "grace")
+    name = graph.name(store_settings.name, LEFT_JOIN if left else JOIN)
+    key = store_settings.key or this.key
+    grace_ms = None if store_settings.grace is None else to_ms(store_settings.grace, "grace")
     buffer: JoinBufferBuilder | None = None
     if grace_ms is not None:
         if not table.versioned:
             raise TopologyError("KTable must be versioned to use a grace period in a stream table join.")
-        buffer = _add_buffer(graph, f"{name}-Buffer", key, said.value or this.value, grace_ms)
+        buffer = _add_buffer(graph, f"{name}-Buffer", key, store_settings.value or this.value, grace_ms)
     view = table.view()
     operator = StreamTableJoin(view, joiner, left=left, buffer=None if buffer is None else buffer.name)
     parent = this.node
@@ -351,12 +351,12 @@ def join_table(
         if joined is not None:
             raise TypeError("TableJoined is for joins by a foreign key")
         return _with_same_key(this, other, joiner, kind, materialized, name)
-    said = joined or TableJoined()
+    store_settings = joined or TableJoined()
     if name is not None:
-        said = replace(said, name=name)
+        store_settings = replace(store_settings, name=name)
     from odradek.streams.dsl.foreign_key_join import join_by_foreign_key
 
-    return join_by_foreign_key(this, other, joiner, foreign_key, materialized, said, left=kind != "inner")
+    return join_by_foreign_key(this, other, joiner, foreign_key, materialized, store_settings, left=kind != "inner")
 
 
 def _with_same_key(

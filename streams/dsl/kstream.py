@@ -120,8 +120,8 @@ class KStream(Generic[K, V]):
 
     def print(self, printed: Printed | None = None) -> None:
         """Write "[label]: key, value" for each record, to stdout or to a file. The label is this stream's node."""
-        said = printed or Printed()
-        self._processor(said.name, "KSTREAM-PRINTER-", stateless.Print(said, self.node))
+        store_settings = printed or Printed()
+        self._processor(store_settings.name, "KSTREAM-PRINTER-", stateless.Print(store_settings, self.node))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
         """Send each record to the first of several branches that takes it."""
@@ -138,9 +138,9 @@ class KStream(Generic[K, V]):
 
     def to(self, topic: str | TopicChooser, produced: Produced[K, V] | None = None) -> None:
         """Write to a topic, or to the one that `topic`, a function of (key, value, RecordMetadata), chooses."""
-        said = produced or Produced()
-        name = self.graph.name(said.name, SINK)
-        key, value, partitioner = said.key or self.key, said.value or self.value, said.partitioner
+        store_settings = produced or Produced()
+        name = self.graph.name(store_settings.name, SINK)
+        key, value, partitioner = store_settings.key or self.key, store_settings.value or self.value, store_settings.partitioner
         if partitioner is None and isinstance(key, WindowedSerde):
             partitioner = WindowedKeyPartitioner(key)
         parent = self.node
@@ -160,19 +160,19 @@ class KStream(Generic[K, V]):
             DeprecationWarning,
             stacklevel=2,
         )
-        said = produced or Produced()
-        key, value = said.key or self.key, said.value or self.value
-        self.to(topic, replace(said, key=key, value=value))
+        store_settings = produced or Produced()
+        key, value = store_settings.key or self.key, store_settings.value or self.value
+        self.to(topic, replace(store_settings, key=key, value=value))
         node = self.graph.source((topic,), Consumed(key, value, fail_on_invalid_timestamp))
         return KStream(self.graph, node, key, value, frozenset((node,)))
 
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
         """Write to a topic of the application's own and read that: equal keys are in one partition again."""
-        said = repartitioned or Repartitioned()
-        prefix = said.name if said.name is not None else self.graph.new_name("KSTREAM-REPARTITION-")
-        key, value = said.key or self.key, said.value or self.value
-        node = repartition_node(self.graph, prefix, key, value, partitioner=said.partitioner)
-        node.partitions = said.partitions
+        store_settings = repartitioned or Repartitioned()
+        prefix = store_settings.name if store_settings.name is not None else self.graph.new_name("KSTREAM-REPARTITION-")
+        key, value = store_settings.key or self.key, store_settings.value or self.value
+        node = repartition_node(self.graph, prefix, key, value, partitioner=store_settings.partitioner)
+        node.partitions = store_settings.partitions
         node.add(self.graph, self.node)
         return KStream(self.graph, node.source, key, value, frozenset((node.source,)))
 
@@ -183,21 +183,21 @@ class KStream(Generic[K, V]):
         from odradek.streams.dsl.ktable import KTable
 
         node = self.graph.name(name, TO_TABLE)
-        said = materialization(materialized, self.graph, TO_TABLE).with_default_serdes(self.key, self.value)
+        store_settings = materialization(materialized, self.graph, TO_TABLE).with_default_serdes(self.key, self.value)
         parent, sources = self.node, self.sources
         if self.repartition_required:
-            repartition = repartition_node(self.graph, node, said.key, said.value)
+            repartition = repartition_node(self.graph, node, store_settings.key, store_settings.value)
             repartition.add(self.graph, parent)
             parent, sources = repartition.source, frozenset((repartition.source,))
-        source = TableSource(said)
+        source = TableSource(store_settings)
 
         def write(topology: Topology) -> None:
             topology.add_processor(node, source, parent)
             if source.materialized:
-                topology.add_state_store(said.key_value_store(), node)
+                topology.add_state_store(store_settings.key_value_store(), node)
 
         self.graph.add(write, parents=(parent,), provides=node)
-        table: KTable[K, V] = KTable(self.graph, node, said.key, said.value, sources, source, said.queryable_name)
+        table: KTable[K, V] = KTable(self.graph, node, store_settings.key, store_settings.value, sources, source, store_settings.queryable_name)
         return table
 
     # ---- processors written by hand
@@ -223,16 +223,16 @@ class KStream(Generic[K, V]):
         """
         from odradek.streams.dsl.grouped import KGroupedStream
 
-        said: Grouped[K2, V] = grouped or Grouped(value=self.value)
-        node = self._processor(said.name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
-        return KGroupedStream(self.graph, node, said, self.sources, True)
+        store_settings: Grouped[K2, V] = grouped or Grouped(value=self.value)
+        node = self._processor(store_settings.name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
+        return KGroupedStream(self.graph, node, store_settings, self.sources, True)
 
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
         """Group by the key as it is. Serdes are those of `grouped`; without it this stream's."""
         from odradek.streams.dsl.grouped import KGroupedStream
 
-        said = grouped or Grouped(self.key, self.value)
-        return KGroupedStream(self.graph, self.node, said, self.sources, self.repartition_required)
+        store_settings = grouped or Grouped(self.key, self.value)
+        return KGroupedStream(self.graph, self.node, store_settings, self.sources, self.repartition_required)
 
     # ---- how
 

@@ -112,10 +112,10 @@ class KTable(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, V2]:
         """Another value for each row, by a function of (value) or of (key, value) that is not asked about null."""
-        said = self._materialization(materialized, MAP_VALUES)
+        store_settings = self._materialization(materialized, MAP_VALUES)
         node = self.graph.name(name, MAP_VALUES)
-        supplier = operators.MapValues(self, mapper, _queryable(said))
-        return self._derived(node, supplier, said, _value(said))
+        supplier = operators.MapValues(self, mapper, _queryable(store_settings))
+        return self._derived(node, supplier, store_settings, _value(store_settings))
 
     def transform_values(
         self,
@@ -125,10 +125,10 @@ class KTable(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, Any]:
         """Another value for each row by a ValueTransformer, which may use these stores (KIP-292)."""
-        said = None if materialized is None else materialization(materialized, None, "")
+        store_settings = None if materialized is None else materialization(materialized, None, "")
         node = self.graph.name(name, TRANSFORM_VALUES)
-        supplier = operators.TransformValues(self, transformer, _queryable(said))
-        return self._derived(node, supplier, said, _value(said), stores)
+        supplier = operators.TransformValues(self, transformer, _queryable(store_settings))
+        return self._derived(node, supplier, store_settings, _value(store_settings), stores)
 
     def to_stream(self, mapper: Callable[..., Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
         """The changes of this table as records of a stream; deletions are null values.
@@ -151,8 +151,8 @@ class KTable(Generic[K, V]):
         """Group rows by another key: `selector`, of (value) or of (key, value), returns that key and a value."""
         from odradek.streams.dsl.grouped import KGroupedTable
 
-        said: Grouped[K2, V2] = grouped or Grouped()
-        node = self.graph.name(said.name, "KTABLE-SELECT-")
+        store_settings: Grouped[K2, V2] = grouped or Grouped()
+        node = self.graph.name(store_settings.name, "KTABLE-SELECT-")
         parent, supplier = self.node, operators.RepartitionMap(self, selector)
 
         def write(topology: Topology) -> None:
@@ -160,7 +160,7 @@ class KTable(Generic[K, V]):
 
         self.graph.add(write, parents=(parent,), provides=node)
         self.enable_sending_old_values(True)
-        return KGroupedTable(self.graph, node, said, self.sources)
+        return KGroupedTable(self.graph, node, store_settings, self.sources)
 
     # ---- how
 
@@ -171,10 +171,10 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, V] | str | None,
         name: str | None,
     ) -> KTable[K, V]:
-        said = self._materialization(materialized, FILTER)
+        store_settings = self._materialization(materialized, FILTER)
         node = self.graph.name(name, FILTER)
-        supplier = operators.Filter(self, predicate, negate, _queryable(said))
-        return self._derived(node, supplier, said, _value(said) or self.value)
+        supplier = operators.Filter(self, predicate, negate, _queryable(store_settings))
+        return self._derived(node, supplier, store_settings, _value(store_settings) or self.value)
 
     def _materialization(
         self, materialized: Materialized[Any, Any] | str | None, prefix: str
@@ -182,32 +182,32 @@ class KTable(Generic[K, V]):
         """What was said. Kafka draws a name for a store without one, though there will not be such a store."""
         if materialized is None:
             return None
-        said = materialization(materialized, None, prefix)
-        if said.store_name is None:
+        store_settings = materialization(materialized, None, prefix)
+        if store_settings.store_name is None:
             self.graph.store_name(prefix)
-        return said
+        return store_settings
 
     def _derived(
         self,
         node: str,
         supplier: TableSupplier,
-        said: Materialization | None,
+        store_settings: Materialization | None,
         value: Serde[Any] | None,
         stores: tuple[str, ...] = (),
     ) -> KTable[K, Any]:
         """The table of an operator on this one; it gets a store of its own where one was named."""
         parent = self.node
-        key = self.key if said is None else said.key or self.key
-        queryable = _queryable(said)
+        key = self.key if store_settings is None else store_settings.key or self.key
+        queryable = _queryable(store_settings)
 
         def write(topology: Topology) -> None:
             topology.add_processor(node, supplier, parent)
             topology.connect_processor_and_state_stores(node, *stores)
-            if said is not None and queryable is not None:
-                topology.add_state_store(said.with_serdes(key, value).key_value_store(), node)
+            if store_settings is not None and queryable is not None:
+                topology.add_state_store(store_settings.with_serdes(key, value).key_value_store(), node)
 
         self.graph.add(write, parents=(parent,), provides=node)
-        versioned = self.versioned if said is None else said.versioned
+        versioned = self.versioned if store_settings is None else store_settings.versioned
         return KTable(self.graph, node, key, value, self.sources, supplier, queryable, versioned=versioned)
 
     # ---- joins: see joins.py; suppression: see suppress.py
@@ -265,12 +265,12 @@ class KTable(Generic[K, V]):
         return suppress_table(self, suppressed)
 
 
-def _queryable(said: Materialization | None) -> str | None:
-    return None if said is None else said.queryable_name
+def _queryable(store_settings: Materialization | None) -> str | None:
+    return None if store_settings is None else store_settings.queryable_name
 
 
-def _value(said: Materialization | None) -> Serde[Any] | None:
-    return None if said is None else said.value
+def _value(store_settings: Materialization | None) -> Serde[Any] | None:
+    return None if store_settings is None else store_settings.value
 
 
 class GlobalKTable(Generic[K, V]):

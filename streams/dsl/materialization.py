@@ -79,21 +79,21 @@ def materialization(
 
     A text is the store's name. Raises TopologyError for a name that cannot be.
     """
-    said = Materialized(materialized) if isinstance(materialized, str) else materialized or Materialized()
-    store: StoreBuilder | None = said.store
-    given = store.name if store is not None else said.name
+    store_settings = Materialized(materialized) if isinstance(materialized, str) else materialized or Materialized()
+    store: StoreBuilder | None = store_settings.store
+    given = store.name if store is not None else store_settings.name
     if given is not None:
         validated(given)
-    retention = said.retention
+    retention = store_settings.retention
     return Materialization(
         store_name=given if given is not None or graph is None else graph.store_name(prefix),
         queryable_name=given,
-        key=said.key,
-        value=said.value,
-        caching=said.caching,
-        logging=said.logging,
-        log_config=said.log_config,
+        key=store_settings.key,
+        value=store_settings.value,
+        caching=store_settings.caching,
+        logging=store_settings.logging,
+        log_config=store_settings.log_config,
         retention_ms=round(retention / timedelta(milliseconds=1)) if isinstance(retention, timedelta) else retention,
-        store_type=said.store_type,
+        store_type=store_settings.store_type,
         store=store,
     )

@@ -77,8 +77,8 @@ class TimeWindowedKStream(Generic[K, V]):
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
     ) -> KTable[Windowed, int]:
         """How many records each key has had in each window."""
-        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
-        return self._table(said, name, AGGREGATE, plain.zero, plain.count)
+        store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
+        return self._table(store_settings, name, AGGREGATE, plain.zero, plain.count)
 
     def reduce(
         self,
@@ -88,8 +88,8 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[Windowed, V]:
         """The values of each key in each window made one by `reducer`, of (value so far, new value)."""
-        said = self._said(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
-        return self._table(said, name, REDUCE, nothing, reducing(reducer))
+        store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
+        return self._table(store_settings, name, REDUCE, nothing, reducing(reducer))
 
     def aggregate(
         self,
@@ -100,15 +100,15 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[Windowed, A]:
         """Values added to what `initializer` makes for each window, by `aggregator` of (key, value, aggregate)."""
-        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
-        return self._table(said, name, AGGREGATE, initializer, aggregator)
+        store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
+        return self._table(store_settings, name, AGGREGATE, initializer, aggregator)
 
-    def _said(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
+    def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
         return materialization(materialized, self._grouped.graph, prefix)
 
     def _table(
         self,
-        said: Materialization,
+        store_settings: Materialization,
         name: str | None,
         prefix: str,
         initializer: Callable[[], Any],
@@ -116,11 +116,11 @@ class TimeWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed, Any]:
         graph = self._grouped.graph
         node = graph.name(name, prefix)
-        store = window_store(said, self._windows, self._emit)
+        store = window_store(store_settings, self._windows, self._emit)
         supplier = window_operator(store.name, self._windows, initializer, aggregator, self._emit)
         graph.graces[node] = self._windows.grace_ms
-        key = windowed_serde(said.key, size_of(self._windows)) if said.key is not None else None
-        return self._grouped.aggregation(node, supplier, said, store, key=key)
+        key = windowed_serde(store_settings.key, size_of(self._windows)) if store_settings.key is not None else None
+        return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
 
 
 class SessionWindowedKStream(Generic[K, V]):
@@ -144,8 +144,8 @@ class SessionWindowedKStream(Generic[K, V]):
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
     ) -> KTable[Windowed, int]:
         """How many records each session has."""
-        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
-        return self._table(said, name, AGGREGATE, plain.zero, plain.count, lambda key, one, other: one + other)
+        store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
+        return self._table(store_settings, name, AGGREGATE, plain.zero, plain.count, lambda key, one, other: one + other)
 
     def reduce(
         self,
@@ -155,9 +155,9 @@ class SessionWindowedKStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[Windowed, V]:
         """The values of each session made one by `reducer`, of (value so far, new value)."""
-        said = self._said(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
+        store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
         aggregator = reducing(reducer)
-        return self._table(said, name, REDUCE, nothing, aggregator, merging(aggregator))
+        return self._table(store_settings, name, REDUCE, nothing, aggregator, merging(aggregator))
 
     def aggregate(
         self,
@@ -172,15 +172,15 @@ class SessionWindowedKStream(Generic[K, V]):
 
         `merger`, of (key, aggregate, aggregate), makes one of two sessions that a record joins.
         """
-        said = self._said(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
-        return self._table(said, name, AGGREGATE, initializer, aggregator, merger)
+        store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
+        return self._table(store_settings, name, AGGREGATE, initializer, aggregator, merger)
 
-    def _said(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
+    def _store_settings(self, materialized: Materialized[Any, Any] | str | None, prefix: str) -> Materialization:
         return materialization(materialized, self._grouped.graph, prefix)
 
     def _table(
         self,
-        said: Materialization,
+        store_settings: Materialization,
         name: str | None,
         prefix: str,
         initializer: Callable[[], Any],
@@ -189,11 +189,11 @@ class SessionWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed, Any]:
         graph, windows = self._grouped.graph, self._windows
         node = graph.name(name, prefix)
-        store = session_window_store(said, windows, self._emit)
+        store = session_window_store(store_settings, windows, self._emit)
         supplier = SessionAggregate(store.name, windows, initializer, aggregator, merger, self._emit)
         graph.graces[node] = windows.grace_ms + windows.inactivity_gap_ms
-        key = session_windowed_serde(said.key) if said.key is not None else None
-        return self._grouped.aggregation(node, supplier, said, store, key=key)
+        key = session_windowed_serde(store_settings.key) if store_settings.key is not None else None
+        return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
 
 
 # ---- what aggregations by windows have in common, those of co-groups too
@@ -217,53 +217,53 @@ def size_of(windows: FixedWindows) -> int:
     return windows.time_difference_ms if isinstance(windows, SlidingWindows) else windows.size_ms
 
 
-def window_store(said: Materialization, windows: FixedWindows, emit: EmitStrategy) -> StoreBuilder:
+def window_store(store_settings: Materialization, windows: FixedWindows, emit: EmitStrategy) -> StoreBuilder:
     """The store of windows. Raises TopologyError for a retention in which a window could not be finished."""
     size, grace = size_of(windows), windows.grace_ms
     needed = min((2 * size if isinstance(windows, SlidingWindows) else size) + grace, END_OF_TIME)
-    if said.store is not None:
-        if said.store.kind != "window":
-            raise TopologyError(f"windows need a window store; {said.store.name} is a {said.store.kind} store")
-        changes: dict[str, Any] = {"stamped": True, "key_serde": said.key, "value_serde": said.value}
-        return _cached(replace(said.store, **changes), said, emit, isinstance(windows, TimeWindows))
-    retention = needed if said.retention_ms is None else said.retention_ms
+    if store_settings.store is not None:
+        if store_settings.store.kind != "window":
+            raise TopologyError(f"windows need a window store; {store_settings.store.name} is a {store_settings.store.kind} store")
+        changes: dict[str, Any] = {"stamped": True, "key_serde": store_settings.key, "value_serde": store_settings.value}
+        return _cached(replace(store_settings.store, **changes), store_settings, emit, isinstance(windows, TimeWindows))
+    retention = needed if store_settings.retention_ms is None else store_settings.retention_ms
     if retention < needed:
         raise TopologyError(
-            f"The retention period of the window store {said.store_name} must be no smaller than its window size plus "
+            f"The retention period of the window store {store_settings.store_name} must be no smaller than its window size plus "
             f"the grace period. Got size=[{size}], grace=[{grace}], retention=[{retention}]"
         )
-    assert said.store_name is not None
-    made = timestamped_window_store(said.store_name, retention, size, said.key, said.value, persistent=said.persistent)
-    return _cached(made, said, emit, isinstance(windows, TimeWindows))
+    assert store_settings.store_name is not None
+    made = timestamped_window_store(store_settings.store_name, retention, size, store_settings.key, store_settings.value, persistent=store_settings.persistent)
+    return _cached(made, store_settings, emit, isinstance(windows, TimeWindows))
 
 
-def session_window_store(said: Materialization, windows: SessionWindows, emit: EmitStrategy) -> StoreBuilder:
+def session_window_store(store_settings: Materialization, windows: SessionWindows, emit: EmitStrategy) -> StoreBuilder:
     """The store of sessions. Raises TopologyError for a retention in which a session could not be finished."""
     needed = windows.inactivity_gap_ms + windows.grace_ms
-    if said.store is not None:
-        if said.store.kind != "session":
-            raise TopologyError(f"sessions need a session store; {said.store.name} is a {said.store.kind} store")
-        return _cached(replace(said.store, key_serde=said.key, value_serde=said.value), said, emit)
-    retention = needed if said.retention_ms is None else said.retention_ms
+    if store_settings.store is not None:
+        if store_settings.store.kind != "session":
+            raise TopologyError(f"sessions need a session store; {store_settings.store.name} is a {store_settings.store.kind} store")
+        return _cached(replace(store_settings.store, key_serde=store_settings.key, value_serde=store_settings.value), store_settings, emit)
+    retention = needed if store_settings.retention_ms is None else store_settings.retention_ms
     if retention < needed:
         raise TopologyError(
-            f"The retention period of the session store {said.store_name} must be no smaller than the session "
+            f"The retention period of the session store {store_settings.store_name} must be no smaller than the session "
             f"inactivity gap plus the grace period. Got gap=[{windows.inactivity_gap_ms}], "
             f"grace=[{windows.grace_ms}], retention=[{retention}]"
         )
-    assert said.store_name is not None
+    assert store_settings.store_name is not None
     return _cached(
-        session_store(said.store_name, retention, said.key, said.value, persistent=said.persistent), said, emit
+        session_store(store_settings.store_name, retention, store_settings.key, store_settings.value, persistent=store_settings.persistent), store_settings, emit
     )
 
 
-def _cached(builder: StoreBuilder, said: Materialization, emit: EmitStrategy, cached: bool = False) -> StoreBuilder:
+def _cached(builder: StoreBuilder, store_settings: Materialization, emit: EmitStrategy, cached: bool = False) -> StoreBuilder:
     """A store whose windows are told when they are closed has nothing to hold back; `cached` is whether Kafka lets it
     have a cache for reads all the same."""
-    from_config = said.store is None and said.store_type is None
-    finished = replace(said.finished(builder), type_from_config=from_config)
+    from_config = store_settings.store is None and store_settings.store_type is None
+    finished = replace(store_settings.finished(builder), type_from_config=from_config)
     if emit is EmitStrategy.ON_WINDOW_CLOSE:
-        return replace(finished.with_caching(cached and said.caching), in_time_order=finished.persistent)
+        return replace(finished.with_caching(cached and store_settings.caching), in_time_order=finished.persistent)
     return finished
 
 

@@ -152,12 +152,12 @@ def cache_forwards(key: Any, value: Any, timestamp: int, headers: Headers) -> No
 class TableSource:
     """The records of a topic, or of a stream, as the rows of a table (KTableSource)."""
 
-    def __init__(self, said: Materialization) -> None:
+    def __init__(self, stated: Materialization) -> None:
         """The table has a store if the user named it, or from the moment that somebody needs one."""
-        assert said.store_name is not None
-        self.store = said.store_name
-        self.materialized = said.queryable_name is not None
-        self.versioned = said.versioned
+        assert stated.store_name is not None
+        self.store = stated.store_name
+        self.materialized = stated.queryable_name is not None
+        self.versioned = stated.versioned
         self._sends_old_values = False
 
     def materialize(self) -> None:

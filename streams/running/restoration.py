@@ -139,7 +139,7 @@ class Restorer:
         self._unanswered_since: float | None = None
         self._restored = 0
         now = time.monotonic()
-        self._told_at, self._told_restored = now, 0
+        self._notified_at, self._reported_restored = now, 0
         self._next_checkpoint = now + checkpoint_s
         self._next_group = now
 
@@ -444,13 +444,13 @@ class Restorer:
             raise TaskCorruptedError(set(corrupted), "; ".join(corrupted.values()))
 
     def _tell_progress(self, now: float) -> None:
-        if now - self._told_at < PROGRESS_S:
+        if now - self._notified_at < PROGRESS_S:
             return
-        rate = (self._restored - self._told_restored) / (now - self._told_at)
+        rate = (self._restored - self._reported_restored) / (now - self._notified_at)
         stores = sum(not each.standby for each in self._changelogs.values())
         if stores:
             log.info("restoring %d stores: %s records left, %s a second", stores, f"{self.remaining:,}", f"{rate:,.0f}")
-        self._told_at, self._told_restored = now, self._restored
+        self._notified_at, self._reported_restored = now, self._restored
 
     def _write_checkpoints(self, now: float) -> None:
         """A crash in a long restoration need not have it begin anew. Raises OSError."""

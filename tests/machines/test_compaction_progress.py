@@ -118,19 +118,19 @@ def test_a_new_epoch_has_heard_nothing_and_a_new_replica_has_nothing() -> None:
 def test_a_follower_knows_what_the_leader_of_its_epoch_says() -> None:
     machine = PartitionMachine(1, high_watermark=0, local_end=END)
     machine.cleaned(80)
-    machine.told_compacted(70)
+    machine.received_compacted(70)
     assert machine.compacted_everywhere == UNKNOWN, "it follows nobody"
     machine.become_follower(state(3, 0))
     assert machine.compacted_everywhere == UNKNOWN
-    machine.told_compacted(40)
+    machine.received_compacted(40)
     machine.cleaned(90)
     assert machine.compacted_everywhere == 40
-    machine.told_compacted(UNKNOWN)
+    machine.received_compacted(UNKNOWN)
     assert machine.compacted_everywhere == UNKNOWN, "a leader that cannot say"
-    machine.told_compacted(40)
+    machine.received_compacted(40)
     machine.become_follower(state(4, 2))
     assert machine.compacted_everywhere == UNKNOWN, "another leader"
-    machine.told_compacted(40)
+    machine.received_compacted(40)
     machine.go_offline()
     assert machine.compacted_everywhere == UNKNOWN
 
@@ -230,7 +230,7 @@ class Progress(RuleBasedStateMachine):
         if isinstance(message, Answer):
             machine = self.machines[message.follower]
             if machine.leader_epoch == message.epoch:  # as Replica.replicate has it
-                machine.told_compacted(message.compacted_everywhere)
+                machine.received_compacted(message.compacted_everywhere)
             return
         leading = self.machines[message.leader]
         try:

@@ -140,7 +140,7 @@ class Compacted:
         broker.history += leader.history[begin:end]
         broker.log += [each for each in leader.log if begin <= each.offset < end]
         broker.machine.replicated(broker.end, leader.machine.high_watermark)
-        broker.machine.told_compacted(leader.machine.compacted_everywhere)
+        broker.machine.received_compacted(leader.machine.compacted_everywhere)
 
     def clean(self, broker_id: int) -> None:
         """One pass of a broker's cleaner over all that is committed."""

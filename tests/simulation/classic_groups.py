@@ -29,8 +29,8 @@ ELSEWHERE: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-NOBODY: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
-REJOIN: Final = NOBODY | {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+NO_MEMBER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+REJOIN: Final = NO_MEMBER | {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class ClassicMember(Client):
@@ -80,7 +80,7 @@ class ClassicMember(Client):
         assert code in ELSEWHERE | REJOIN, f"G1: {self.owner.name} of the group {GROUP}: {code.name}"
         if code in ELSEWHERE:
             self._coordinator = None
-        if code in NOBODY:
+        if code in NO_MEMBER:
             self._member_id = ""
         if code in REJOIN:
             self._generation = -1

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 Assignment = Mapping[bytes, frozenset[int]]
 """Topic id (16 bytes) -> partitions; a topic without partitions is not in it."""
 
-NOBODY: Final = -1
+NO_MEMBER: Final = -1
 MOST_ROUNDS: Final = 16
 """How often the topics are gone through at most when subscriptions differ: each round about halves what is uneven."""
 
@@ -124,7 +124,7 @@ class _Uneven:
         for place, member in enumerate(members.values()):
             for topic in member.topics:
                 self._subscribers.setdefault(topic, []).append(place)
-        self._owners = {topic: [NOBODY] * counts[topic] for topic in self._subscribers}
+        self._owners = {topic: [NO_MEMBER] * counts[topic] for topic in self._subscribers}
         self._sizes = [0] * len(members)
         for place, member in enumerate(members.values()):
             for topic in member.topics:
@@ -134,7 +134,7 @@ class _Uneven:
 
     def assign(self) -> dict[str, Assignment]:
         for topic in self._by_burden(self._subscribers):
-            free = [index for index, owner in enumerate(self._owners[topic]) if owner == NOBODY]
+            free = [index for index, owner in enumerate(self._owners[topic]) if owner == NO_MEMBER]
             balancer = _Balancer(self._subscribers[topic], self._sizes)
             for index in free:
                 self._give(topic, index, balancer.least_loaded())
@@ -161,12 +161,12 @@ class _Uneven:
 
     def _even_out(self, topics: list[bytes]) -> None:
         """Go round the topics until a whole round has moved nothing."""
-        last_moved = NOBODY
+        last_moved = NO_MEMBER
         for _ in range(MOST_ROUNDS):
             for place, topic in enumerate(topics):
                 if place == last_moved:
                     return
-                if self._even_out_topic(topic) or last_moved == NOBODY:
+                if self._even_out_topic(topic) or last_moved == NO_MEMBER:
                     last_moved = place
 
     def _even_out_topic(self, topic: bytes) -> int:
@@ -180,10 +180,10 @@ class _Uneven:
         moved = 0
         while not balancer.is_balanced():
             giver = balancer.most_loaded()
-            while giver != NOBODY and not owned.get(giver):
+            while giver != NO_MEMBER and not owned.get(giver):
                 balancer.exclude_most_loaded()
                 giver = balancer.most_loaded()
-            if giver == NOBODY:
+            if giver == NO_MEMBER:
                 break
             index = owned[giver].pop()
             taker = balancer.least_loaded()
@@ -195,7 +195,7 @@ class _Uneven:
 
     def _give(self, topic: bytes, index: int, place: int) -> None:
         owner = self._owners[topic][index]
-        if owner != NOBODY:
+        if owner != NO_MEMBER:
             self._sizes[owner] -= 1
         self._owners[topic][index] = place
         self._sizes[place] += 1
@@ -250,7 +250,7 @@ class _Balancer:
                 self._high_start -= 1
             self._high_next = self._high_end - 1
         if self._high_next < 0:
-            return NOBODY
+            return NO_MEMBER
         self._high_next -= 1
         return self._sorted[self._high_next + 1]
 

@@ -44,9 +44,9 @@ class FetchPartition:
         "log_start_offset",
         "max_bytes",
         "partition",
-        "told_compacted_everywhere",
-        "told_high_watermark",
-        "told_log_start_offset",
+        "sent_compacted_everywhere",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
         "topic_id",
     )
@@ -58,7 +58,7 @@ class FetchPartition:
         self.fetch_offset = 0
         self.max_bytes = 0
         self.current_leader_epoch = self.last_fetched_epoch = self.log_start_offset = self.cleaned_to = -1
-        self.told_high_watermark = self.told_log_start_offset = self.told_compacted_everywhere = -1
+        self.sent_high_watermark = self.sent_log_start_offset = self.sent_compacted_everywhere = -1
 
     @property
     def key(self) -> tuple[str | bytes, int]:
@@ -67,22 +67,22 @@ class FetchPartition:
 
     def not_heard(self) -> None:
         """What was told last may not have been taken in: tell it again with the next answer."""
-        self.told_high_watermark = -1
+        self.sent_high_watermark = -1
 
     def must_tell(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
         """Whether an incremental answer has to name this partition. What is told is remembered."""
         tell = (
             size > 0
             or error is not ErrorCode.NONE
-            or high_watermark != self.told_high_watermark
-            or log_start_offset != self.told_log_start_offset
+            or high_watermark != self.sent_high_watermark
+            or log_start_offset != self.sent_log_start_offset
         )
         if error is not ErrorCode.NONE:
             # After an error the next answer has to name the partition again, whatever it says.
             self.not_heard()
         elif tell:
-            self.told_high_watermark = high_watermark
-            self.told_log_start_offset = log_start_offset
+            self.sent_high_watermark = high_watermark
+            self.sent_log_start_offset = log_start_offset
         return tell
 
     def must_tell_compacted(self, compacted_everywhere: int) -> bool:
@@ -90,8 +90,8 @@ class FetchPartition:
 
         What is told is remembered. An answer that does not say it (-1: an error) has the next one say it again.
         """
-        tell = compacted_everywhere != self.told_compacted_everywhere
-        self.told_compacted_everywhere = compacted_everywhere
+        tell = compacted_everywhere != self.sent_compacted_everywhere
+        self.sent_compacted_everywhere = compacted_everywhere
         return tell
 
 
@@ -115,9 +115,9 @@ class FetchSession:
             old = partitions.get(new.key)
             # A follower that follows in a new epoch may not have listened to what it was told in the old one.
             if old is not None and old.current_leader_epoch == new.current_leader_epoch:
-                new.told_high_watermark = old.told_high_watermark
-                new.told_log_start_offset = old.told_log_start_offset
-                new.told_compacted_everywhere = old.told_compacted_everywhere
+                new.sent_high_watermark = old.sent_high_watermark
+                new.sent_log_start_offset = old.sent_log_start_offset
+                new.sent_compacted_everywhere = old.sent_compacted_everywhere
             partitions[new.key] = new
         for key in forgotten:
             partitions.pop(key, None)

@@ -297,7 +297,7 @@ class PartitionMachine:
             if self.role is Role.LEADER:
                 self._count_compacted()
 
-    def told_compacted(self, compacted_everywhere: int) -> None:
+    def received_compacted(self, compacted_everywhere: int) -> None:
         """The leader of this epoch says below which offset all have compacted; -1 where it cannot say."""
         if self.role is Role.FOLLOWER:
             self.compacted_everywhere = compacted_everywhere
