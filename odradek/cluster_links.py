@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 HOST: Final = "127.0.0.1"
 REGISTRY: Final = "registry"
-PATIENCE_S: Final = 10.0
+DEADLINE_S: Final = 10.0
 MOST_HEAD_BYTES: Final = 4096
 _CALLER: Final = re.compile(r"(?:broker-)?([0-9]+)(?:-.*)?")
 _HEAD: Final = struct.Struct(">ihhih")
@@ -69,11 +69,11 @@ class Links:
         if self._thread.is_alive():
             self._call(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(PATIENCE_S)
+            self._thread.join(DEADLINE_S)
             self._loop.close()
 
     def _call(self, work: Coroutine[Any, Any, Done]) -> Done:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
 
     # ---- in the thread of the loop
 

@@ -55,8 +55,8 @@ def time_of(name: str) -> Column:
     if name == TIMESTAMP:
         return own
     text = part_of(name).cast("string")
-    told = f.coalesce(f.timestamp_millis(text.try_cast("bigint")), f.try_to_timestamp(text), own)
-    return f.timestamp_millis(f.unix_millis(told))
+    notified = f.coalesce(f.timestamp_millis(text.try_cast("bigint")), f.try_to_timestamp(text), own)
+    return f.timestamp_millis(f.unix_millis(notified))
 
 
 def duration_ms(text: str) -> int:
@@ -113,21 +113,21 @@ def as_time(context: click.Context, parameter: click.Parameter, value: str) -> s
 
 def key_option(name: str, *declared: str) -> Callable[[Any], Any]:
     """An option that names the key, or whatever `name` is, of a record; `key` by default."""
-    told = f"Where a record's {name} is: key, header:NAME or a JSON path as $.user."
-    return click.option(*declared, default=KEY, show_default=True, metavar="PART", callback=as_part, help=told)
+    notified = f"Where a record's {name} is: key, header:NAME or a JSON path as $.user."
+    return click.option(*declared, default=KEY, show_default=True, metavar="PART", callback=as_part, help=notified)
 
 
 def time_option() -> Callable[[Any], Any]:
     """--time, which names the time of a record."""
-    told = "Where a record's time is: timestamp, header:NAME or a JSON path as $.at; ms since the epoch, or ISO 8601."
-    return click.option("--time", default=TIMESTAMP, show_default=True, metavar="PART", callback=as_time, help=told)
+    notified = "Where a record's time is: timestamp, header:NAME or a JSON path as $.at; ms since the epoch, or ISO 8601."
+    return click.option("--time", default=TIMESTAMP, show_default=True, metavar="PART", callback=as_time, help=notified)
 
 
 def lateness_option() -> Callable[[Any], Any]:
     """--lateness, in ms; none by default."""
-    told = "How much earlier than the latest record one may be and still be counted."
+    notified = "How much earlier than the latest record one may be and still be counted."
     zero = as_duration_of(0)
-    return click.option("--lateness", default="0ms", show_default=True, metavar="DURATION", callback=zero, help=told)
+    return click.option("--lateness", default="0ms", show_default=True, metavar="DURATION", callback=zero, help=notified)
 
 
 def _check_part(name: str) -> None:

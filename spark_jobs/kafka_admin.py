@@ -72,12 +72,12 @@ class KafkaAdmin:
         missing: list[str] = []
         for name in wanted:
             try:
-                told = _call(f"cannot describe {name}", futures.get(name).get)
+                notified = _call(f"cannot describe {name}", futures.get(name).get)
             except NotThereError:
                 missing.append(name)
                 continue
-            topic_id = str(told.topicId().toString())
-            found[name] = Topic(name, "" if topic_id == _NO_TOPIC_ID else topic_id, told.partitions().size())
+            topic_id = str(notified.topicId().toString())
+            found[name] = Topic(name, "" if topic_id == _NO_TOPIC_ID else topic_id, notified.partitions().size())
         if missing:
             raise NotThereError(f"no such topic: {', '.join(missing)}")
         return found
@@ -120,12 +120,12 @@ class KafkaAdmin:
 
     def committed(self, group: str) -> Offsets:
         """What the group has committed."""
-        told = _call(
+        notified = _call(
             f"cannot read the offsets of {group}",
             lambda: self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(),
         )
         found: Offsets = {}
-        for entry in told.entrySet():
+        for entry in notified.entrySet():
             if entry.getValue() is not None:
                 place = entry.getKey()
                 found.setdefault(place.topic(), {})[place.partition()] = entry.getValue().offset()
@@ -136,10 +136,10 @@ class KafkaAdmin:
         for topic, partition in places:
             asked.put(self._place(topic, partition), spec)
         options = self._classes.ListOffsetsOptions(self._isolation)
-        told = _call("cannot list offsets", lambda: self._admin.listOffsets(asked, options).all().get())
+        notified = _call("cannot list offsets", lambda: self._admin.listOffsets(asked, options).all().get())
         found: Offsets = {}
         for topic, partition in places:
-            found.setdefault(topic, {})[partition] = told.get(self._place(topic, partition)).offset()
+            found.setdefault(topic, {})[partition] = notified.get(self._place(topic, partition)).offset()
         return found
 
     def _place(self, topic: str, partition: int) -> Any:
@@ -172,7 +172,7 @@ def _call(failure: str, call: Any) -> Any:
         while thrown.getCause() is not None:
             thrown = thrown.getCause()
         kind = thrown.getClass().getSimpleName()
-        told = (thrown.getMessage() or kind).splitlines()[0]
+        notified = (thrown.getMessage() or kind).splitlines()[0]
         if kind in ("UnknownTopicOrPartitionException", "InvalidTopicException"):
-            raise NotThereError(f"{failure}: {told}") from None
-        raise JobError(f"{failure}: {told}") from None
+            raise NotThereError(f"{failure}: {notified}") from None
+        raise JobError(f"{failure}: {notified}") from None

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # `--help` and wrong usage need no Spark
 
 INPUT: Final = "streams-plaintext-input"
 OUTPUT: Final = "streams-wordcount-output"
-PATIENCE_S: Final = 120.0
+DEADLINE_S: Final = 120.0
 LAST_WORD: Final = "fin"
 """Closes the windows, and is not counted: no window of its own is closed."""
 LATER_MS: Final = 3_600_000
@@ -168,7 +168,7 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(PATIENCE_S)
+            process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -176,12 +176,12 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 def await_true(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None) -> None:
     """Raises JobError where `what` is not there in time, or `process` has ended."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not holds():
         if process is not None and process.poll() is not None:
             raise JobError(f"no {what}: it ended with status {process.returncode}")
         if time.monotonic() > deadline:
-            raise JobError(f"no {what} within {PATIENCE_S:g} s")
+            raise JobError(f"no {what} within {DEADLINE_S:g} s")
         time.sleep(_LOOK_S)
 
 

@@ -53,10 +53,10 @@ def transform(left: DataFrame, right: DataFrame, match: Match, ignore: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one side is, and its records. `told` is for the report."""
+    """What one side is, and its records. `notified` is for the report."""
 
     records: DataFrame
-    told: Mapping[str, Any]
+    notified: Mapping[str, Any]
 
 
 @job_command("reconcile", example=EXAMPLE, streaming=False)
@@ -147,8 +147,8 @@ def reconcile(spark: SparkSession, options: Options, own: Mapping[str, Any]) -> 
     return {
         "match": match,
         "ignored": sorted(own["ignore"]),
-        "left": dict(left.told),
-        "right": dict(right.told),
+        "left": dict(left.notified),
+        "right": dict(right.notified),
         **_compared(left.records, right.records, match, own),
     }
 
@@ -259,8 +259,8 @@ def _counted(found: DataFrame, most: int) -> tuple[dict[str, int], dict[str, lis
     examples: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["number"] <= most:
-            told = {name: row[name] for name in order if row[name] is not None}
-            examples.setdefault(row["kind"], []).append(told)
+            notified = {name: row[name] for name in order if row[name] is not None}
+            examples.setdefault(row["kind"], []).append(notified)
     return counts, examples
 
 

@@ -155,8 +155,8 @@ def _installed_javas() -> Iterator[Path]:
 def _version(java: Path) -> int:
     """The feature version that `java` reports; 0 where it does not run."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', printed)
     return int(found[1]) if found else 0

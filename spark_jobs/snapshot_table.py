@@ -110,10 +110,10 @@ class SnapshotTable:
 
     def _parsed(self, path: Path) -> Manifest:
         try:
-            told = json.loads(path.read_text())
-            told["offsets"] = {
-                topic: {int(n): at for n, at in places.items()} for topic, places in told["offsets"].items()
+            notified = json.loads(path.read_text())
+            notified["offsets"] = {
+                topic: {int(n): at for n, at in places.items()} for topic, places in notified["offsets"].items()
             }
-            return Manifest(**told)
+            return Manifest(**notified)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JobError(f"cannot read {path}: {error}") from None

@@ -131,7 +131,7 @@ def open_all(paths: Iterable[str], request: DirectoryRequest, disk: Disk | None 
         for path in paths:
             directories.append(Directory.begin(path, request, disk))  # noqa: PERF401 - those before it are to be closed
         _refuse_if_none_is_left(directories, "created or validated")
-        _settle_twins(directories, request.now_ms)
+        _settle_implementations(directories, request.now_ms)
         each = request.recovery_processes
         processes = available_cores() if each is None else each * len(directories)
         recovered = recover_in_parallel([log for directory in directories for log in directory.unclean()], processes)
@@ -160,7 +160,7 @@ def _refuse_if_none_is_left(directories: list[Directory], how: str) -> None:
     )
 
 
-def _settle_twins(directories: list[Directory], now_ms: int) -> None:
+def _settle_implementations(directories: list[Directory], now_ms: int) -> None:
     """Two logs of a partition: what an exchange has left behind goes, and anything else is the operator's to decide."""
     owners: dict[Name, Directory] = {}
     online = [directory for directory in directories if directory.failure is None]

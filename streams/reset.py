@@ -113,9 +113,9 @@ def _remove_members(admin: AdminClient, what: Reset, say: Say) -> None:
     if not members:
         return
     if not what.force:
-        told = ", ".join(f"{each.member_id} ({each.host})" for each in members)
+        notified = ", ".join(f"{each.member_id} ({each.host})" for each in members)
         raise ResetError(
-            f"The group {what.application_id} still has members: {told}. Stop all instances of the application before "
+            f"The group {what.application_id} still has members: {notified}. Stop all instances of the application before "
             "it is reset. Members that are gone, but not missed yet, are removed with --force."
         )
     say(f"Removing all members of the group {what.application_id}")
@@ -186,8 +186,8 @@ def _commit(
         done = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)
         failed = [place for place in done[what.application_id].result(TIMEOUT_S).topic_partitions if place.error]
         if failed:
-            told = "; ".join(f"{place.topic}-{place.partition}: {place.error.str()}" for place in failed)
-            raise ResetError(f"Resetting offsets failed: {told}")
+            notified = "; ".join(f"{place.topic}-{place.partition}: {place.error.str()}" for place in failed)
+            raise ResetError(f"Resetting offsets failed: {notified}")
     say("Done.")
 
 
@@ -315,5 +315,5 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
 
 def _notified(error: Exception) -> str:
     problem = error.args[0] if error.args else error
-    told = getattr(problem, "str", None)
-    return str(told()) if told is not None else str(error) or type(error).__name__
+    notified = getattr(problem, "str", None)
+    return str(notified()) if notified is not None else str(error) or type(error).__name__

@@ -86,13 +86,13 @@ def test_the_module_is_the_command() -> None:
         (["."], ["Is a directory"]),
     ],
 )
-def test_an_error_is_one_line_and_status_1(arguments: list[str], said: list[str]) -> None:
+def test_an_error_is_one_line_and_status_1(arguments: list[str], printed: list[str]) -> None:
     ended = odradek_process("broker", *arguments)
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr.startswith("odradek: ")
     assert ended.stderr.count("\n") == 1
-    assert [words for words in said if words not in ended.stderr] == []
+    assert [words for words in printed if words not in ended.stderr] == []
 
 
 def test_a_broken_file_is_told_as_the_command_line_is(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ group.initial.rebalance.delay.ms=0
     ],
 )
 def test_kafkas_quickstart_file_without_zookeeper_names_two_ways_out(
-    tmp_path: Path, connect: str, said: list[str]
+    tmp_path: Path, connect: str, printed: list[str]
 ) -> None:
     port = str(free_port("127.0.0.1"))
     file = tmp_path / "server.properties"
@@ -136,7 +136,7 @@ def test_kafkas_quickstart_file_without_zookeeper_names_two_ways_out(
     assert ended.stdout == ""
     assert ended.stderr.startswith("odradek: ")
     assert ended.stderr.count("\n") == 1
-    for words in (*said, "remove zookeeper.connect (--override zookeeper.connect=)"):
+    for words in (*printed, "remove zookeeper.connect (--override zookeeper.connect=)"):
         assert words.format(port=port) in ended.stderr
 
 
@@ -251,7 +251,7 @@ def test_the_file_is_read_and_overridden(serve: Callable[[Run], None], tmp_path:
     ("told", "heard"), [(None, None), ("127.0.0.1:9404", ("127.0.0.1", 9404)), ("[::1]:1", ("::1", 1))]
 )
 def test_the_page_of_figures_is_where_it_was_asked_for(
-    serve: Callable[[Run], None], told: str | None, heard: tuple[str, int] | None
+    serve: Callable[[Run], None], notified: str | None, received: tuple[str, int] | None
 ) -> None:
     found = []
 
@@ -260,8 +260,8 @@ def test_the_page_of_figures_is_where_it_was_asked_for(
         return 0
 
     serve(run)
-    assert invoke(*([] if told is None else ["--metrics", told])).exit_code == 0
-    assert found == [heard]
+    assert invoke(*([] if notified is None else ["--metrics", notified])).exit_code == 0
+    assert found == [received]
 
 
 @pytest.mark.parametrize("wrong", ["9404", "host:", ":9404", "host:port"])
@@ -291,7 +291,7 @@ def test_the_server_says_with_which_status_to_end(serve: Callable[[Run], None], 
         (KafkaError(ErrorCode.INVALID_CONFIG, "cluster id"), ["cluster id"]),
     ],
 )
-def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: Exception, said: list[str]) -> None:
+def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: Exception, printed: list[str]) -> None:
     def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         raise failure
 
@@ -301,7 +301,7 @@ def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: E
     assert ended.stdout == ""
     assert ended.stderr.startswith("odradek: ")
     assert ended.stderr.count("\n") == 1
-    assert [words for words in said if words not in ended.stderr] == []
+    assert [words for words in printed if words not in ended.stderr] == []
 
 
 def test_ctrl_c_before_the_server_listens_for_it_ends_quietly(serve: Callable[[Run], None]) -> None:

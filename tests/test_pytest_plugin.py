@@ -95,11 +95,11 @@ def test_a_broker_serves_between_start_and_stop(stand_in: MakeBroker) -> None:
 
 def test_overrides_reach_the_command_line(stand_in: MakeBroker) -> None:
     with stand_in(num_partitions="3", broker_id="5") as broker:
-        said = broker.output
-    assert "arguments broker --override=" in said
-    assert "--override=num.partitions=3" in said
-    assert "--override=broker.id=5" in said
-    assert f"--override=log.dirs={broker.data_dir}" in said
+        printed = broker.output
+    assert "arguments broker --override=" in printed
+    assert "--override=num.partitions=3" in printed
+    assert "--override=broker.id=5" in printed
+    assert f"--override=log.dirs={broker.data_dir}" in printed
 
 
 def test_the_port_outlives_the_process(stand_in: MakeBroker) -> None:
@@ -161,11 +161,11 @@ def test_a_running_broker_cannot_be_started_again(stand_in: MakeBroker) -> None:
         ("print('half a', end='', flush=True); sys.exit(0)", ["exit status 0 before it was ready"]),
     ],
 )
-def test_a_start_that_fails_leaves_no_process(stand_in: MakeBroker, body: str, said: list[str]) -> None:
+def test_a_start_that_fails_leaves_no_process(stand_in: MakeBroker, body: str, printed: list[str]) -> None:
     broker = stand_in(body, timeout_s=2)
     with pytest.raises(BrokerError) as failed:
         broker.start()
-    assert [words for words in said if words not in str(failed.value)] == []
+    assert [words for words in printed if words not in str(failed.value)] == []
     assert not broker.running
 
 

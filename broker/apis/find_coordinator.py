@@ -19,7 +19,7 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 KINDS: Final = (GROUP, TRANSACTION)
-PATIENCE_MS: Final = 2_000
+DEADLINE_MS: Final = 2_000
 """How long a client is kept that asks too early, while the topic is being made or its partition gets another leader.
 Kafka sends it away at once; librdkafka asks for the group of a transaction twice more within 200 ms, then never."""
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
@@ -56,7 +56,7 @@ class FindCoordinator:
         keys = [request.key] if call.version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys
         if kind in KINDS and any(self._lookup.coordinator(kind, key, call.listener)[0] for key in keys):
             self._lookup.await_coordinators(
-                kind, keys, call.listener, PATIENCE_MS, lambda: call.reply(self._answer(call, request))
+                kind, keys, call.listener, DEADLINE_MS, lambda: call.reply(self._answer(call, request))
             )
             return None
         return self._answer(call, request)

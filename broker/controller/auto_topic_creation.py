@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 5_000
-PATIENCE_MS = 3_000
+DEADLINE_MS = 3_000
 """How long who wants a topic is kept. Kafka sends every such client away and lets it come back; we only where the
 controller does not answer soon."""
 Creatable = m.CreateTopicsRequest.CreatableTopic
@@ -143,7 +143,7 @@ class TopicCreator:
             for name in list(left):
                 settle(name, ErrorCode.REQUEST_TIMED_OUT)
 
-        timer = self._timers.at(self._clock.monotonic_ms() + PATIENCE_MS, give_up)
+        timer = self._timers.at(self._clock.monotonic_ms() + DEADLINE_MS, give_up)
         new = []
         for topic in {topic.name: topic for topic in wanted}.values():
             waiting = self._under_way.setdefault(topic.name, [])

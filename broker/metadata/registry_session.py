@@ -72,10 +72,10 @@ class RegistrySession:
     async def _connect(self) -> Registry:
         registry = await self._open()
         self._registry = registry
-        registry.add_listener(lambda state: self._heard(registry, state))
+        registry.add_listener(lambda state: self._received(registry, state))
         return registry
 
-    def _heard(self, registry: Registry, state: SessionState) -> None:
+    def _received(self, registry: Registry, state: SessionState) -> None:
         if registry is not self._registry or self._closed:
             return
         if state is SessionState.EXPIRED:

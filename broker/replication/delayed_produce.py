@@ -50,20 +50,20 @@ class DelayedAppend:
         """The replica has moved."""
         if not self._waiting:
             return
-        left, heard = [], []
+        left, received = [], []
         for entry in self._waiting:
             waited, end_offset, outcome = entry
             settled = waited.settled(end_offset, ACKS_ALL) if waited is replica else None
             if settled is None:
                 left.append(entry)
             else:
-                heard.append((outcome, settled))
+                received.append((outcome, settled))
         self._waiting = left
         if all(waited is not replica for waited, _, _ in left):
             replica.unwatch(self)
-        for outcome, settled in heard:
+        for outcome, settled in received:
             outcome(settled)
-        if heard and not left:
+        if received and not left:
             if self._timer is not None:
                 self._timer.cancel()
             self._done()

@@ -38,7 +38,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 log = logging.getLogger(__name__)
 
 RECORDS_AT_A_TIME: Final = 1000
-PATIENCE_MS: Final = 100
+DEADLINE_MS: Final = 100
 MOST_EARLY: Final = 8
 """Of one transactional id; a client has one request of this kind on the way."""
 """How many records a load reads before it lets the loop go on."""
@@ -271,7 +271,7 @@ class TransactionCoordinator:
             return
         early.append(partial(self._add, transactional_id, owner, partitions, version, answer))
         if len(early) == 1:
-            deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
+            deadline_ms = self._clock.monotonic_ms() + DEADLINE_MS
             self._set_timer(deadline_ms, partial(self._let_in, transactional_id, early))
 
     def _add(

@@ -98,7 +98,7 @@ class ActiveTasks:
         self._owner: dict[TopicPartition, Task] = {}
         self._exactly_once = application.config.exactly_once
         self._buffer = application.config["buffered.records.per.partition"]
-        self._patience_s: float = application.config["task.timeout.ms"] / 1000
+        self._deadline_s: float = application.config["task.timeout.ms"] / 1000
         self._untold_since: float | None = None
         """Since when nobody tells what the group has committed."""
 
@@ -153,7 +153,7 @@ class ActiveTasks:
         except MembershipError as error:
             now = time.monotonic()
             self._untold_since = self._untold_since or now
-            if not error.code.retriable or now - self._untold_since > self._patience_s:
+            if not error.code.retriable or now - self._untold_since > self._deadline_s:
                 raise
             log.warning("%s; it is tried again", error)
             return None

@@ -126,7 +126,7 @@ class StreamThread:
         self._stopping = threading.Event()
         self._serial = 0
         self._error_code = NO_ERROR
-        self._joining, self._heard = True, -1  # the generation of the last assignment that was heard of
+        self._joining, self._received = True, -1  # the generation of the last assignment that was heard of
         self._idle = False
         self._more, self._chunk = False, 1  # whether work was broken off; how many records to take at once
         self._next_rebalance_ms = 0
@@ -308,7 +308,7 @@ class StreamThread:
             self._look_around()
             return
         full = self._more and tasks.buffered >= self._reader.batch  # slow tasks are not to hoard
-        records = {} if full else self._poll(0.0 if busy or self._more else self._patience_s())
+        records = {} if full else self._poll(0.0 if busy or self._more else self._deadline_s())
         self._idle = not records and not self._more
         if records:
             tasks.add(records)
@@ -371,7 +371,7 @@ class StreamThread:
             if shared is not None:
                 shared.acquire()
 
-    def _patience_s(self) -> float:
+    def _deadline_s(self) -> float:
         """How long a thread without records may wait: until poll.ms, a punctuator or a commit is due."""
         wait_s = min(self._poll_s, WAITING_S) if self._tasks.buffered else self._poll_s
         if self._tasks.commit_needed:
@@ -471,7 +471,7 @@ class StreamThread:
             return
         info = AssignmentInfo.decode(event.userdata)
         _check(info)
-        passed, self._heard = event.generation not in (self._heard, self._heard + 1), event.generation
+        passed, self._received = event.generation not in (self._received, self._received + 1), event.generation
         self._leads = event.leader
         self._next_rebalance_ms = info.next_rebalance_ms if event.leader else 0  # one that asks is enough
         self._joining = False

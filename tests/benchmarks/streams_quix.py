@@ -52,10 +52,10 @@ def windowed(stream: Any, output: Any, first: Callable[[Any], bool], step: timed
     else:
         windows = stream.hopping_window(MINUTE, step, grace_ms=MINUTE)
     counted = windows.count().current()
-    told = counted.apply(
+    notified = counted.apply(
         lambda row, key, timestamp, headers: (f"{_text(key)}@{row['start']}", str(row["value"])), metadata=True
     )
-    told.to_topic(output, key=lambda row: row[0])
+    notified.to_topic(output, key=lambda row: row[0])
 
 
 def join(stream: Any, table: Any, output: Any, first: Callable[[Any], bool]) -> None:
@@ -89,12 +89,12 @@ def main(arguments: list[str]) -> None:
     serializer = Second() if options["kind"] in ("tumbling", "hopping") else "str"
     output = application.topic(options["output"], key_serializer="str", value_serializer=serializer)
     stream = application.dataframe(source)
-    told = False
+    notified = False
 
     def first(_: Any) -> bool:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal notified
+        if not notified:
+            notified = True
             print("RUNNING", flush=True)
         return True
 

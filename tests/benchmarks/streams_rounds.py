@@ -114,8 +114,8 @@ class StreamsCourse:
             self.samples.append(ClusterSample(case.name, name, number, measured))
 
     def _fail(self, case: StreamsCase, name: str, number: int, error: Exception) -> None:
-        told = str(error).strip().splitlines() or [""]
-        self.failures.append(Failure(case.name, name, number, f"{type(error).__name__}: {told[0]}"))
+        notified = str(error).strip().splitlines() or [""]
+        self.failures.append(Failure(case.name, name, number, f"{type(error).__name__}: {notified[0]}"))
         self._say(f"    failed: {self.failures[-1].reason}")
 
     def close(self) -> None:
@@ -166,8 +166,8 @@ class StreamsCourse:
                 since = now
             if now > deadline:
                 found, _ = self._topics.read(topic, counts)
-                told = f"the output tells of {sum(found.values()):,} records, not of {enough:,}"
-                raise DifferentResultError(f"after {self._longest_s:g} s {told}")
+                notified = f"the output tells of {sum(found.values()):,} records, not of {enough:,}"
+                raise DifferentResultError(f"after {self._longest_s:g} s {notified}")
             time.sleep(_LOOK_S)
 
     def _restore(self, case: StreamsCase, name: str, number: int) -> Mapping[str, float]:

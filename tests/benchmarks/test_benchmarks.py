@@ -177,12 +177,12 @@ class TestComparison:
     def test_progress_learns_the_pace(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
-        said: list[str] = []
-        progress = Progress(40, said.append)
+        printed: list[str] = []
+        progress = Progress(40, printed.append)
         progress.next("first", 10)
         now[0] = 20  # it took twice as long as expected
         progress.next("second", 10)
-        assert said == ["[   0 s gone, about   40 s left] first", "[  20 s gone, about   60 s left] second"]
+        assert printed == ["[   0 s gone, about   40 s left] first", "[  20 s gone, about   60 s left] second"]
 
 
 class TestUsage:

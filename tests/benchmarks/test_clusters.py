@@ -122,8 +122,8 @@ class TestCourse:
     )
     def test_a_cluster_gets_through(self, name: str, cases: tuple[ClusterCase, ...], tmp_path: Path) -> None:
         tiny = [replace(case, size=1) if case is FAILOVER else case.scaled(0.001) for case in cases]
-        said: list[str] = []
-        course = ClusterCourse(tiny, 1, said.append, expected_clusters=1, budget_s=600)
+        printed: list[str] = []
+        course = ClusterCourse(tiny, 1, printed.append, expected_clusters=1, budget_s=600)
         course.run(Cluster(name, tmp_path / name))
         assert course.failures == []
         assert list(course.start_s) == [name]
@@ -135,9 +135,9 @@ class TestCourse:
             assert all(value > 0 for value in one.measured.values())
 
     def test_clusters_take_turns_in_every_round(self, tmp_path: Path) -> None:
-        said: list[str] = []
+        printed: list[str] = []
         tiny = [TRANSACTIONS.scaled(0.001)]
-        course = ClusterCourse(tiny, 2, said.append, expected_clusters=2, budget_s=600)
+        course = ClusterCourse(tiny, 2, printed.append, expected_clusters=2, budget_s=600)
         course.run_in_turn([Cluster("odradek", tmp_path / each) for each in ("one", "two")])
         assert course.failures == []
         assert [one.round for one in course.samples] == [1, 1, 2, 2]

@@ -49,8 +49,8 @@ def test_the_report_has_a_row_for_each_measure() -> None:
 @pytest.mark.jvm
 @pytest.mark.usefixtures("small")
 def test_both_come_through_tiny_crowds(tmp_path: Path) -> None:
-    said: list[str] = []
-    course = CrowdCourse(tmp_path, ("kafka", "odradek"), 1, said.append, budget_s=0, warm_up=False)
+    printed: list[str] = []
+    course = CrowdCourse(tmp_path, ("kafka", "odradek"), 1, printed.append, budget_s=0, warm_up=False)
     sizes = {"idle": 1.0, "small": 1_000, "partitions": 20, "paced": 0.5}
     course.run([replace(case, size=sizes[case.kind]) for case in CROWD_CASES])
     assert course.failures == []
@@ -61,5 +61,5 @@ def test_both_come_through_tiny_crowds(tmp_path: Path) -> None:
         for sample in course.samples:
             if sample.case == case.name:
                 assert {measure.key for measure in case.measures} <= set(sample.measured)
-    assert any(line.startswith("the pace is") or "fell behind" in line for line in said)
+    assert any(line.startswith("the pace is") or "fell behind" in line for line in printed)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from odradek.protocol import messages as m
-from tests.broker.wire import PATIENCE_S, Client
+from tests.broker.wire import DEADLINE_S, Client
 
 Play = Callable[["Script"], Awaitable[None]]
 
@@ -392,7 +392,7 @@ async def transcript(play: Play, port: int, name: str) -> list[str]:
     """What a broker says to a script."""
     script = Script(port, name)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not (await (await script.client()).ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await play(script)

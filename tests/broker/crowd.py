@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker_process import BrokerProcess
-from tests.broker.wire import PATIENCE_S, Client, batch
+from tests.broker.wire import DEADLINE_S, Client, batch
 
 MB = 1_000_000
 
@@ -41,7 +41,7 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def told(process: BrokerProcess, kind: str) -> list[str]:
+def notified(process: BrokerProcess, kind: str) -> list[str]:
     """What a broker that logs in JSON said of one kind of refusal."""
     entries: list[dict[str, Any]] = [json.loads(line) for line in process.output.splitlines()]
     return [entry["message"] for entry in entries if entry.get("kind") == kind]
@@ -49,7 +49,7 @@ def told(process: BrokerProcess, kind: str) -> list[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what another process does, which nobody tells us of."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -57,7 +57,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def assault(port: int, data: bytes) -> bytes:
     """Send bytes on a connection of their own, and read until the broker has worked through them and ends it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         try:
             writer.write(data)
             writer.write_eof()

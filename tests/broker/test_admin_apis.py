@@ -53,9 +53,9 @@ async def test_a_user_of_whom_nothing_can_be_kept_is_refused_and_the_connection_
 ) -> None:
     (entry,) = (await client.ask(alter_quotas(({"user": user}, {"producer_byte_rate": 5.0})))).entries
     (result,) = (await client.ask(alter_scram((user, 1, 4096)))).results
-    (told,) = (await client.ask(describe_scram(user))).results
+    (notified,) = (await client.ask(describe_scram(user))).results
     assert entry.error_code == result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert told.error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert notified.error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert (await client.ask(describe_quotas(("user", 0, user)))).entries == []
     assert (await client.ask(describe_quotas())).entries == []
 
@@ -69,8 +69,8 @@ async def test_the_levels_of_features_are_nobodys_to_change(client: Client) -> N
             newest = await client.ask(update_features((name, wanted, kind)), 2)
             same = wanted == level
             assert newest.error_code == (ErrorCode.NONE if same else ErrorCode.INVALID_UPDATE_VERSION)
-    told = await client.ask(m.ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
-    assert {each.name: each.max_version_level for each in told.finalized_features} == levels
+    notified = await client.ask(m.ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
+    assert {each.name: each.max_version_level for each in notified.finalized_features} == levels
 
 
 async def test_every_partition_is_on_one_page(tmp_path: Path) -> None:

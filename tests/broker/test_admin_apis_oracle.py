@@ -119,9 +119,9 @@ async def test_quotas_stand_where_kafka_keeps_them(both: tuple[Client, Client], 
         answer = await client.ask(alter_quotas(*entities))
         assert [each.error_code for each in answer.entries] == [ErrorCode.NONE] * len(entities)
         written.append(_tree(registry))
-        told = [await each.ask(describe_quotas()) for each in both]
-        assert _entries(told[0]) == _entries(told[1])
-        assert len(told[0].entries) == len(entities)
+        notified = [await each.ask(describe_quotas()) for each in both]
+        assert _entries(notified[0]) == _entries(notified[1])
+        assert len(notified[0].entries) == len(entities)
         other = theirs if client is ours else ours
         removal = [(entity, dict.fromkeys(values)) for entity, values in entities]
         assert all(each.error_code == ErrorCode.NONE for each in (await other.ask(alter_quotas(*removal))).entries)
@@ -139,9 +139,9 @@ async def test_credentials_stand_as_kafka_keeps_them(both: tuple[Client, Client]
     assert refused.error_code == ErrorCode.NOT_CONTROLLER
     (result,) = (await theirs.ask(requested)).results
     assert result.error_code == ErrorCode.NONE
-    told = await ours.ask(describe_scram())
-    assert [(each.user, each.error_code) for each in told.results] == [("someone", ErrorCode.NONE)]
-    assert [(each.mechanism, each.iterations) for each in told.results[0].credential_infos] == [(1, 4096), (2, 8192)]
+    notified = await ours.ask(describe_scram())
+    assert [(each.user, each.error_code) for each in notified.results] == [("someone", ErrorCode.NONE)]
+    assert [(each.mechanism, each.iterations) for each in notified.results[0].credential_infos] == [(1, 4096), (2, 8192)]
 
 
 def _tree(registry: KazooClient) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from tests.broker.test_cluster_admin import Cluster, running_cluster
 from tests.broker.test_cluster_admin_oracle import PREFERRED, elect, reassign
 from tests.broker.wire import Client
 
-PATIENCE_S = 30
+DEADLINE_S = 30
 PATIENT_MS = 20_000
 SHORT_MS = 200
 
@@ -54,7 +54,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 @pytest.fixture
 async def cluster(tmp_path: Path, held: Held) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path, auto_leader_rebalance_enable="false") as running, asyncio.timeout(PATIENCE_S):
+    async with running_cluster(tmp_path, auto_leader_rebalance_enable="false") as running, asyncio.timeout(DEADLINE_S):
         held.broker_id = running.controller
         yield running
 

@@ -23,7 +23,7 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.framing import frame, request_header
 from tests.broker.crowd import MB, assault, assault_all, resident_bytes
-from tests.broker.wire import PATIENCE_S, Client, batch, fetch_request, produce_request, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request, running_broker
 from tests.protocol.samples import sample
 
 CONNECTIONS = 300
@@ -150,7 +150,7 @@ async def test_drawn_bytes(server: tuple[Broker, Client]) -> None:
     @given(st.integers(0, 80), st.integers(0, 15), st.binary(max_size=200))
     def run(key: int, version: int, data: bytes) -> None:
         attack = frame(struct.pack(">hhi", key, version, 1), data)
-        asyncio.run_coroutine_threadsafe(assault(broker.port, attack), loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(assault(broker.port, attack), loop).result(DEADLINE_S)
 
     await asyncio.to_thread(run)
     await still_well(broker, client)
@@ -172,7 +172,7 @@ async def test_records_that_unpack_to_far_more_than_their_size(server: tuple[Bro
 
 
 def get(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     connection.request("GET", "/")
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         connection.getresponse()
@@ -181,7 +181,7 @@ def get(port: int) -> None:
 
 def shake_hands(port: int) -> None:
     context = ssl.create_default_context()
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain, pytest.raises(REFUSED_TLS):
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as plain, pytest.raises(REFUSED_TLS):
         context.wrap_socket(plain, server_hostname="localhost")
 
 
@@ -215,9 +215,9 @@ async def test_what_is_refused_is_said_and_not_more_than_a_few_times(
         caplog.clear()
         for _ in range(4 * AT_ONCE):
             await assault(broker.port, attack)
-        told = [entry for entry in caplog.records if getattr(entry, "kind", "") == kind]
-        assert len(told) == AT_ONCE
-        assert [entry.getMessage() for entry in told if words not in entry.getMessage()] == []
+        notified = [entry for entry in caplog.records if getattr(entry, "kind", "") == kind]
+        assert len(notified) == AT_ONCE
+        assert [entry.getMessage() for entry in notified if words not in entry.getMessage()] == []
     await still_well(broker, client)
 
 

@@ -31,7 +31,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
 from tests.broker.test_config_effects import running_pair
 from tests.broker.test_topics_over_the_wire import metadata
-from tests.broker.wire import PATIENCE_S, Client, batch
+from tests.broker.wire import DEADLINE_S, Client, batch
 
 SILENT_CONTROLLER = 9
 LEADER_NOT_AVAILABLE, UNKNOWN = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -55,7 +55,7 @@ class Incarnations:
         return Broker(BrokerConfig(properties), Environment(open_session=self._ensemble.connect))
 
     @asynccontextmanager
-    async def not_told(self) -> AsyncIterator[tuple[Broker, Callable[[], Any]]]:
+    async def not_notified(self) -> AsyncIterator[tuple[Broker, Callable[[], Any]]]:
         """The broker starts, and no controller speaks to it until the second thing is called and awaited."""
         silent = await self._ensemble.connect()
         await ensure_path(silent, "/")
@@ -92,7 +92,7 @@ async def incarnations(tmp_path: Path) -> AsyncIterator[Incarnations]:
 
 async def connected(port: int) -> Client:
     """A client, as soon as the broker listens."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
                 return await Client.connect(port)
@@ -106,7 +106,7 @@ async def codes(client: Client, *, auto_create: bool, version: int = 12) -> list
 
 
 async def test_who_was_told_nothing_yet_does_not_say_that_a_topic_is_not_there(incarnations: Incarnations) -> None:
-    async with incarnations.not_told() as (_, speak):
+    async with incarnations.not_notified() as (_, speak):
         client = await connected(incarnations.port)
         not_yet = [LEADER_NOT_AVAILABLE, LEADER_NOT_AVAILABLE, ErrorCode.INVALID_TOPIC_EXCEPTION]
         for version in (1, 4, 12):
@@ -149,20 +149,20 @@ async def test_a_client_that_knows_a_topic_goes_on_after_the_broker_has_started_
     producer = Producer(config)
     outcomes: list[KafkaError | None] = []
 
-    def heard(error: KafkaError | None, message: Message) -> None:
+    def received(error: KafkaError | None, message: Message) -> None:
         outcomes.append(error)
 
-    producer.produce("known", b"before", on_delivery=heard)
-    assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
+    producer.produce("known", b"before", on_delivery=received)
+    assert await asyncio.to_thread(producer.flush, DEADLINE_S) == 0
     await broker.stop()
-    async with incarnations.not_told() as (broker, speak):
+    async with incarnations.not_notified() as (broker, speak):
         asked = broker.api_metrics.of("Metadata")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while asked.count < 5:
-                producer.produce("known", b"meanwhile", on_delivery=heard)
+                producer.produce("known", b"meanwhile", on_delivery=received)
                 await asyncio.sleep(0.01)
         await speak()
-        assert await asyncio.to_thread(producer.flush, PATIENCE_S) == 0
+        assert await asyncio.to_thread(producer.flush, DEADLINE_S) == 0
     assert len(outcomes) > 1
     assert set(outcomes) == {None}
 
@@ -210,7 +210,7 @@ class Question:
         (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, told: ErrorCode) -> None:
+def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, notified: ErrorCode) -> None:
     metadata_cache = MetadataCache("cluster")
     metadata_cache.put_topics([])
     metadata_api = Metadata(metadata_cache, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(metadata_cache))
@@ -218,4 +218,4 @@ def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, told: E
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]
     metadata_api.handle(cast(Call, call), m.MetadataRequest(topics=wanted))
     answer = m.MetadataResponse.decode(call.answers[0].encode(call.version), call.version)
-    assert [each.error_code for each in answer.topics] == [told]
+    assert [each.error_code for each in answer.topics] == [notified]

@@ -19,14 +19,14 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
 from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, SET, TOPIC, alter, describe, replace_configs
-from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 
 DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 2, 3
 
 
 async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
     """Ask until the answer is as wanted."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds(answer := await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
             await asyncio.sleep(0.005)
     return answer
@@ -118,7 +118,7 @@ async def test_secrets_are_not_kept(client: Client) -> None:
 # ---- how it travels
 
 
-class Told:
+class Notified:
     """Keeps account of what is to be obeyed."""
 
     def __init__(self) -> None:
@@ -145,14 +145,14 @@ class Clock:
         return self.time_ms
 
 
-class World:
+class Harness:
     """A registry, somebody who changes configurations in it, and what watches for them."""
 
     def __init__(self, ensemble: EmbeddedEnsemble, admin: Registry, clock: Clock) -> None:
         self.ensemble, self.admin, self.clock = ensemble, admin, clock
-        self.told = Told()
+        self.notified = Notified()
         self.background = Background()
-        self.changes = ConfigChanges(1, self.told, self.background, clock)
+        self.changes = ConfigChanges(1, self.notified, self.background, clock)
 
     async def change(self, entity: str, **properties: str) -> None:
         await change_config(self.admin, entity, lambda known: {**known, **properties})
@@ -162,13 +162,13 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     clock = Clock()
     ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=clock.now_ms)
     admin = await ensemble.connect()
     for path in (znodes.CONFIG_CHANGES, znodes.config_path("topics"), znodes.config_path("brokers")):
         await ensure_path(admin, path)
-    made = World(ensemble, admin, clock)
+    made = Harness(ensemble, admin, clock)
     yield made
     await made.background.close()
     await admin.close()
@@ -176,62 +176,62 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def reaches(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - what is told has no event
             await asyncio.sleep(0.001)
 
 
-async def test_changes_are_told_in_order_each_with_all_that_is_set(world: World) -> None:
-    await world.change("topics/before", a="1")
-    await world.changes.session_begun(await world.ensemble.connect())
-    assert world.told.topics == [("before", {"a": "1"})]
-    await world.change("topics/t", a="1")
-    await reaches(lambda: len(world.told.topics) == 2)
+async def test_changes_are_told_in_order_each_with_all_that_is_set(harness: Harness) -> None:
+    await harness.change("topics/before", a="1")
+    await harness.changes.session_begun(await harness.ensemble.connect())
+    assert harness.notified.topics == [("before", {"a": "1"})]
+    await harness.change("topics/t", a="1")
+    await reaches(lambda: len(harness.notified.topics) == 2)
     for number in range(20):
-        await world.change("topics/t", **{f"b{number}": "2"})
-    await reaches(lambda: len(world.told.topics) >= 3 and "b19" in world.told.topics[-1][1])
-    assert world.told.topics[-1] == ("t", {"a": "1", **{f"b{number}": "2" for number in range(20)}})
-    sizes = [len(properties) for name, properties in world.told.topics if name == "t"]
+        await harness.change("topics/t", **{f"b{number}": "2"})
+    await reaches(lambda: len(harness.notified.topics) >= 3 and "b19" in harness.notified.topics[-1][1])
+    assert harness.notified.topics[-1] == ("t", {"a": "1", **{f"b{number}": "2" for number in range(20)}})
+    sizes = [len(properties) for name, properties in harness.notified.topics if name == "t"]
     assert sizes == sorted(sizes)
 
 
-async def test_a_broker_hears_of_itself_and_of_all_but_not_of_others(world: World) -> None:
-    await world.change("brokers/<default>", a="1")
-    await world.changes.session_begun(await world.ensemble.connect())
-    assert world.told.brokers[0] == ({"a": "1"}, {})
-    heard = len(world.told.brokers)
-    await world.change("brokers/2", b="2")
-    await world.change("users/u", c="3")
-    await world.change("brokers/1", d="4")
-    await reaches(lambda: len(world.told.brokers) > heard)
-    assert world.told.brokers[heard:] == [({"a": "1"}, {"d": "4"})]
-    assert not world.told.topics
+async def test_a_broker_hears_of_itself_and_of_all_but_not_of_others(harness: Harness) -> None:
+    await harness.change("brokers/<default>", a="1")
+    await harness.changes.session_begun(await harness.ensemble.connect())
+    assert harness.notified.brokers[0] == ({"a": "1"}, {})
+    received = len(harness.notified.brokers)
+    await harness.change("brokers/2", b="2")
+    await harness.change("users/u", c="3")
+    await harness.change("brokers/1", d="4")
+    await reaches(lambda: len(harness.notified.brokers) > received)
+    assert harness.notified.brokers[received:] == [({"a": "1"}, {"d": "4"})]
+    assert not harness.notified.topics
 
 
-async def test_notifications_of_kafka_are_understood_and_nonsense_is_passed_over(world: World) -> None:
-    await world.changes.session_begun(await world.ensemble.connect())
-    await world.admin.create(znodes.config_path("topics/t"), b'{"version":1,"config":{"retention.ms":"5"}}')
+async def test_notifications_of_kafka_are_understood_and_nonsense_is_passed_over(harness: Harness) -> None:
+    await harness.changes.session_begun(await harness.ensemble.connect())
+    await harness.admin.create(znodes.config_path("topics/t"), b'{"version":1,"config":{"retention.ms":"5"}}')
     for data in (b"", None, b"{", b"[]", b'{"version":2}', b'{"version":3,"entity_path":7}', b"\xff"):
-        await world.admin.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
-    await world.admin.create(f"{znodes.CONFIG_CHANGES}/something-else", b"")
+        await harness.admin.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
+    await harness.admin.create(f"{znodes.CONFIG_CHANGES}/something-else", b"")
     old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
-    await world.admin.create(znodes.CONFIG_CHANGE_PREFIX, old, sequential=True)
-    await world.admin.create(znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/gone"}', sequential=True)
-    await reaches(lambda: len(world.told.topics) == 2)
-    assert world.told.topics == [("t", {"retention.ms": "5"}), ("gone", {})]
+    await harness.admin.create(znodes.CONFIG_CHANGE_PREFIX, old, sequential=True)
+    await harness.admin.create(znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/gone"}', sequential=True)
+    await reaches(lambda: len(harness.notified.topics) == 2)
+    assert harness.notified.topics == [("t", {"retention.ms": "5"}), ("gone", {})]
 
 
-async def test_old_notifications_are_cleared_away(world: World) -> None:
-    await world.change("topics/old", a="1")
-    world.clock.time_ms += EXPIRE_AFTER_MS
-    await world.change("topics/young", a="1")
-    await world.changes.session_begun(await world.ensemble.connect())
-    assert len(await world.notifications()) == 2
-    world.clock.time_ms += 1
-    await world.change("topics/younger", a="1")
-    await reaches(lambda: len(world.told.topics) == 3)
-    assert [name for name, _ in world.told.topics] == ["old", "young", "younger"]
-    await until(world.notifications, lambda names: len(names) == 2)
+async def test_old_notifications_are_cleared_away(harness: Harness) -> None:
+    await harness.change("topics/old", a="1")
+    harness.clock.time_ms += EXPIRE_AFTER_MS
+    await harness.change("topics/young", a="1")
+    await harness.changes.session_begun(await harness.ensemble.connect())
+    assert len(await harness.notifications()) == 2
+    harness.clock.time_ms += 1
+    await harness.change("topics/younger", a="1")
+    await reaches(lambda: len(harness.notified.topics) == 3)
+    assert [name for name, _ in harness.notified.topics] == ["old", "young", "younger"]
+    await until(harness.notifications, lambda names: len(names) == 2)
 
 
 class CountingReads:
@@ -249,43 +249,43 @@ class CountingReads:
         return await self._registry.get(path, *watcher)
 
 
-async def test_each_notification_is_read_once_however_many_there_are(world: World) -> None:
-    session = CountingReads(await world.ensemble.connect())
-    await world.changes.session_begun(session)  # type: ignore[arg-type]
+async def test_each_notification_is_read_once_however_many_there_are(harness: Harness) -> None:
+    session = CountingReads(await harness.ensemble.connect())
+    await harness.changes.session_begun(session)  # type: ignore[arg-type]
     for number in range(20):
-        await world.change("topics/t", **{f"b{number}": "2"})
-        await world.changes.catch_up()
-    assert len(world.told.topics) == 20
+        await harness.change("topics/t", **{f"b{number}": "2"})
+        await harness.changes.catch_up()
+    assert len(harness.notified.topics) == 20
     read = {path: count for path, count in session.reads.items() if path.startswith(znodes.CONFIG_CHANGE_PREFIX)}
-    assert len(read) == len(await world.notifications()) == 20
+    assert len(read) == len(await harness.notifications()) == 20
     assert set(read.values()) == {1}
 
 
-async def test_what_was_missed_between_two_sessions_is_read_again(world: World) -> None:
-    first = await world.ensemble.connect()
-    await world.changes.session_begun(first)
-    world.changes.session_lost()
+async def test_what_was_missed_between_two_sessions_is_read_again(harness: Harness) -> None:
+    first = await harness.ensemble.connect()
+    await harness.changes.session_begun(first)
+    harness.changes.session_lost()
     await first.close()
-    await world.change("topics/t", a="1")
-    await world.change("brokers/1", b="2")
-    for name in await world.notifications():  # all that was told is gone before the broker is back
-        await world.admin.delete(f"{znodes.CONFIG_CHANGES}/{name}")
-    await world.changes.session_begun(await world.ensemble.connect())
-    assert world.told.topics == [("t", {"a": "1"})]
-    assert world.told.brokers[-1] == ({}, {"b": "2"})
-    await world.change("topics/t", a="3")
-    await reaches(lambda: world.told.topics[-1] == ("t", {"a": "3"}))
+    await harness.change("topics/t", a="1")
+    await harness.change("brokers/1", b="2")
+    for name in await harness.notifications():  # all that was told is gone before the broker is back
+        await harness.admin.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+    await harness.changes.session_begun(await harness.ensemble.connect())
+    assert harness.notified.topics == [("t", {"a": "1"})]
+    assert harness.notified.brokers[-1] == ({}, {"b": "2"})
+    await harness.change("topics/t", a="3")
+    await reaches(lambda: harness.notified.topics[-1] == ("t", {"a": "3"}))
 
 
-async def test_two_who_change_the_same_topic_at_once_lose_nothing(world: World) -> None:
-    other = await world.ensemble.connect()
+async def test_two_who_change_the_same_topic_at_once_lose_nothing(harness: Harness) -> None:
+    other = await harness.ensemble.connect()
     await asyncio.gather(
         *(
             change_config(registry, "topics/t", lambda known, key=key: {**known, key: "1"})  # type: ignore[misc]
             for key in map(str, range(10))
-            for registry in (world.admin, other)
+            for registry in (harness.admin, other)
         )
     )
-    data, _ = await world.admin.get(znodes.config_path("topics/t"))
+    data, _ = await harness.admin.get(znodes.config_path("topics/t"))
     assert znodes.decode_config(data) == {str(key): "1" for key in range(10)}
-    assert len(await world.notifications()) == 20
+    assert len(await harness.notifications()) == 20

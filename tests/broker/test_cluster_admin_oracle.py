@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from odradek.protocol import messages as m
-from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 from tests.jvm.kafka import Kafka
 
 pytestmark = pytest.mark.jvm
@@ -47,7 +47,7 @@ class Script:
 
     async def begin(self) -> None:
         """A topic of two partitions with a record in the first."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not (await self._client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.02)
         await self._client.create_topic(self.topic, 2)

@@ -24,7 +24,7 @@ from tests.broker.wire import batch, fetch_request
 Cleaned = defaultdict[int, int]
 """Below which offset each broker has compacted; -1 where it has not."""
 RECORDS = 20
-SAID_NOTHING = -1
+NO_OUTPUT = -1
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ class Follower:
         """
         topics = []
         if cleaned_to is not None or not self._epoch:
-            said = SAID_NOTHING if cleaned_to is None else cleaned_to
-            wanted = m.FetchRequest.FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20, cleaned_to=said)
+            printed = NO_OUTPUT if cleaned_to is None else cleaned_to
+            wanted = m.FetchRequest.FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20, cleaned_to=printed)
             topics = [m.FetchRequest.FetchTopic(topic_id=self._topic_id, partitions=[wanted])]
         request = m.FetchRequest(
             replica_state=self._state,
@@ -114,9 +114,9 @@ async def test_a_broker_of_kafka_is_told_nothing_and_counts_with_what_it_has(
     await cluster.brokers[2].stop()
     cleaned[1] = 15
     follower = Follower(cluster, 2, 1)
-    assert await follower.fetch(offset=0) == [SAID_NOTHING]
+    assert await follower.fetch(offset=0) == [NO_OUTPUT]
     assert await known(cluster, 1) == 0
-    assert await follower.fetch(SAID_NOTHING) == []
+    assert await follower.fetch(NO_OUTPUT) == []
     assert await known(cluster, 1) == 15
 
 
@@ -129,7 +129,7 @@ async def test_a_consumer_is_told_nothing_and_counts_for_nothing(cluster: Cluste
     request = fetch_request("t", 0)
     request.topics[0].partitions[0].cleaned_to = 3
     answer = (await cluster.clients[1].ask(request, 12)).responses[0].partitions[0]
-    assert (answer.compacted_everywhere, answer.unknown_tagged_fields) == (SAID_NOTHING, None)
+    assert (answer.compacted_everywhere, answer.unknown_tagged_fields) == (NO_OUTPUT, None)
     assert len(answer.records)
     assert await known(cluster, 1) == 15
 

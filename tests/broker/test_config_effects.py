@@ -31,7 +31,7 @@ from odradek.protocol.listening import UNLIMITED, Listener, Rate
 from odradek.storage.disk import OsDisk
 from tests.broker.test_cluster_admin_configs import set_config, until
 from tests.broker.test_cluster_admin_oracle import BROKER, DELETE, LOGGER, SET, TOPIC, alter, describe
-from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 
 HERE = "127.0.0.1"
 
@@ -114,8 +114,8 @@ async def running_pair(folder: Path, **overrides: str) -> AsyncIterator[Pair]:
                 "offsets.topic.replication.factor": "2",
                 **{name.replace("_", "."): value for name, value in overrides.items()},
             }
-            world = Environment(open_session=ensemble.connect, connect=pair.dialing[broker_id])
-            broker = pair.brokers[broker_id] = Broker(BrokerConfig(properties), world)
+            harness = Environment(open_session=ensemble.connect, connect=pair.dialing[broker_id])
+            broker = pair.brokers[broker_id] = Broker(BrokerConfig(properties), harness)
             await broker.start()
             stack.push_async_callback(broker.stop)
             pair.clients[broker_id] = await Client.connect(broker.port)
@@ -218,10 +218,10 @@ def network(opens: bool, **settings: int) -> Network:
 
 async def lost(asker: Any, *more: Any) -> str:
     """Why a request was not answered."""
-    heard: asyncio.Future[PeerLostError] = asyncio.get_running_loop().create_future()
-    asker.ask(m.AllocateProducerIdsRequest(), lambda answer: None, heard.set_result, *more)
-    async with asyncio.timeout(PATIENCE_S):
-        return str(await heard)
+    received: asyncio.Future[PeerLostError] = asyncio.get_running_loop().create_future()
+    asker.ask(m.AllocateProducerIdsRequest(), lambda answer: None, received.set_result, *more)
+    async with asyncio.timeout(DEADLINE_S):
+        return str(await received)
 
 
 async def test_a_connection_has_so_long_to_open_and_each_time_longer() -> None:
@@ -470,14 +470,14 @@ async def test_a_listener_that_came_at_run_time_is_there_after_a_restart(tmp_pat
             ("listener.security.protocol.map", SET, "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"),
             ("advertised.listeners", SET, f"PLAINTEXT://{HERE}:{here},EXTRA://outside:{extra}"),
         )
-        await until(lambda: told(extra), lambda brokers: brokers == [("outside", extra)])
+        await until(lambda: notified(extra), lambda brokers: brokers == [("outside", extra)])
         client.close()
     async with running_broker(tmp_path / "data", static):
-        assert await told(extra) == [("outside", extra)]
-        assert await told(here) == [(HERE, here)]
+        assert await notified(extra) == [("outside", extra)]
+        assert await notified(here) == [(HERE, here)]
 
 
-async def told(port: int) -> list[tuple[str, int]]:
+async def notified(port: int) -> list[tuple[str, int]]:
     """What brokers Metadata names on that listener; none while nobody listens."""
     try:
         client = await Client.connect(port)

@@ -24,7 +24,7 @@ from odradek.ports import free_port
 from odradek.protocol import messages as m
 from tests import configuration
 from tests.broker.test_cluster_admin_oracle import Script, alter, describe, replace_configs
-from tests.broker.wire import PATIENCE_S, Client, running_broker
+from tests.broker.wire import DEADLINE_S, Client, running_broker
 from tests.jvm.kafka import Kafka
 
 pytestmark = pytest.mark.jvm
@@ -391,16 +391,16 @@ async def listeners(script: Patient) -> None:
     ):
         changes = [(key, operation, value) for key, operation, value in step]
         await script.ask(alter((BROKER, "0", changes)), 1)
-        script.note("told", await told_through(here.port, lambda brokers: True))
+        script.note("told", await reported_through(here.port, lambda brokers: True))
         # Kafka obeys some time after its answer, and takes what may not change for one that is there already.
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
                 await asyncio.sleep(0.02)
-    async with asyncio.timeout(PATIENCE_S):
-        script.note("told", await told_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
+    async with asyncio.timeout(DEADLINE_S):
+        script.note("told", await reported_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
     gone = [(name, DELETE, None) for name in APART]
     await script.ask(alter((BROKER, "0", gone)), 1)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
             await asyncio.sleep(0.02)
     script.transcript = [
@@ -408,7 +408,7 @@ async def listeners(script: Patient) -> None:
     ]
 
 
-async def told_through(port: int, enough: Callable[[list[tuple[str, int]]], bool]) -> list[tuple[str, int]]:
+async def reported_through(port: int, enough: Callable[[list[tuple[str, int]]], bool]) -> list[tuple[str, int]]:
     """The addresses that Metadata gives to whoever asks at this port, once they are as they should be."""
     while True:
         try:

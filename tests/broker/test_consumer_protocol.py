@@ -9,7 +9,7 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import PATIENCE_S, Client
+from tests.broker.wire import DEADLINE_S, Client
 
 GROUP = "g"
 Beat = m.ConsumerGroupHeartbeatRequest
@@ -19,7 +19,7 @@ Beat = m.ConsumerGroupHeartbeatRequest
 async def coordinator(client: Client) -> Client:
     """A client of a broker that coordinates groups and has a topic of four partitions."""
     request = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (await client.ask(request, 6)).coordinators[0].error_code != ErrorCode.NONE:  # noqa: ASYNC110 - the topic has no event to wait for
             await asyncio.sleep(0.01)
     topic = m.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=4, replication_factor=1)

@@ -16,7 +16,7 @@ import pytest
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.kraft import running_kraft
-from tests.broker.wire import PATIENCE_S, Client, running_broker
+from tests.broker.wire import DEADLINE_S, Client, running_broker
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -49,7 +49,7 @@ class Script:
         return epoch - (self._lead or 0) if epoch > 0 else epoch
 
     async def begin(self) -> None:
-        async with asyncio.timeout(PATIENCE_S * 3):
+        async with asyncio.timeout(DEADLINE_S * 3):
             find = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
             while (await self._client.ask(find, 6)).coordinators[0].error_code in NOT_YET:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.1)

@@ -25,7 +25,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import OsDisk
 
-PATIENCE_S = 20
+DEADLINE_S = 20
 
 
 class Brokers:
@@ -80,7 +80,7 @@ class Failing:
         return counted
 
 
-class World:
+class Harness:
     """One broker's controller with its session."""
 
     def __init__(self, ensemble: EmbeddedEnsemble, broker_id: int = 0, port: int = 9092) -> None:
@@ -130,14 +130,14 @@ async def tree(folder: Path) -> AsyncIterator[EmbeddedEnsemble]:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[World]:
+async def running(folder: Path) -> AsyncIterator[Harness]:
     async with tree(folder) as ensemble:
-        world = World(ensemble)
-        await world.start()
+        harness = Harness(ensemble)
+        await harness.start()
         try:
-            yield world
+            yield harness
         finally:
-            await world.close()
+            await harness.close()
 
 
 async def nodes(registry: Registry, path: str) -> set[str]:
@@ -149,7 +149,7 @@ async def nodes(registry: Registry, path: str) -> set[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
             await asyncio.sleep(0)
 
@@ -163,12 +163,12 @@ async def outcome_of(work: Awaitable[Any]) -> ErrorCode:
 
 
 async def test_a_topic_stands_where_kafka_puts_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
-        (outcome,) = await world.controller.create_topics(
+    async with running(tmp_path) as harness:
+        (outcome,) = await harness.controller.create_topics(
             [NewTopic("t", partitions=2, replication_factor=1, configs={"retention.ms": "1000"})]
         )
         assert outcome.error is ErrorCode.NONE
-        registry = world.registry
+        registry = harness.registry
         assignment = znodes.TopicAssignment.decode((await registry.get("/brokers/topics/t"))[0])
         assert assignment.topic_id == outcome.topic_id
         assert {index: replicas.replicas for index, replicas in assignment.partitions.items()} == {0: (0,), 1: (0,)}
@@ -176,23 +176,23 @@ async def test_a_topic_stands_where_kafka_puts_it(tmp_path: Path) -> None:
         assert (state.leader, state.leader_epoch, state.isr, state.controller_epoch) == (0, 0, (0,), 1)
         assert znodes.decode_config((await registry.get("/config/topics/t"))[0]) == {"retention.ms": "1000"}
         assert znodes.Controller.decode((await registry.get("/controller"))[0]).broker_id == 0
-        assert world.brokers.led == {("t", 0): 0, ("t", 1): 0}
+        assert harness.brokers.led == {("t", 0): 0, ("t", 1): 0}
 
 
 async def test_each_start_begins_new_epochs(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
-        await world.controller.create_topics([NewTopic("t", partitions=2)])
+    async with running(tmp_path) as harness:
+        await harness.controller.create_topics([NewTopic("t", partitions=2)])
     for start in (1, 2, 3):
-        async with running(tmp_path) as world:
-            assert world.brokers.led == {("t", 0): start, ("t", 1): start}
-            data, _ = await world.registry.get(znodes.CONTROLLER_EPOCH)
+        async with running(tmp_path) as harness:
+            assert harness.brokers.led == {("t", 0): start, ("t", 1): start}
+            data, _ = await harness.registry.get(znodes.CONTROLLER_EPOCH)
             assert znodes.decode_controller_epoch(data) == start + 1
 
 
 @pytest.mark.slow
 async def test_a_second_broker_of_the_same_id_is_refused(tmp_path: Path) -> None:
     async with tree(tmp_path) as ensemble:
-        first, second = World(ensemble, port=9092), World(ensemble, port=9093)
+        first, second = Harness(ensemble, port=9092), Harness(ensemble, port=9093)
         await first.start()
         with pytest.raises(KafkaError) as refused:
             await second.start()
@@ -204,7 +204,7 @@ async def test_a_second_broker_of_the_same_id_is_refused(tmp_path: Path) -> None
 async def test_a_broker_replaces_what_its_predecessor_left(tmp_path: Path) -> None:
     """Same id, same address: the process before it is dead, although its session is not over yet."""
     async with tree(tmp_path) as ensemble:
-        first, second = World(ensemble), World(ensemble)
+        first, second = Harness(ensemble), Harness(ensemble)
         await first.start()
         epoch = first.registration.broker_epoch
         await second.start()
@@ -217,7 +217,7 @@ async def test_a_broker_replaces_what_its_predecessor_left(tmp_path: Path) -> No
 
 async def test_the_seat_goes_to_another_broker_with_the_session(tmp_path: Path) -> None:
     async with tree(tmp_path) as ensemble:
-        first, second = World(ensemble, 0, 9092), World(ensemble, 1, 9093)
+        first, second = Harness(ensemble, 0, 9092), Harness(ensemble, 1, 9093)
         await first.start()
         await second.start()
         assert (first.controller.is_active, second.controller.is_active) == (True, False)
@@ -237,68 +237,68 @@ async def test_the_seat_goes_to_another_broker_with_the_session(tmp_path: Path) 
 
 @pytest.mark.parametrize("at", range(8))
 async def test_a_creation_that_is_cut_off_is_there_whole_or_not_at_all(tmp_path: Path, at: int) -> None:
-    async with running(tmp_path) as world:
-        world.lose_registry_at(at)
-        created = await outcome_of(world.controller.create_topics([NewTopic("t", partitions=2)]))
+    async with running(tmp_path) as harness:
+        harness.lose_registry_at(at)
+        created = await outcome_of(harness.controller.create_topics([NewTopic("t", partitions=2)]))
         assert created is ErrorCode.NOT_CONTROLLER or at >= 2, "a creation takes at least two writes"
-    async with running(tmp_path) as world:
-        assert world.topics in (set(), {"t"})
-        assert set(world.brokers.led) == {(name, index) for name in world.topics for index in (0, 1)}
-        if not world.topics:
-            (outcome,) = await world.controller.create_topics([NewTopic("t", partitions=2)])
+    async with running(tmp_path) as harness:
+        assert harness.topics in (set(), {"t"})
+        assert set(harness.brokers.led) == {(name, index) for name in harness.topics for index in (0, 1)}
+        if not harness.topics:
+            (outcome,) = await harness.controller.create_topics([NewTopic("t", partitions=2)])
             assert outcome.error is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("at", range(8))
 async def test_a_deletion_that_is_cut_off_is_finished_at_the_next_start(tmp_path: Path, at: int) -> None:
-    async with running(tmp_path) as world:
-        await world.controller.create_topics([NewTopic("t", partitions=2), NewTopic("kept")])
-        world.lose_registry_at(at)
+    async with running(tmp_path) as harness:
+        await harness.controller.create_topics([NewTopic("t", partitions=2), NewTopic("kept")])
+        harness.lose_registry_at(at)
         begun = at > 0
-        assert await outcome_of(world.controller.delete_topic("t")) in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
-    async with running(tmp_path) as world:
+        assert await outcome_of(harness.controller.delete_topic("t")) in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER)
+    async with running(tmp_path) as harness:
         if begun:
-            await until(lambda: world.topics == {"kept"})
-            assert not await nodes(world.registry, "/brokers/topics/t")
-            assert not await nodes(world.registry, "/config/topics/t")
+            await until(lambda: harness.topics == {"kept"})
+            assert not await nodes(harness.registry, "/brokers/topics/t")
+            assert not await nodes(harness.registry, "/config/topics/t")
         else:
-            assert world.topics == {"t", "kept"}
-        assert (await world.registry.children(znodes.DELETE_TOPICS))[0] == []
+            assert harness.topics == {"t", "kept"}
+        assert (await harness.registry.children(znodes.DELETE_TOPICS))[0] == []
 
 
 async def test_a_term_that_lost_the_registry_is_followed_by_another(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
-        world.lose_registry_at(2)
+    async with running(tmp_path) as harness:
+        harness.lose_registry_at(2)
         with pytest.raises(KafkaError):
-            await world.controller.create_topics([NewTopic("t")])
-        await until(lambda: world.controller.is_active)
-        data, _ = await world.registry.get(znodes.CONTROLLER_EPOCH)
+            await harness.controller.create_topics([NewTopic("t")])
+        await until(lambda: harness.controller.is_active)
+        data, _ = await harness.registry.get(znodes.CONTROLLER_EPOCH)
         assert znodes.decode_controller_epoch(data) == 2
-        (outcome,) = await world.controller.create_topics([NewTopic("u")])
+        (outcome,) = await harness.controller.create_topics([NewTopic("u")])
         assert outcome.error is ErrorCode.NONE
 
 
 async def test_who_has_been_replaced_changes_no_topic(tmp_path: Path) -> None:
     """A controller that slept while another was elected, and has not been told yet (KAFKA-6082)."""
-    async with running(tmp_path) as world:
-        await world.controller.create_topics([NewTopic("t", partitions=2)])
-        before = {path: await world.registry.get(path) for path in await nodes(world.registry, "/brokers/topics")}
-        await world.registry.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
+    async with running(tmp_path) as harness:
+        await harness.controller.create_topics([NewTopic("t", partitions=2)])
+        before = {path: await harness.registry.get(path) for path in await nodes(harness.registry, "/brokers/topics")}
+        await harness.registry.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
         for work in (
-            world.controller.create_topics([NewTopic("u")]),
-            world.controller.create_partitions([NewPartitions("t", 4, None)], validate_only=False),
+            harness.controller.create_topics([NewTopic("u")]),
+            harness.controller.create_partitions([NewPartitions("t", 4, None)], validate_only=False),
         ):
             assert await outcome_of(work) is ErrorCode.NOT_CONTROLLER
-        after = {path: await world.registry.get(path) for path in await nodes(world.registry, "/brokers/topics")}
+        after = {path: await harness.registry.get(path) for path in await nodes(harness.registry, "/brokers/topics")}
         assert after == before
-        assert await nodes(world.registry, "/config/topics/u") == set()
+        assert await nodes(harness.registry, "/config/topics/u") == set()
 
 
 async def test_a_topic_grows_over_the_brokers_in_turn(tmp_path: Path) -> None:
     async with tree(tmp_path) as ensemble:
-        worlds = [World(ensemble, broker_id, 9092 + broker_id) for broker_id in (0, 1, 2)]
-        for world in worlds:
-            await world.start()
+        worlds = [Harness(ensemble, broker_id, 9092 + broker_id) for broker_id in (0, 1, 2)]
+        for harness in worlds:
+            await harness.start()
         controller = worlds[0].controller
         await until(lambda: len(worlds[0].brokers.live) == 3)
         await controller.create_topics([NewTopic("t", assignments={0: (1, 2)})])
@@ -308,15 +308,15 @@ async def test_a_topic_grows_over_the_brokers_in_turn(tmp_path: Path) -> None:
         data, _ = await worlds[0].registry.get("/brokers/topics/t")
         partitions = znodes.TopicAssignment.decode(data).partitions
         assert [partitions[index].replicas[0] for index in range(6)] == [1, 2, 0, 1, 2, 0]
-        for world in reversed(worlds):
-            await world.close()
+        for harness in reversed(worlds):
+            await harness.close()
 
 
 async def test_producer_ids_never_repeat(tmp_path: Path) -> None:
     seen: list[int] = []
     for _ in range(3):
-        async with running(tmp_path) as world:
+        async with running(tmp_path) as harness:
             for _ in range(2):
-                seen += await world.controller.allocate_producer_ids(0, world.registration.broker_epoch)
+                seen += await harness.controller.allocate_producer_ids(0, harness.registration.broker_epoch)
     assert len(set(seen)) == len(seen) == 6000
     assert min(seen) == 0

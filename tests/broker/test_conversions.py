@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.storage.validation import takes_long
 from odradek.storage.config import LogConfig
 from tests.broker.message_sets import message, messages_in, wrapper
-from tests.broker.wire import PATIENCE_S, Client, batch, fetch_request, produce_request
+from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request
 
 LONG = batch(b"a" * 200_000)
 """A batch that is worth a thread where a topic wants it compressed."""
@@ -43,7 +43,7 @@ class HeldWorker:
 
     async def arrived(self) -> None:
         """Wait until there is something to do."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             await self._came.wait()
 
     def release(self) -> None:
@@ -229,7 +229,7 @@ async def test_a_transaction_is_converted_and_then_confirmed(
 ) -> None:
     begin = m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     await client.ask(m.FindCoordinatorRequest(key="x", key_type=1), 1)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (answer := await client.ask(begin, 1)).error_code:
             pass
     producer: dict[str, Any] = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import PATIENCE_S, Client
+from tests.broker.wire import DEADLINE_S, Client
 
 GROUP = "g"
 UNKNOWN_ID = b"\x01" * 16
@@ -18,7 +18,7 @@ UNKNOWN_ID = b"\x01" * 16
 async def coordinator(client: Client) -> Client:
     """A client of a broker that coordinates groups."""
     request = m.FindCoordinatorRequest(coordinator_keys=[GROUP])
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (await client.ask(request, 6)).coordinators[0].error_code != ErrorCode.NONE:  # noqa: ASYNC110 - the topic has no event to wait for
             await asyncio.sleep(0.01)
     return client

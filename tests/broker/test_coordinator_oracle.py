@@ -17,7 +17,7 @@ import pytest
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.broker.wire import PATIENCE_S, Client, running_broker
+from tests.broker.wire import DEADLINE_S, Client, running_broker
 from tests.jvm.kafka import Kafka
 
 pytestmark = pytest.mark.jvm
@@ -317,7 +317,7 @@ async def deleted_offsets(script: Script) -> None:
 
 async def _until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> None:
     """Ask until the answer is as wanted."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds(await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
             await asyncio.sleep(0.02)
 

@@ -24,7 +24,7 @@ from tests.broker.crowd import (
     most_descriptors,
     open_files,
     resident_bytes,
-    told,
+    notified,
     until,
 )
 from tests.broker.wire import Client, running_broker
@@ -155,7 +155,7 @@ async def test_slow_and_half_open_clients_hold_up_nobody(process: BrokerProcess,
         await neighbour.live(2)
     answers = {await loop.sock_recv(sock, 65536) for sock in slow}
     assert len(answers) == 1
-    await until(lambda: bool(told(process, "memory")))
+    await until(lambda: bool(notified(process, "memory")))
     assert resident_bytes(process.pid) - before < 80 * MB
     for task in halves:
         task.cancel()
@@ -170,15 +170,15 @@ async def test_without_descriptors_newcomers_wait_and_logs_go_on(tmp_path: Path)
         neighbour = await Neighbour.settle(process.port, "there")
         crowd = [await connect(process.port) for _ in range(2 * FEW_FILES)]
         answers = [asyncio.create_task(ask(sock)) for sock in crowd]
-        await until(lambda: bool(told(process, "file descriptors")))
+        await until(lambda: bool(notified(process, "file descriptors")))
         await neighbour.live(20)
         await neighbour.make_topic("made-meanwhile")
         assert open_files(process.pid) < FEW_FILES
         assert any(not answer.done() for answer in answers)
-        line = told(process, "file descriptors")[0]
+        line = notified(process, "file descriptors")[0]
         assert "listener PLAINTEXT" in line
         assert f"of {FEW_FILES} file descriptors" in line
-        assert len(told(process, "file descriptors")) <= 5
+        assert len(notified(process, "file descriptors")) <= 5
         # Whoever was answered goes, and those who waited are let in.
         async with asyncio.timeout(20):
             waiting = dict(zip(answers, crowd, strict=True))

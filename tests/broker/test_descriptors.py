@@ -15,7 +15,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import File, OsDisk
 from tests.broker.crowd import limited_command, open_files, until
-from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 
 FILES = 120
 IDLE = 56
@@ -113,7 +113,7 @@ async def test_a_log_that_could_not_be_made_is_made_when_descriptors_are_free(tm
         assert (await client.produce("before", batch(b"v"))).error_code == 0
         assert not await is_offline(client)
         disk.is_short = False
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             for partition in range(2):
                 while (await client.produce("late", batch(b"v"), partition=partition)).error_code:  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.02)
@@ -128,7 +128,7 @@ async def test_a_topic_that_is_deleted_before_its_log_is_made_stays_away(tmp_pat
         assert (await create(client, "late", 1)).error_code == 0
         answer = await client.ask(m.DeleteTopicsRequest(topic_names=["late"], timeout_ms=5_000), 5)
         assert answer.responses[0].error_code == 0
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while broker.replica_manager.unmade:  # noqa: ASYNC110 - the controller's StopReplica has no event here
                 await asyncio.sleep(0.02)
         disk.is_short = False

@@ -20,7 +20,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import Buffer, OsDisk, OsFile
-from tests.broker.wire import PATIENCE_S, Client, batch, fetch_request, produce_request, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request, running_broker
 
 
 class Disk(OsDisk):
@@ -99,7 +99,7 @@ async def spread(client: Client, tmp_path: Path, **configs: str) -> tuple[list[i
 async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, int], Any]:
     """What Metadata says of every partition, when these are said to be offline."""
     shown: dict[tuple[str, int], Any] = {}
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not all(each in shown and shown[each].offline_replicas for each in lost):
             topics = (await client.ask(m.MetadataRequest(topics=None), 12)).topics
             shown = {(topic.name, each.partition_index): each for topic in topics for each in topic.partitions}
@@ -205,7 +205,7 @@ def await_end(pid: int) -> None:
     """Wait until a child process has ended."""
     end = os.pidfd_open(pid)
     try:
-        assert select.select([end], [], [], PATIENCE_S)[0]
+        assert select.select([end], [], [], DEADLINE_S)[0]
     finally:
         os.close(end)
 
@@ -226,10 +226,10 @@ async def test_a_broker_outlives_its_directories_but_the_last_one(tmp_path: Path
         assert await client.is_closed()
         client.close()
         await asyncio.to_thread(await_end, pid)
-        said = f"Shutdown broker because all log dirs in {tmp_path / 'd0'}, {tmp_path / 'd1'} have failed"
+        printed = f"Shutdown broker because all log dirs in {tmp_path / 'd0'}, {tmp_path / 'd1'} have failed"
         with pytest.raises(BrokerError, match="ended by itself with exit status 1") as ended:
             process.reap()
-        assert said in str(ended.value)
+        assert printed in str(ended.value)
 
 
 async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.storage.disk import OsDisk
-from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 
 Dir = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
 Topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
@@ -59,7 +59,7 @@ async def places(client: Client, version: int = 5) -> dict[str, dict[tuple[str, 
 
 async def until(client: Client, holds: Callable[[Any], bool]) -> Any:
     """Describe until it is as wanted."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds(described := await places(client)):
             pass
     return described
@@ -67,7 +67,7 @@ async def until(client: Client, holds: Callable[[Any], bool]) -> Any:
 
 async def values(client: Client, topic: str, count: int) -> list[bytes]:
     found: list[bytes] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while len(found) < count:
             data = bytes((await client.fetch(topic, len(found))).records)
             found += [r.value or b"" for position, _ in headers(data) for r in records(data, position)]
@@ -116,7 +116,7 @@ async def test_a_move_under_writers_loses_and_doubles_nothing(tmp_path: Path) ->
                 group.create_task(write(each))
             lags = []
             assert await alter(client, 2, (there, "t", 0)) == [("t", 0, ErrorCode.NONE)]
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(DEADLINE_S):
                 while ("t", 0, False) not in (described := await places(client))[there]:
                     lags.append(described[there]["t", 0, True][1])
             moved.set()

@@ -19,7 +19,7 @@ from odradek.protocol.batch import LOG_APPEND_TIME, Record, build, read_header, 
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
 from tests.broker.message_sets import THEN_MS, batches_in
-from tests.broker.wire import PATIENCE_S, Client, batch, produce_request, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, produce_request, running_broker
 from tests.jvm.kafka import Kafka
 
 HOUR_MS = 3_600_000
@@ -157,39 +157,39 @@ RECORDED = {name for name, case in CASES.items() if case.topic in TOPICS}
 async def run(port: int, stem: str) -> dict[str, Any]:
     """Every case against one broker."""
     client = await Client.connect(port)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
         while (await client.ask(m.FindCoordinatorRequest(key="g"), 1)).error_code:
             pass  # makes the topic of the offsets
     for topic, configs in TOPICS.items():
         await client.create_topic(f"{stem}-{topic}", len(PARTITIONS[topic]), configs)
-    said = {}
+    printed = {}
     for name, case in CASES.items():
         topic = case.topic if case.topic == INTERNAL else f"{stem}-{case.topic}"
         partition = PARTITIONS[case.topic].index(name) if name in RECORDED else 0
-        said[name] = await observe(client, topic, partition, case)
+        printed[name] = await observe(client, topic, partition, case)
     client.close()
-    return said
+    return printed
 
 
 async def observe(client: Client, topic: str, partition: int, case: Case) -> list[Any]:
     """What one write did."""
     if case.topic != "missing":
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while (await client.fetch(topic, 0, partition=partition, version=11)).error_code:
                 pass
     request = produce_request(topic, case.records, partition=partition, acks=case.acks)
     if case.first:
         assert (await client.produce(topic, case.first, partition=partition, version=9)).error_code == 0
-    said: list[Any] = []
+    printed: list[Any] = []
     await client.send(request, case.version, client_id=case.client_id)
     if case.acks == 0:
         client.forget()
     else:
         answer = (await client.receive()).responses[0].partition_responses[0]
         stamped = "now" if answer.log_append_time_ms > THEN_MS else answer.log_append_time_ms
-        said = [
+        printed = [
             ErrorCode(answer.error_code).name,
             answer.base_offset,
             stamped,
@@ -199,8 +199,8 @@ async def observe(client: Client, topic: str, partition: int, case: Case) -> lis
         ]
     if case.topic in TOPICS:
         stored = await client.fetch(topic, 0, partition=partition, version=11)
-        said.append(batches_in(bytes(stored.records or b""), int(time.time() * 1000)))
-    return said
+        printed.append(batches_in(bytes(stored.records or b""), int(time.time() * 1000)))
+    return printed
 
 
 @pytest.fixture(scope="module")

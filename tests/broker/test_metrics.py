@@ -140,10 +140,10 @@ def test_figures_follow_what_clients_do(odradek: Watched) -> None:
 @pytest.mark.slow
 def test_errors_are_counted_by_their_names(odradek: Watched) -> None:
     producer = Producer({"bootstrap.servers": odradek.bootstrap, "message.max.bytes": 2_000_000})
-    told: list[str] = []
-    producer.produce("large", bytes(1_500_000), on_delivery=lambda error, message: told.append(error.name()))
+    notified: list[str] = []
+    producer.produce("large", bytes(1_500_000), on_delivery=lambda error, message: notified.append(error.name()))
     assert producer.flush(TIMEOUT_S) == 0
-    assert told == ["MSG_SIZE_TOO_LARGE"]
+    assert notified == ["MSG_SIZE_TOO_LARGE"]
     page = Page(odradek.page_port)
     assert page.of("kafka_network_requestmetrics_errors_total", request="Produce", error="MESSAGE_TOO_LARGE") == 1
     assert page.of("kafka_server_brokertopicmetrics_bytesrejected_total", topic="large") > 1_500_000

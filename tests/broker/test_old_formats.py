@@ -30,7 +30,7 @@ from tests.broker.message_sets import (
     messages_in,
     wrapper,
 )
-from tests.broker.wire import PATIENCE_S, Client, batch, produce_request, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, produce_request, running_broker
 from tests.jvm.kafka import Kafka
 
 pytestmark = pytest.mark.jvm
@@ -169,32 +169,32 @@ PARTITIONS = {topic: [name for name, case in CASES.items() if case.topic == topi
 async def run(port: int, stem: str) -> dict[str, list[Any]]:
     """Every case against one broker: what was answered, what is stored, what is read."""
     client = await Client.connect(port)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
     for topic, configs in TOPICS.items():
         await client.create_topic(f"{stem}-{topic}", len(PARTITIONS[topic]), configs)
-    said = {}
+    printed = {}
     for name, case in CASES.items():
         topic, partition = f"{stem}-{case.topic}", PARTITIONS[case.topic].index(name)
         await led(client, topic, partition)
-        said[name] = await observe(client, topic, partition, case)
-    said["errors of reads"] = await bad_reads(client, f"{stem}-segments", f"{stem}-missing")
-    said["a transaction"] = await transaction(client, f"{stem}-transaction")
+        printed[name] = await observe(client, topic, partition, case)
+    printed["errors of reads"] = await bad_reads(client, f"{stem}-segments", f"{stem}-missing")
+    printed["a transaction"] = await transaction(client, f"{stem}-transaction")
     client.close()
-    return said
+    return printed
 
 
 async def bad_reads(client: Client, topic: str, missing: str) -> list[Any]:
     """What fetches of all ages are answered that find nothing, or ask for what is not there."""
-    said = []
+    printed = []
     for version in (0, 2, 3, 4, 7, 9, 10, 11, 12):
         for name, partition, offset in ((topic, 0, 0), (topic, 0, 9), (topic, 77, 0), (missing, 0, 0)):
             for isolation in (0, 1) if version >= 4 else (0,):
                 read = await client.fetch(name, offset, partition=partition, version=version, isolation_level=isolation)
                 read.records = None if read.records is None else bytes(read.records)
-                said.append((version, name == missing, partition, offset, isolation, repr(read)))
-    return said
+                printed.append((version, name == missing, partition, offset, isolation, repr(read)))
+    return printed
 
 
 async def transaction(client: Client, topic: str) -> list[Any]:
@@ -203,7 +203,7 @@ async def transaction(client: Client, topic: str) -> list[Any]:
     await led(client, topic, 0)
     await client.ask(m.FindCoordinatorRequest(key=topic, key_type=1), 1)
     begin = m.InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=60_000)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (answer := await client.ask(begin, 1)).error_code:
             pass
     ids = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
@@ -215,7 +215,7 @@ async def transaction(client: Client, topic: str) -> list[Any]:
     request.transactional_id = topic
     await client.ask(request, 7)
     await client.ask(m.EndTxnRequest(transactional_id=topic, committed=True, **ids), 1)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (await client.fetch(topic, 0, version=11)).last_stable_offset < 3:
             pass
     return await read_back(
@@ -225,7 +225,7 @@ async def transaction(client: Client, topic: str) -> list[Any]:
 
 async def led(client: Client, topic: str, partition: int) -> None:
     """Wait until the broker knows that it leads the partition."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (await client.fetch(topic, 0, partition=partition, version=11)).error_code:
             pass
 
@@ -235,27 +235,27 @@ async def observe(client: Client, topic: str, partition: int, case: Case) -> lis
     request = produce_request(topic, case.records or b"", partition=partition, acks=1)
     answer = (await client.ask(request, case.version)).responses[0].partition_responses[0]
     time_ms = "now" if answer.log_append_time_ms > THEN_MS else answer.log_append_time_ms
-    said: list[Any] = [ErrorCode(answer.error_code).name, answer.base_offset, time_ms]
+    printed: list[Any] = [ErrorCode(answer.error_code).name, answer.base_offset, time_ms]
     for more in case.then:
         assert (await client.produce(topic, more, partition=partition, version=7)).error_code == 0
     stored = await client.fetch(topic, 0, partition=partition, version=11)
-    said.append(batches_in(bytes(stored.records or b""), int(time.time() * 1000)))
+    printed.append(batches_in(bytes(stored.records or b""), int(time.time() * 1000)))
     if answer.error_code or case.topic == "stamped":
-        return said
-    said.extend(await read_back(client, topic, partition, READS))
-    return said
+        return printed
+    printed.extend(await read_back(client, topic, partition, READS))
+    return printed
 
 
 async def read_back(client: Client, topic: str, partition: int, reads: Iterable[tuple[int, int, int]]) -> list[Any]:
     """What fetches of (version, offset, size) find in a partition."""
-    said: list[Any] = []
+    printed: list[Any] = []
     for version, offset, size in reads:
         read = await client.fetch(topic, offset, partition=partition, version=version, partition_max_bytes=size)
         data = bytes(read.records or b"")
         compressed = any(each[0] != "cut" and each[1] & CODEC_MASK for each in messages_in(data))
         shown = tolerant(data) if compressed or "-gzipped" in topic or "-lz4" in topic else data.hex()
-        said.append((version, ErrorCode(read.error_code).name, read.high_watermark, shown))
-    return said
+        printed.append((version, ErrorCode(read.error_code).name, read.high_watermark, shown))
+    return printed
 
 
 def tolerant(data: bytes) -> list[Any]:

@@ -57,8 +57,8 @@ def test_the_hard_limit_is_taken_and_told_when_it_is_low(
     open_files.raise_open_file_limit()
     open_files.warn_of_low_open_file_limit()
     assert system.limits == (taken, hard)
-    told = [(record.__dict__["limit"], record.__dict__["recommended"]) for record in caplog.records]
-    assert told == ([(taken, open_files.RECOMMENDED)] if warned else [])
+    notified = [(record.__dict__["limit"], record.__dict__["recommended"]) for record in caplog.records]
+    assert notified == ([(taken, open_files.RECOMMENDED)] if warned else [])
 
 
 def test_a_system_that_refuses_leaves_the_soft_limit_and_is_told_of(

@@ -178,9 +178,9 @@ async def test_the_world_enters_through_the_constructor(tmp_path: Path) -> None:
             flushed.append("once")
             done(None)
 
-    world = Environment(open_session=ensemble.connect, listen=listen, worker=AtOnce())
+    harness = Environment(open_session=ensemble.connect, listen=listen, worker=AtOnce())
     config = {"broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
-    broker = Broker(BrokerConfig(config), world)
+    broker = Broker(BrokerConfig(config), harness)
     await broker.start()
     client = await Client.connect(broker.port)
     await client.create_topic("t", configs={"flush.messages": "1"})

@@ -188,7 +188,7 @@ def counted(answer: m.MetadataResponse) -> Counter[int]:
     return Counter(codes)
 
 
-def world(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
+def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache = MetadataCache("cluster")
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
@@ -198,7 +198,7 @@ def world(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
 
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)
 def test_an_answer_is_byte_for_byte_what_it_would_be_if_nothing_were_kept(history: list[Any], most_bytes: int) -> None:
-    metadata_cache, answers, metadata = world(most_bytes)
+    metadata_cache, answers, metadata = harness(most_bytes)
     for step, asked in history:
         carry_out(metadata_cache, step)
         for call, request in (one for question in asked for one in alike(*question)):

@@ -319,11 +319,11 @@ class Leader:
             return
         data[:] = bytes(len(data))  # the receive buffer is used again
         if isinstance(written, HeldWrite):
-            self.writes.hold([written], self._heard)
+            self.writes.hold([written], self._received)
         else:
             self.outcomes.append(written.first_offset)
 
-    def _heard(self, write: HeldWrite, outcome: Appended | KafkaError) -> None:
+    def _received(self, write: HeldWrite, outcome: Appended | KafkaError) -> None:
         self.outcomes.append(outcome.code if isinstance(outcome, KafkaError) else outcome.first_offset)
 
     def end(self, *, epoch: int = 0, commit: bool = True) -> None:
@@ -451,12 +451,12 @@ def test_concurrent_transactions_are_waited_for_a_moment(leader: Leader) -> None
     ],
 )
 def test_each_version_hears_errors_that_it_knows(
-    leader: Leader, said: str, old: str, newer: str, version_2: str | None
+    leader: Leader, printed: str, old: str, newer: str, version_2: str | None
 ) -> None:
     for version, expected in ((10, old), (11, newer), (12, version_2)):
         if expected is not None:
             leader.produce(b"a", version=version)
-            leader.coordinator.answer(ErrorCode[said])
+            leader.coordinator.answer(ErrorCode[printed])
             assert leader.outcomes.pop() is ErrorCode[expected]
     assert leader.replica.log.end_offset == 0
 
@@ -504,7 +504,7 @@ def test_a_request_with_two_producers_is_refused(leader: Leader) -> None:
     for producer_id in (1, 2):
         data = memoryview(batch(b"a", **producer(producer_id)))
         held.append(leader.writes.write(sender, leader.replica, data, 0))
-    leader.writes.hold([write for write in held if isinstance(write, HeldWrite)], leader._heard)
+    leader.writes.hold([write for write in held if isinstance(write, HeldWrite)], leader._received)
     assert leader.outcomes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     assert leader.coordinator.requests == []
 

@@ -26,7 +26,7 @@ async def script(port: int) -> list[object]:
     )
     while (await client.ask(wanted, 0)).topics[0].partitions[0].error_code:
         pass  # the leader hears of its partition a moment later
-    said: list[object] = []
+    printed: list[object] = []
 
     async def mark(
         producer_id: int, epoch: int, *partitions: tuple[str, int], commit: bool = True, coordinator: int = 5
@@ -34,12 +34,12 @@ async def script(port: int) -> list[object]:
         request = markers(
             producer_id, epoch, *(partitions or (("t", 0),)), commit=commit, coordinator_epoch=coordinator
         )
-        said.append([code.name for code in codes(await client.ask(request, 1))])
+        printed.append([code.name for code in codes(await client.ask(request, 1))])
 
     async def send(producer_id: int, epoch: int, sequence: int, *, transactional: bool = True) -> None:
         options = {**producer(producer_id, epoch, sequence), "transactional": transactional}
         answer = await write(client, batch(b"value", **options), version=11)
-        said.append((ErrorCode(answer.error_code).name, answer.base_offset))
+        printed.append((ErrorCode(answer.error_code).name, answer.base_offset))
 
     await mark(7, 3)
     await mark(7, 2)
@@ -64,8 +64,8 @@ async def script(port: int) -> list[object]:
     topic = m.DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0, 9])
     answer = await client.ask(m.DescribeProducersRequest(topics=[topic]), 0)
     for partition in answer.topics[0].partitions:
-        said.append(ErrorCode(partition.error_code).name)
-        said.extend(
+        printed.append(ErrorCode(partition.error_code).name)
+        printed.extend(
             (
                 each.producer_id,
                 each.producer_epoch,
@@ -78,9 +78,9 @@ async def script(port: int) -> list[object]:
     for level in (0, 1):
         part = await client.fetch("t", 0, isolation_level=level)
         listed = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
-        said.append((part.high_watermark, part.last_stable_offset, listed))
+        printed.append((part.high_watermark, part.last_stable_offset, listed))
     client.close()
-    return said
+    return printed
 
 
 async def test_the_same_answers_as_kafka(tmp_path: Path) -> None:

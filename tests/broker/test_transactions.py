@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.network.inter_broker_connection import PeerLostError
-from odradek.broker.transaction.coordinator import MOST_EARLY, PATIENCE_MS, TransactionCoordinator
+from odradek.broker.transaction.coordinator import MOST_EARLY, DEADLINE_MS, TransactionCoordinator
 from odradek.broker.transaction.markers import Marker, Markers
 from odradek.broker.transaction.state.records import Partition
 from odradek.broker.transaction.state.settings import TransactionSettings
@@ -124,22 +124,22 @@ class Shell:
         self.markers.close()
 
     def init(self, expected: Owner | None = None) -> Outcome:
-        heard: list[Outcome] = []
-        self.coordinator.init(ID, TIMEOUT_MS, expected, heard.append)
-        (outcome,) = heard
+        received: list[Outcome] = []
+        self.coordinator.init(ID, TIMEOUT_MS, expected, received.append)
+        (outcome,) = received
         return outcome
 
     def begin(self, *partitions: Partition) -> Owner:
         owner = self.init().owner
-        heard: list[Outcome] = []
-        self.coordinator.add(ID, owner, partitions, 0, heard.append)
-        assert [outcome.error for outcome in heard] == [NONE]
+        received: list[Outcome] = []
+        self.coordinator.add(ID, owner, partitions, 0, received.append)
+        assert [outcome.error for outcome in received] == [NONE]
         return owner
 
     def end(self, owner: Owner, *, commit: bool = True) -> ErrorCode:
-        heard: list[Outcome] = []
-        self.coordinator.end(ID, owner, commit, 0, heard.append)
-        (outcome,) = heard
+        received: list[Outcome] = []
+        self.coordinator.end(ID, owner, commit, 0, received.append)
+        (outcome,) = received
         return outcome.error
 
     @property
@@ -172,13 +172,13 @@ def test_a_decision_goes_to_every_leader_and_is_then_complete(shell: Shell) -> N
 def test_no_marker_leaves_before_the_decision_is_durable(shell: Shell) -> None:
     owner = shell.begin(A0)
     shell.log.hold = True
-    heard: list[Outcome] = []
-    shell.coordinator.end(ID, owner, True, 0, heard.append)
+    received: list[Outcome] = []
+    shell.coordinator.end(ID, owner, True, 0, received.append)
     shell.time.advance(1000)
-    assert (heard, shell.links.owed) == ([], [])
+    assert (received, shell.links.owed) == ([], [])
     shell.log.release(ErrorCode.NOT_ENOUGH_REPLICAS)
     shell.time.advance(1000)
-    assert [outcome.error for outcome in heard] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert [outcome.error for outcome in received] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert (shell.state, shell.links.owed) == ("Ongoing", [])
 
 
@@ -231,13 +231,13 @@ def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
 def test_who_begins_before_the_markers_are_written_is_kept_until_they_are(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
-    heard: list[Outcome] = []
+    received: list[Outcome] = []
     for _ in range(2):
-        shell.coordinator.add(ID, owner, [B0], 0, heard.append)
-    shell.time.advance(PATIENCE_MS - 1)
-    assert (heard, shell.state) == ([], "PrepareCommit")
+        shell.coordinator.add(ID, owner, [B0], 0, received.append)
+    shell.time.advance(DEADLINE_MS - 1)
+    assert (received, shell.state) == ([], "PrepareCommit")
     shell.links.answer()
-    assert [outcome.error for outcome in heard] == [NONE, NONE]
+    assert [outcome.error for outcome in received] == [NONE, NONE]
     assert shell.state == "Ongoing"
     assert shell.coordinator.describe(ID)[1].partitions == {B0}
 
@@ -245,12 +245,12 @@ def test_who_begins_before_the_markers_are_written_is_kept_until_they_are(shell:
 def test_nobody_is_kept_for_long_nor_are_many(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
-    heard: list[Outcome] = []
+    received: list[Outcome] = []
     for _ in range(MOST_EARLY + 1):
-        shell.coordinator.add(ID, owner, [B0], 0, heard.append)
-    assert [outcome.error for outcome in heard] == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    shell.time.advance(PATIENCE_MS)
-    assert [outcome.error for outcome in heard] == [ErrorCode.CONCURRENT_TRANSACTIONS] * (MOST_EARLY + 1)
+        shell.coordinator.add(ID, owner, [B0], 0, received.append)
+    assert [outcome.error for outcome in received] == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    shell.time.advance(DEADLINE_MS)
+    assert [outcome.error for outcome in received] == [ErrorCode.CONCURRENT_TRANSACTIONS] * (MOST_EARLY + 1)
     assert shell.state == "PrepareCommit"
     shell.links.answer()
     assert shell.state == "CompleteCommit"
@@ -260,15 +260,15 @@ def test_requests_that_came_too_early_are_admitted_one_after_the_other(shell: Sh
     """The second waits for the record of the first, and gets no CONCURRENT_TRANSACTIONS."""
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
-    heard: list[Outcome] = []
+    received: list[Outcome] = []
     for partition in (A0, B0):
-        shell.coordinator.add(ID, owner, [partition], 0, heard.append)
+        shell.coordinator.add(ID, owner, [partition], 0, received.append)
     shell.time.advance(1)
     shell.log.hold = True
     shell.links.answer()
-    assert heard == []
+    assert received == []
     shell.log.release()
-    assert [outcome.error for outcome in heard] == [NONE, NONE]
+    assert [outcome.error for outcome in received] == [NONE, NONE]
     assert shell.coordinator.describe(ID)[1].partitions == {A0, B0}
 
 
@@ -277,8 +277,8 @@ def test_a_request_that_came_too_early_is_admitted_when_the_append_of_another_id
 ) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
-    heard: list[Outcome] = []
-    shell.coordinator.add(ID, owner, [B0], 0, heard.append)
+    received: list[Outcome] = []
+    shell.coordinator.add(ID, owner, [B0], 0, received.append)
     shell.time.advance(1)
     shell.log.hold = True
     shell.links.answer()
@@ -291,17 +291,17 @@ def test_a_request_that_came_too_early_is_admitted_when_the_append_of_another_id
 
     monkeypatch.setattr(shell.log, "append", completing)
     shell.coordinator.init("another id", TIMEOUT_MS, None, lambda outcome: None)
-    assert [outcome.error for outcome in heard] == [NONE]
+    assert [outcome.error for outcome in received] == [NONE]
     assert shell.state == "Ongoing"
 
 
 def test_whose_coordinator_goes_meanwhile_is_sent_to_the_next(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
-    heard: list[Outcome] = []
-    shell.coordinator.add(ID, owner, [B0], 0, heard.append)
+    received: list[Outcome] = []
+    shell.coordinator.add(ID, owner, [B0], 0, received.append)
     shell.coordinator.unload(0)
-    assert [outcome.error for outcome in heard] == [ErrorCode.NOT_COORDINATOR]
+    assert [outcome.error for outcome in received] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:

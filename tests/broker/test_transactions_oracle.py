@@ -39,11 +39,11 @@ PROPERTIES = {
 
 
 class Script:
-    """One run against one broker; `said` is what it answered."""
+    """One run against one broker; `printed` is what it answered."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.said: list[tuple[object, ...]] = []
+        self.printed: list[tuple[object, ...]] = []
         self._ids: dict[int, int] = {-1: -1}
 
     def number(self, producer_id: int) -> int:
@@ -56,7 +56,7 @@ class Script:
         while any(ErrorCode(code) in NOT_YET for code in codes(answer)):
             answer = await self._client.ask(request, version)
         name = type(request).__name__.removesuffix("Request")
-        self.said.append((name, version, *(ErrorCode(code).name for code in codes(answer))))
+        self.printed.append((name, version, *(ErrorCode(code).name for code in codes(answer))))
         return answer
 
     async def init(
@@ -74,7 +74,7 @@ class Script:
             producer_epoch=who[1] if version >= 3 else -1,
         )
         answer = await self.ask(request, version, lambda each: [each.error_code])
-        self.said.append((self.number(answer.producer_id), answer.producer_epoch))
+        self.printed.append((self.number(answer.producer_id), answer.producer_epoch))
         return answer.producer_id, answer.producer_epoch
 
     async def add(
@@ -140,7 +140,7 @@ class Script:
     async def describe(self, *ids: str) -> None:
         answer = await self._client.ask(m.DescribeTransactionsRequest(transactional_ids=list(ids)), 0)
         for each in answer.transaction_states:
-            self.said.append(
+            self.printed.append(
                 (
                     ErrorCode(each.error_code).name,
                     each.transaction_state,
@@ -153,8 +153,8 @@ class Script:
 
     async def listed(self, **filters: Any) -> None:
         answer = await self._client.ask(m.ListTransactionsRequest(**filters), 1)
-        self.said.append((ErrorCode(answer.error_code).name, tuple(answer.unknown_state_filters)))
-        self.said.extend(
+        self.printed.append((ErrorCode(answer.error_code).name, tuple(answer.unknown_state_filters)))
+        self.printed.extend(
             sorted(
                 (each.transactional_id[:20], self.number(each.producer_id), each.transaction_state)
                 for each in answer.transaction_states
@@ -307,7 +307,7 @@ async def run(port: int) -> list[tuple[object, ...]]:
             pass
     for kind in (0, 1):
         find = m.FindCoordinatorRequest(key_type=kind, key="")
-        script.said.append((ErrorCode((await client.ask(find, 3)).error_code).name,))
+        script.printed.append((ErrorCode((await client.ask(find, 3)).error_code).name,))
     parts: list[Callable[[], Awaitable[None]]] = [
         lambda: ids(script),
         lambda: a_transaction(script),
@@ -316,7 +316,7 @@ async def run(port: int) -> list[tuple[object, ...]]:
     for part in parts:
         await part()
     client.close()
-    return script.said
+    return script.printed
 
 
 async def test_the_same_answers_as_kafka(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from odradek.protocol.errors import ErrorCode
 from tests.broker.kraft import VERSION, running_kraft
 from tests.broker.test_transactions_oracle import a_transaction, ids, writes
 from tests.broker.transactions_script import ID, NewScript, Owner, after, before, other
-from tests.broker.wire import PATIENCE_S, Client, running_broker
+from tests.broker.wire import DEADLINE_S, Client, running_broker
 from tests.jvm.tools import run_tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -304,17 +304,17 @@ async def consumer_group_offsets(script: NewScript, who: Owner) -> None:
     await script.commit_in(who, group_id=group, generation_id=first, member_id="a", group_instance_id="i")
     await script.commit_in(who, group_id=group, generation_id=first, member_id="a", metadata="m" * 4097)
     await script.beat(group, "b", 0, joins=True)
-    told = await script.beat(group, "a", first)
-    script.note("told", told - first)
+    notified = await script.beat(group, "a", first)
+    script.note("told", notified - first)
     await script.commit_in(who, group_id=group, generation_id=first, member_id="a", offset=30)
-    await script.commit_in(who, group_id=group, generation_id=told, member_id="a", offset=31)
+    await script.commit_in(who, group_id=group, generation_id=notified, member_id="a", offset=31)
     await script.offsets(group)
     await script.describe(ID)
     who = await script.finish(who)
     await script.offsets(group)
     await script.beat(group, "b", -1)
     await script.beat(group, "a", -1)
-    await script.commit_in(who, group_id=group, generation_id=told, member_id="a", offset=40)
+    await script.commit_in(who, group_id=group, generation_id=notified, member_id="a", offset=40)
     await script.commit_in(who, group_id=group, offset=41)
     await script.finish(who)
     await script.offsets(group)
@@ -396,7 +396,7 @@ async def run(port: int) -> list[tuple[object, ...]]:
     for topic in ("t", "u"):
         await client.create_topic(topic, 2)
     script = NewScript(client)
-    async with asyncio.timeout(PATIENCE_S * 3):
+    async with asyncio.timeout(DEADLINE_S * 3):
         for kind, key in ((1, ID), (0, "g")):
             find = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             while (await client.ask(find, 4)).coordinators[0].error_code in NOT_YET:  # noqa: ASYNC110 - no event to wait for
@@ -405,7 +405,7 @@ async def run(port: int) -> list[tuple[object, ...]]:
         script.note(part.__name__)
         await part(script)
     client.close()
-    return script.said
+    return script.printed
 
 
 def state_log(folder: Path) -> list[tuple[object, ...]]:

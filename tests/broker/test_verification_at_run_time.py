@@ -15,7 +15,7 @@ import pytest
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from tests.broker.test_transactional_writes import producer
-from tests.broker.wire import PATIENCE_S, Client, batch, running_broker
+from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 from tests.jvm.kafka import running_kafka
 
 NAME = "transaction.partition.verification.enable"
@@ -30,16 +30,16 @@ PARTITIONS = 24
 
 
 class Script:
-    """One run against one broker; `said` is what it answered."""
+    """One run against one broker; `printed` is what it answered."""
 
     def __init__(self, client: Client, first: int = 0) -> None:
         """The partitions from `first` on have not been written to."""
         self._client = client
         self._fresh = iter(range(first, PARTITIONS))
-        self.said: list[tuple[object, ...]] = []
+        self.printed: list[tuple[object, ...]] = []
 
     async def begin(self) -> None:
-        async with asyncio.timeout(PATIENCE_S * 3):
+        async with asyncio.timeout(DEADLINE_S * 3):
             while not (await self._client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
                 pass  # Kafka accepts connections before it knows itself
             await self._client.create_topic("t", PARTITIONS)
@@ -54,8 +54,8 @@ class Script:
         change = request.AlterableConfig(name=NAME, config_operation=operation, value=value)
         wanted = request.AlterConfigsResource(resource_type=BROKER, resource_name=resource, configs=[change])
         answer = await self._client.ask(request(resources=[wanted], validate_only=validate_only), 1)
-        (told,) = answer.responses
-        self.said.append(("alter", resource, value, operation, ErrorCode(told.error_code).name, told.error_message))
+        (notified,) = answer.responses
+        self.printed.append(("alter", resource, value, operation, ErrorCode(notified.error_code).name, notified.error_message))
 
     async def becomes(self, value: str) -> None:
         """Wait until the broker goes by a value, and note where it says that it has it from."""
@@ -63,14 +63,14 @@ class Script:
         wanted = request.DescribeConfigsResource(
             resource_type=BROKER, resource_name=THIS_BROKER, configuration_keys=[NAME]
         )
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 answer = await self._client.ask(request(resources=[wanted], include_synonyms=True), 4)
                 (found,) = answer.results[0].configs
                 if found.value == value:
                     break
         synonyms = [(each.name, each.value, each.source) for each in found.synonyms]
-        self.said.append(("value", found.value, found.config_source, found.read_only, synonyms))
+        self.printed.append(("value", found.value, found.config_source, found.read_only, synonyms))
 
     async def write(self, version: int) -> ErrorCode:
         """The first batch of a transaction that its coordinator has never heard of, in a partition of its own."""
@@ -88,15 +88,15 @@ class Script:
         )
         answer = await self._client.ask(request, version)
         code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
-        self.said.append(("write", version, code.name))
+        self.printed.append(("write", version, code.name))
         return code
 
     async def verifies(self) -> bool:
         """Whether unverified batches are refused; what is told to whom is noted."""
-        told = [await self.write(version) for version in (3, 10, 11)]
+        notified = [await self.write(version) for version in (3, 10, 11)]
         refused = [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE]
-        assert told in ([ErrorCode.NONE] * 3, refused)
-        return told == refused
+        assert notified in ([ErrorCode.NONE] * 3, refused)
+        return notified == refused
 
 
 async def play(port: int) -> list[tuple[object, ...]]:
@@ -122,13 +122,13 @@ async def play(port: int) -> list[tuple[object, ...]]:
     await script.becomes("true")
     assert await script.verifies(), "what is set for one broker comes before what is set for all"
     client.close()
-    return script.said
+    return script.printed
 
 
 async def test_a_change_at_run_time_counts_at_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", PROPERTIES) as broker:
-        said = await play(broker.port)
-    refused: list[Any] = [each for each in said if each[0] == "alter" and each[4] != "NONE"]
+        printed = await play(broker.port)
+    refused: list[Any] = [each for each in printed if each[0] == "alter" and each[4] != "NONE"]
     assert len(refused) == 8, refused
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.protocol import messages as m
 from tests.broker.admin_scripts import Play, Script, spoken, transcript
-from tests.broker.wire import PATIENCE_S, batch
+from tests.broker.wire import DEADLINE_S, batch
 
 __all__ = ["SCRIPTS", "transcript"]
 
@@ -51,7 +51,7 @@ def delete_states(*states: tuple[str | None, bytes]) -> m.DeleteTopicsRequest:
 
 async def coordinator(script: Script, key_type: int = 0) -> None:
     """Until there is one, and with it its topic."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (  # noqa: ASYNC110 - no event
             await (await script.client()).ask(m.FindCoordinatorRequest(key=script.name, key_type=key_type), 3)
         ).error_code:
@@ -343,7 +343,7 @@ async def groups(script: Script) -> None:
         topic = request.OffsetCommitRequestTopic(name=name, partitions=parts)
         return request(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (await client.ask(commit(name, 0, 1), 8)).topics[0].partitions[0].error_code:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await script.quietly(commit(f"{name}-2", 0), 8)

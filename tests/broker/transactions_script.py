@@ -27,7 +27,7 @@ class NewScript(Script):
     """A run with producers of version 2; `state` tells what became of each step."""
 
     def note(self, *what: object) -> None:
-        self.said.append(what)
+        self.printed.append(what)
 
     async def send(
         self,
@@ -185,8 +185,8 @@ class NewScript(Script):
             fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
         request = m.ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **fields)
         answer = await self.ask(request, 1, lambda each: [each.error_code])
-        told: int = answer.member_epoch
-        return told
+        notified: int = answer.member_epoch
+        return notified
 
     async def verify(
         self, who: Owner, *topics: tuple[str, int], only: bool, version: int, transactional_id: str = ID

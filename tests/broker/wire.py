@@ -16,7 +16,7 @@ from odradek.protocol.batch import Record, build
 from odradek.protocol.framing import frame, request_header
 from odradek.storage.disk import Disk
 
-PATIENCE_S = 20
+DEADLINE_S = 20
 
 
 class Client:
@@ -51,7 +51,7 @@ class Client:
     async def receive(self) -> Any:
         """The answer of the oldest request that has none yet."""
         key, version, correlation_id = self._owed.pop(0)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             (size,) = struct.unpack(">i", await self._reader.readexactly(4))
             data = await self._reader.readexactly(size)
         assert struct.unpack_from(">i", data)[0] == correlation_id
@@ -68,7 +68,7 @@ class Client:
 
     async def is_closed(self) -> bool:
         """Whether the broker ends the connection (waits for it)."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             try:
                 return await self._reader.read(1) == b""
             except ConnectionError:

@@ -17,7 +17,7 @@ from tests.jvm.process import run_java
 
 TRANSCRIPTS: Final = Path(__file__).parent / "transcripts"
 TIMEOUT_S: Final = 600.0
-"""Longer than a walk takes that goes on, however slow the machine: one that stops says within `PATIENCE_S` where."""
+"""Longer than a walk takes that goes on, however slow the machine: one that stops says within `DEADLINE_S` where."""
 
 
 class Walk(NamedTuple):

@@ -170,10 +170,10 @@ class History:
 
     def _judge_acknowledged(self, partition: int, log: Log) -> Iterator[tuple[str, str]]:
         there = set(log.values())
-        told: dict[int, Value] = {}
+        notified: dict[int, Value] = {}
         for offset, value in self._acknowledged[partition]:
-            if offset >= 0 and told.setdefault(offset, value) != value:
-                yield "duplicate-offset", f"{value} and {told[offset]} were both acknowledged at {offset}"
+            if offset >= 0 and notified.setdefault(offset, value) != value:
+                yield "duplicate-offset", f"{value} and {notified[offset]} were both acknowledged at {offset}"
             if value not in there:
                 yield "lost-write", f"{value} was acknowledged at {offset}, where {log.get(offset)} stands in the end"
             elif offset >= 0 and log.get(offset) != value:

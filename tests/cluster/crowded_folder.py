@@ -10,7 +10,7 @@ from pathlib import Path
 
 MODULES = ("click", "json", "logging", "socket", "threading", "kazoo", "uvloop", "lz4", "pickle", "pandas")
 PACKAGES = ("odradek", "broker", "protocol", "storage", "streams", "spark_jobs")
-PATIENCE_S = 120
+DEADLINE_S = 120
 
 
 def crowded_folder(folder: Path) -> Path:
@@ -32,7 +32,7 @@ def plain_environment(**more: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name not in chosen}, **more}
 
 
-def run(script: str, folder: Path, environment: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S) -> str:
+def run(script: str, folder: Path, environment: Mapping[str, str] | None = None, timeout_s: float = DEADLINE_S) -> str:
     """What a script prints that runs in `folder` without looking for modules there itself."""
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script],

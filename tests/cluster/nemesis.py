@@ -17,7 +17,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from odradek.broker.registry import znodes
 from odradek.cluster_process import POLL_S, REGISTRY, ClusterProcess
-from tests.cluster.workload import PATIENCE_S, Workload
+from tests.cluster.workload import DEADLINE_S, Workload
 
 ROLES: Final = ("leader", "follower", "controller")
 KILL, BOUNCE, PAUSE, ISOLATE = "kill", "bounce", "pause", "isolate"
@@ -98,7 +98,7 @@ class Nemesis:
     def strike_registry(self, fault: str, gone_s: float) -> None:
         """One of REGISTRY_FAULTS; what needs no change is served for as long as the registry is gone."""
         print(f"{fault} registry for {gone_s:g} s", flush=True)
-        said = {number: len(broker.output) for number, broker in self._cluster.brokers.items()}
+        printed = {number: len(broker.output) for number, broker in self._cluster.brokers.items()}
         if fault == PAUSE:
             self._registry.pause()
             self._workload.progress_for(gone_s)
@@ -111,7 +111,7 @@ class Nemesis:
         brokers = self._cluster.brokers
         self._await(
             "a session of every broker",
-            lambda: all(_has_session(broker.output[said[number] :]) for number, broker in brokers.items()),
+            lambda: all(_has_session(broker.output[printed[number] :]) for number, broker in brokers.items()),
         )
         self._recover()
 
@@ -192,9 +192,9 @@ class Nemesis:
             return False  # the test's own session is not there again, or a registration has just gone
 
     def _await(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not holds():
-            assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
             time.sleep(POLL_S)
 
     def _await_preferred_leaders(self) -> None:
@@ -220,11 +220,11 @@ class Nemesis:
         return self._chance.choice(first or otherwise)
 
 
-def _has_session(said: str) -> bool:
+def _has_session(printed: str) -> bool:
     """Whether a broker that has noticed that the registry was gone has said since that it is there.
 
     What stands in the registry until then is of the time before: sessions may still expire.
     """
-    lost = said.rfind("the registry session is suspended")
-    found = max(said.rfind("the registry session is connected"), said.rfind(" is registered with epoch "))
+    lost = printed.rfind("the registry session is suspended")
+    found = max(printed.rfind("the registry session is connected"), printed.rfind(" is registered with epoch "))
     return 0 <= lost < found

@@ -19,19 +19,19 @@ from odradek.wire import Wire
 from tests.registry.zookeeper_server import ZooKeeperServer
 
 pytest_plugins = ["pytester"]
-PATIENCE_S = 30
+DEADLINE_S = 30
 ALL = {1, 2, 3}
 
 
 def make_topic(cluster: ClusterProcess, topic: str, partitions: int = 1, replicas: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE_S)
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(DEADLINE_S)
     cluster.await_topic(topic)
 
 
 def make_topic_at_last(cluster: ClusterProcess, topic: str) -> None:
     """As a client does that retries what Kafka calls retriable: the brokers are about to find the registry again."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
             make_topic(cluster, topic)
@@ -54,7 +54,7 @@ class Load:
             self._producer.produce(
                 topic, f"{number}", partition=partition, on_delivery=lambda e, _: self.failures.append(e) if e else None
             )
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(DEADLINE_S) == 0
         assert self.failures == []
 
 
@@ -167,11 +167,11 @@ def test_who_asks_for_a_topic_that_the_controller_cannot_be_asked_for_is_not_kep
         topics=[m.MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
     )
     broker = cluster.brokers[other]
-    with Wire(broker.host, broker.port, timeout_s=PATIENCE_S / 2) as wire:  # half of what a lost request takes
+    with Wire(broker.host, broker.port, timeout_s=DEADLINE_S / 2) as wire:  # half of what a lost request takes
         (topic,) = wire.ask(request).topics
         assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
         cluster.heal()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while topic.error_code != ErrorCode.NONE:
             assert time.monotonic() < deadline
             (topic,) = wire.ask(request).topics

@@ -42,7 +42,7 @@ SERVICES: dict[str, dict[str, Any]] = {
 }
 BROKERS = [name for name, service in SERVICES.items() if service["image"] == "odradek"]
 VERSION = "3.9.2"
-PATIENCE_S = 60
+DEADLINE_S = 60
 # What the image of ZooKeeper sets where the compose file does not.
 ZOOKEEPER_DEFAULTS = {
     "ZOO_TICK_TIME": "2000",
@@ -121,7 +121,7 @@ class Machine:
             return False  # as for the engine
 
     def await_healthy(self, service: str, process: BackgroundProcess) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not self.is_healthy(service):
             log = "\n".join(process.stderr.lines()[-30:])
             assert process.running, f"{service} has ended:\n{log}"
@@ -336,9 +336,9 @@ def test_the_image_is_built_from_what_is_copied(tmp_path: Path) -> None:
     ended = subprocess.run(["sh", "-ec", install], cwd=source, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     environment = {"PATH": f"{target}/bin:{os.environ['PATH']}"}
-    said = subprocess.run(
+    printed = subprocess.run(
         ["odradek", "--version"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
-    assert said.stdout.startswith("odradek ")
+    assert printed.stdout.startswith("odradek ")
     check = "import odradek.broker.server, odradek.protocol.messages as m; print(m.ProduceRequest.MAX_VERSION)"
     subprocess.run([f"{target}/bin/python", "-c", check], cwd=tmp_path, timeout=60, check=True)

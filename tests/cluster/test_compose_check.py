@@ -68,9 +68,9 @@ def test_an_engine_that_does_not_answer_in_time_is_none(
 def test_a_command_that_fails_ends_it_with_status_1(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_docker(path, 'for word; do case $word in info|version) exit 0;; esac; done; echo "$*: no space" >&2; exit 1')
     assert campaign.main([]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("compose-check failed: docker compose ")
-    assert "no space" in told
+    notified = capsys.readouterr().err
+    assert notified.startswith("compose-check failed: docker compose ")
+    assert "no space" in notified
 
 
 # What cannot pass
@@ -112,8 +112,8 @@ def test_logs_that_differ_after_a_start_fail() -> None:
     del lost[0][7]
     changed[1][3] = Value("other", 0)
     more[0][50] = Value("again", 100)
-    for after, told in ((lost, r"lost or changed the records at \[7\]"), (changed, r"at \[3\]"), (more, r"at \[50\]")):
-        with pytest.raises(CheckError, match=told):
+    for after, notified in ((lost, r"lost or changed the records at \[7\]"), (changed, r"at \[3\]"), (more, r"at \[50\]")):
+        with pytest.raises(CheckError, match=notified):
             verdict.require_same_logs(logs, after)
     with pytest.raises(CheckError, match="2 partitions before, 1 after"):
         verdict.require_same_logs(logs, logs[:1])
@@ -138,13 +138,13 @@ def test_containers_that_are_not_healthy_by_the_images_check_fail() -> None:
     image = {"Id": "sha256:1", "Config": {"Healthcheck": check}}
     good = {"Image": "sha256:1", "Config": {"Healthcheck": check}, "State": {"Health": {"Status": "healthy"}}}
     verdict.require_image_health(image, {"broker-1": good})
-    for wrong, told in (
+    for wrong, notified in (
         ({"Image": "sha256:2"}, "another image"),
         ({"Config": {"Healthcheck": {"Test": ["CMD", "true"]}}}, "of its own"),
         ({"State": {"Health": {"Status": "starting"}}}, "broker-1 is starting"),
         ({"State": {}}, "broker-1 is None"),
     ):
-        with pytest.raises(CheckError, match=told):
+        with pytest.raises(CheckError, match=notified):
             verdict.require_image_health(image, {"broker-1": {**good, **wrong}})
     with pytest.raises(CheckError, match="no HEALTHCHECK"):
         verdict.require_image_health({"Id": "sha256:1", "Config": {}}, {"broker-1": good})

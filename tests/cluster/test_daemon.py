@@ -21,7 +21,7 @@ from tests.jvm.process import BackgroundProcess
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "bin"
 ODRADEK = [sys.executable, "-m", "odradek"]
-PATIENCE_S = 60
+DEADLINE_S = 60
 
 
 class Daemons:
@@ -38,7 +38,7 @@ class Daemons:
             [str(part) for part in command],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=DEADLINE_S,
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -205,9 +205,9 @@ def server(kind: str, folder: Path) -> list[str]:
 def test_sighup_stops_as_sigterm_does(kind: str, tmp_path: Path) -> None:
     # The tests themselves may run under nohup.
     with running(["env", "--default-signal=HUP", *server(kind, tmp_path)]) as process:
-        process.stdout.wait_for(" ready: ", PATIENCE_S)
+        process.stdout.wait_for(" ready: ", DEADLINE_S)
         os.kill(process.pid, signal.SIGHUP)
-        process.stdout.wait_for_end(PATIENCE_S)
+        process.stdout.wait_for_end(DEADLINE_S)
         assert process.stop() == 0
     clean = {"broker": "data/.kafka_cleanshutdown", "cluster": "data/1/.kafka_cleanshutdown"}
     assert kind not in clean or (tmp_path / clean[kind]).exists()
@@ -215,7 +215,7 @@ def test_sighup_stops_as_sigterm_does(kind: str, tmp_path: Path) -> None:
 
 def test_under_nohup_a_hangup_is_ignored(tmp_path: Path) -> None:
     with running(["nohup", *server("broker", tmp_path)]) as process:
-        port = int(re.search(r":(\d+),", process.stdout.wait_for(" ready: ", PATIENCE_S))[1])  # type: ignore[index]
+        port = int(re.search(r":(\d+),", process.stdout.wait_for(" ready: ", DEADLINE_S))[1])  # type: ignore[index]
         os.kill(process.pid, signal.SIGHUP)
         assert serves(port)
         assert process.stop() == 0
@@ -236,7 +236,7 @@ def test_closed_streams_do_no_harm(kind: str, tmp_path: Path) -> None:
                 assert os.readlink(f"/proc/{process.pid}/fd/{number}") == "/dev/null"
             assert address
             process.terminate()
-            assert process.wait(PATIENCE_S) == 0
+            assert process.wait(DEADLINE_S) == 0
         finally:
             process.kill()
 
@@ -280,6 +280,6 @@ def test_output_that_cannot_be_written_does_no_harm(kind: str, make: Callable[[]
         try:
             await_address(tmp_path / "data", kind, process)
             process.terminate()
-            assert process.wait(PATIENCE_S) == 0
+            assert process.wait(DEADLINE_S) == 0
         finally:
             process.kill()

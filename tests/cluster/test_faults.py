@@ -41,7 +41,7 @@ from tests.cluster.nemesis import (
     OwnRegistry,
     RegistryHandle,
 )
-from tests.cluster.workload import CARELESS, PATIENCE_S, Workload
+from tests.cluster.workload import CARELESS, DEADLINE_S, Workload
 from tests.registry.zookeeper_server import ZooKeeperServer
 
 SEED: Final = int(os.environ.get("ODRADEK_SEED", "1"))
@@ -55,7 +55,7 @@ REPLICAS: Final = 3
 
 def make_topic(cluster: ClusterProcess) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)])[TOPIC].result(PATIENCE_S)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)])[TOPIC].result(DEADLINE_S)
     cluster.await_topic(TOPIC)
 
 
@@ -70,7 +70,7 @@ def stored(cluster: ClusterProcess, partition: int) -> list[bytes]:
 def await_same_copies(cluster: ClusterProcess) -> None:
     """Followers are a fetch behind when the last write is acknowledged to no one."""
     for partition in range(PARTITIONS):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while len(set(copies := stored(cluster, partition))) > 1:
             assert time.monotonic() < deadline, (
                 f"copies of {TOPIC}-{partition} differ: {[len(each) for each in copies]}"

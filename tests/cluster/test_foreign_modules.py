@@ -17,7 +17,7 @@ from tests.jvm.process import BackgroundProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("odradek")
-PATIENCE_S = 120
+DEADLINE_S = 120
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def started(command: list[str | Path], folder: Path, monkeypatch: pytest.MonkeyP
 
 def await_cluster(process: BackgroundProcess) -> str:
     """The bootstrap addresses of a `cluster up`, once it is ready."""
-    line = process.stdout.wait_for(" ready: cluster at ", PATIENCE_S)
+    line = process.stdout.wait_for(" ready: cluster at ", DEADLINE_S)
     return line.partition(" at ")[2].partition(", data in ")[0]
 
 
 def test_the_folder_would_be_looked_into_first(crowded: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "odradek"], cwd=crowded, env=plain_environment(), capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
+        timeout=DEADLINE_S, check=False,
     )  # fmt: skip
     assert ended.returncode == 1
     assert f"{crowded}/odradek/__init__.py was imported" in ended.stderr
@@ -82,7 +82,7 @@ def test_the_fixtures_of_the_pytest_plugin_start(crowded: Path) -> None:
     command = [Path(sys.executable).with_name("pytest"), "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
     ended = subprocess.run(
         [*command, "test_it.py"], cwd=crowded, env=plain_environment(), capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
+        timeout=DEADLINE_S, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout
     assert "1 passed" in ended.stdout
@@ -114,10 +114,10 @@ def plain_install(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
         shutil.copytree(ROOT / folder, clone / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=PATIENCE_S)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=DEADLINE_S)
     python = environment / "bin/python"
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", clone]
-    subprocess.run(install, check=True, timeout=PATIENCE_S)
+    subprocess.run(install, check=True, timeout=DEADLINE_S)
     # The dependencies are those of the tests. A path in a .pth is searched, but the .pth files there are not read: an
     # editable install of Odradek in it stays out.
     purelib = next(environment.glob("lib/python*/site-packages"))
@@ -142,6 +142,6 @@ def test_an_install_is_not_the_clone(plain_install: tuple[Path, Path]) -> None:
     )
     ended = subprocess.run(
         [command.with_name("python"), "-P", "-c", script], cwd=clone, env=plain_environment(), capture_output=True,
-        text=True, timeout=PATIENCE_S, check=True,
+        text=True, timeout=DEADLINE_S, check=True,
     )  # fmt: skip
     assert [Path(path).is_relative_to(command.parents[1]) for path in ended.stdout.split()] == [True, True]

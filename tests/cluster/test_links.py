@@ -11,7 +11,7 @@ import pytest
 
 from odradek.cluster_links import HOST, REGISTRY, Links
 
-PATIENCE_S = 10
+DEADLINE_S = 10
 SILENCE_S = 0.1
 
 
@@ -26,7 +26,7 @@ def links() -> Iterator[Links]:
 def broker() -> Iterator[socket.socket]:
     """What listens in place of broker 2."""
     with socket.create_server((HOST, 0)) as listener:
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(DEADLINE_S)
         yield listener
 
 
@@ -36,12 +36,12 @@ def request(client_id: str, body: bytes = b"body") -> bytes:
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection((HOST, port), timeout=PATIENCE_S)
+    return socket.create_connection((HOST, port), timeout=DEADLINE_S)
 
 
 def accept(listener: socket.socket) -> socket.socket:
     accepted, _ = listener.accept()
-    accepted.settimeout(PATIENCE_S)
+    accepted.settimeout(DEADLINE_S)
     return accepted
 
 
@@ -62,7 +62,7 @@ def is_silent(end: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        end.settimeout(PATIENCE_S)
+        end.settimeout(DEADLINE_S)
     return False
 
 

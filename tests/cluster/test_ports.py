@@ -45,14 +45,14 @@ def test_none_is_given_twice_to_whichever_process() -> None:
         subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    told: list[int] = []
+    notified: list[int] = []
     for each in others:  # all of them live until both have told
         assert each.stdout is not None
-        told += map(int, each.stdout.readline().split())
+        notified += map(int, each.stdout.readline().split())
     for each in others:
         each.communicate("\n", timeout=60)
-    assert len(told) == 600
-    assert len({*told, *ours}) == len(told) + len(ours)
+    assert len(notified) == 600
+    assert len({*notified, *ours}) == len(notified) + len(ours)
 
 
 @pytest.mark.parametrize("content", ["1024 60999", "nothing", ""])

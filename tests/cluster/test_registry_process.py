@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from odradek.cluster_process import BrokerError, RegistryProcess
 
-PATIENCE_S = 30
+DEADLINE_S = 30
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def registry(tmp_path: Path) -> Iterator[RegistryProcess]:
 @pytest.fixture
 def client(registry: RegistryProcess) -> Iterator[KazooClient]:
     connected = KazooClient(f"{registry.host}:{registry.port}", timeout=15)
-    connected.start(PATIENCE_S)
+    connected.start(DEADLINE_S)
     yield connected
     connected.stop()
     connected.close()
@@ -46,7 +46,7 @@ def test_nodes_and_sessions_survive_a_kill(registry: RegistryProcess, client: Ka
 
 def test_a_session_that_was_closed_takes_its_nodes_along(registry: RegistryProcess, client: KazooClient) -> None:
     other = KazooClient(f"{registry.host}:{registry.port}", timeout=15)
-    other.start(PATIENCE_S)
+    other.start(DEADLINE_S)
     other.create("/gone", b"", ephemeral=True)
     other.stop()
     assert client.exists("/gone") is None
@@ -65,7 +65,7 @@ def test_a_folder_has_one_owner(registry: RegistryProcess, tmp_path: Path) -> No
 
 def test_a_port_in_use_is_told(registry: RegistryProcess, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "odradek", "registry", f"--data={tmp_path / 'other'}", f"--port={registry.port}"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert f"127.0.0.1:{registry.port} is in use" in ended.stderr

@@ -21,7 +21,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.service import broker_address, properties_in
 
 UNIT = Path(__file__).resolve().parents[2] / "docs/systemd/odradek.service"
-PATIENCE_S = 30
+DEADLINE_S = 30
 INSTALLED = "/opt/odradek/bin/odradek"
 PROPERTIES = "/etc/odradek/server.properties"
 
@@ -83,7 +83,7 @@ def ready_line(arguments: list[str], environment: dict[str, str]) -> str:
         assert process.stdout is not None
         line = process.stdout.readline().decode()
         process.terminate()
-        _, errors = process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors.decode()
     return line
 
@@ -121,7 +121,7 @@ def notified(tmp_path: Path) -> Iterator[socket.socket]:
     """What listens in place of systemd."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(DEADLINE_S)
         yield listener
 
 
@@ -146,9 +146,9 @@ def test_the_unit_starts_a_broker_that_says_when_it_serves(
         assert notified.recv(100) == b"READY=1"
         assert process.stdout is not None
         port = int(re.search(rb" at 127.0.0.1:(\d+),", process.stdout.readline())[1])  # type: ignore[index]
-        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S).close()
         process.send_signal(signal.SIGTERM)  # KillSignal= is not set: systemd's own choice
-        _, errors = process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, errors.decode()
 
 
@@ -196,9 +196,9 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid, port = map(int, parent.stdout.readline().split())
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client:
             parent.kill()
-            parent.wait(PATIENCE_S)
+            parent.wait(DEADLINE_S)
             assert client.recv(1) == b""  # the broker closes its connections as it stops
     broker = BrokerProcess(tmp_path)
     with broker:

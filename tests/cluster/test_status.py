@@ -21,7 +21,7 @@ from odradek.pytest_plugin import ClusterFactory
 from odradek.wire import parse_address
 from tests.jvm.kafka import Kafka
 
-PATIENCE_S = 30
+DEADLINE_S = 30
 
 
 def odradek(*arguments: str) -> Result:
@@ -30,19 +30,19 @@ def odradek(*arguments: str) -> Result:
 
 def make_topic(bootstrap: str, topic: str, partitions: int, replicas: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE_S)
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(DEADLINE_S)
 
 
 def produce(bootstrap: str, topic: str, count: int, acks: str = "all") -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks})
     for number in range(count):
         producer.produce(topic, f"{number}", partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
 
 
 def control_requests_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The one partition of `orders` as it is shown once it is as wanted; a slow machine drops followers for a while."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         shown = json.loads(odradek("cluster", "status", "--json", "--bootstrap-server", bootstrap).stdout)
         (partition,) = [each for each in shown["partitions"] if each["topic"] == "orders"]

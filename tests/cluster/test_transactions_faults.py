@@ -41,7 +41,7 @@ from tests.cluster.transactions_nemesis import (
     SHORT_FAULTS,
     TransactionsNemesis,
 )
-from tests.cluster.transactions_workload import PATIENCE_S, TransactionsWorkload
+from tests.cluster.transactions_workload import DEADLINE_S, TransactionsWorkload
 from tests.jvm.kafka import running_kafka
 
 SEED: Final = os.environ.get("ODRADEK_SEED", "1")
@@ -60,7 +60,7 @@ def make_topics(bootstrap_servers: str, copies: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(topic, 2, copies, config=TABLE_CONFIG if topic == TABLE else {}) for topic in TOPICS]
     for made in admin.create_topics(topics).values():
-        made.result(PATIENCE_S)
+        made.result(DEADLINE_S)
 
 
 def torment(bootstrap_servers: str, faults: Sequence[Callable[[], None]]) -> None:
@@ -163,21 +163,21 @@ def test_a_broker_feels_a_slow_disk_and_a_wrong_clock(
     broker = odradek_broker_factory()
     stamped = NewTopic("stamped", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([stamped])["stamped"].result(PATIENCE_S)
+    admin.create_topics([stamped])["stamped"].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "all"})
-    told: list[int] = []
+    notified: list[int] = []
 
     def send() -> float:
         began = time.monotonic()
-        producer.produce("stamped", b"1", on_delivery=lambda _, message: told.append(message.timestamp()[1]))
-        assert producer.flush(PATIENCE_S) == 0
+        producer.produce("stamped", b"1", on_delivery=lambda _, message: notified.append(message.timestamp()[1]))
+        assert producer.flush(DEADLINE_S) == 0
         return time.monotonic() - began
 
     send()
     with disturbed(broker, CLOCK_STEP, STEP_MS):
         send()
-    assert STEP_MS <= told[1] - told[0] < STEP_MS + PATIENCE_S * 1000
+    assert STEP_MS <= notified[1] - notified[0] < STEP_MS + DEADLINE_S * 1000
     slowed_ms = 5 * SLOW_MS
     with disturbed(broker, SLOW_DISK, slowed_ms):
         assert send() >= slowed_ms / 1000
-    assert told[2] < told[0] + PATIENCE_S * 1000
+    assert notified[2] < notified[0] + DEADLINE_S * 1000

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.jvm.kafka import free_port
 from tests.jvm.process import BackgroundProcess
 
-PATIENCE_S = 60
+DEADLINE_S = 60
 SOON_S = 20
 
 
@@ -31,7 +31,7 @@ class Up:
         self.process = BackgroundProcess(command)
 
     def await_line(self, text: str) -> str:
-        return self.process.stdout.wait_for(text, PATIENCE_S)
+        return self.process.stdout.wait_for(text, DEADLINE_S)
 
     def await_ready(self) -> str:
         """The bootstrap addresses."""
@@ -45,11 +45,11 @@ class Up:
 
     def end(self) -> list[str]:
         """Wait for the end; all lines."""
-        return self.process.stdout.wait_for_end(PATIENCE_S)
+        return self.process.stdout.wait_for_end(DEADLINE_S)
 
     def complaints(self) -> list[str]:
         """What it has said on its other stream until its end."""
-        return self.process.stderr.wait_for_end(PATIENCE_S)
+        return self.process.stderr.wait_for_end(DEADLINE_S)
 
 
 Start = Callable[..., Up]
@@ -70,15 +70,15 @@ def up(tmp_path: Path) -> Iterator[Start]:
 
 def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(PATIENCE_S)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(DEADLINE_S)
 
 
-def produce(bootstrap: str, topic: str, values: list[str], patience_s: float = PATIENCE_S) -> None:
+def produce(bootstrap: str, topic: str, values: list[str], deadline_s: float = DEADLINE_S) -> None:
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(patience_s) == 0
+    assert producer.flush(deadline_s) == 0
     assert failures == []
 
 
@@ -88,7 +88,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[str]:
     values: list[str] = []
     try:
         while len(values) < count:
-            message = consumer.poll(PATIENCE_S)
+            message = consumer.poll(DEADLINE_S)
             assert message is not None, f"{len(values)} of {count}"
             assert message.error() is None, message.error()
             values.append(message.value().decode())
@@ -102,7 +102,7 @@ def test_a_cluster_survives_a_broker_and_a_restart(up: Start) -> None:
     bootstrap = first.await_ready()
     assert bootstrap.count(",") == 2
     make_topic(bootstrap, "orders", -1)
-    topic = AdminClient({"bootstrap.servers": bootstrap}).list_topics("orders", PATIENCE_S).topics["orders"]
+    topic = AdminClient({"bootstrap.servers": bootstrap}).list_topics("orders", DEADLINE_S).topics["orders"]
     assert [sorted(each.replicas) for each in topic.partitions.values()] == [[1, 2, 3]] * 4
     before = [f"before {number}" for number in range(200)]
     produce(bootstrap, "orders", before)
@@ -123,7 +123,7 @@ def test_a_cluster_survives_a_broker_and_a_restart(up: Start) -> None:
 
 def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "odradek", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def place_of(line: str) -> tuple[str, int]:
@@ -200,7 +200,7 @@ def test_the_registry_listens_where_it_is_told_to(up: Start, tmp_path: Path) -> 
 def test_the_controller_is_stopped_last(up: Start) -> None:
     cluster = up()
     bootstrap = cluster.await_ready()
-    controller = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).controller_id
+    controller = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_S).controller_id
     cluster.signal(signal.SIGTERM)
     stopped = [line for line in cluster.end() if line.startswith("stopping")]
     others = sorted({1, 2, 3} - {controller}, reverse=True)
@@ -225,7 +225,7 @@ def test_a_second_interrupt_does_not_wait(up: Start) -> None:
 def test_the_brokers_go_with_the_command_however_it_ends(up: Start) -> None:
     cluster = up("--brokers=2")
     addresses = cluster.await_ready().split(",")
-    clients = [socket.create_connection(tuple(address.split(":")), timeout=PATIENCE_S) for address in addresses]
+    clients = [socket.create_connection(tuple(address.split(":")), timeout=DEADLINE_S) for address in addresses]
     cluster.process.kill()
     for client in clients:
         with client:
@@ -245,9 +245,9 @@ def test_a_broker_that_cannot_start_ends_the_command_with_its_reason(up: Start) 
     cluster = up("--property=log.segment.bytes=x")
     cluster.end()
     assert cluster.process.stop() == 1
-    said = "\n".join(cluster.complaints())
-    assert "odradek: broker 1 has not started; " in said
-    assert "Invalid value x for configuration log.segment.bytes" in said
+    printed = "\n".join(cluster.complaints())
+    assert "odradek: broker 1 has not started; " in printed
+    assert "Invalid value x for configuration log.segment.bytes" in printed
 
 
 def test_a_port_in_use_is_told(up: Start) -> None:
@@ -277,8 +277,8 @@ def test_a_folder_in_use_is_told(up: Start) -> None:
         ("--port=65535", "go beyond 65535"),
     ],
 )
-def test_a_wrong_argument_is_told_before_anything_starts(up: Start, argument: str, said: str) -> None:
+def test_a_wrong_argument_is_told_before_anything_starts(up: Start, argument: str, printed: str) -> None:
     cluster = up(argument)
     assert cluster.end() == []
     assert cluster.process.stop() == 2
-    assert said in "\n".join(cluster.complaints())
+    assert printed in "\n".join(cluster.complaints())

@@ -53,12 +53,12 @@ class Fetched:
 def offset_anomalies(commits: Iterable[Commit], fetches: Iterable[Fetched]) -> list[Anomaly]:
     """Every contradiction, register by register."""
     asked: dict[tuple[str, int], list[Commit]] = defaultdict(list)
-    told: dict[tuple[str, int], list[Fetched]] = defaultdict(list)
+    notified: dict[tuple[str, int], list[Fetched]] = defaultdict(list)
     for commit in commits:
         asked[commit.group, commit.partition].append(commit)
     for fetch in fetches:
-        told[fetch.group, fetch.partition].append(fetch)
-    return [each for place, some in told.items() for each in _of_one(asked[place], some)]
+        notified[fetch.group, fetch.partition].append(fetch)
+    return [each for place, some in notified.items() for each in _of_one(asked[place], some)]
 
 
 def _of_one(commits: Sequence[Commit], fetches: Sequence[Fetched]) -> Iterator[Anomaly]:

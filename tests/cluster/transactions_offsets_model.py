@@ -47,11 +47,11 @@ def good_offsets(seed: int, steps: int) -> OffsetHistory:
 
 # ---- faults
 
-Told: TypeAlias = Iterator[tuple[Fetched, int]]
+Notified: TypeAlias = Iterator[tuple[Fetched, int]]
 """A fetch, and what it must not give."""
 
 
-def _lost(history: OffsetHistory) -> Told:
+def _lost(history: OffsetHistory) -> Notified:
     """What an acknowledged commit has replaced, and nobody else may have committed again."""
     for fetch in history.fetches:
         before = [each for each in history.commits if each.ended < fetch.began]
@@ -70,7 +70,7 @@ def _is_over(commit: Commit, newest: Commit) -> bool:
     return commit.outcome is Outcome.FAIL or commit.began < newest.began
 
 
-def _aborted(history: OffsetHistory) -> Told:
+def _aborted(history: OffsetHistory) -> Notified:
     for fetch in history.fetches:
         before = [each for each in history.commits if each.began < fetch.began]
         failed = {each.offset for each in before if each.outcome is Outcome.FAIL}
@@ -78,12 +78,12 @@ def _aborted(history: OffsetHistory) -> Told:
             yield fetch, offset
 
 
-def _garbage(history: OffsetHistory) -> Told:
+def _garbage(history: OffsetHistory) -> Notified:
     for fetch in history.fetches:
         yield fetch, NOBODY_COMMITTED
 
 
-_WAYS: Final[Mapping[str, Callable[[OffsetHistory], Told]]] = {
+_WAYS: Final[Mapping[str, Callable[[OffsetHistory], Notified]]] = {
     "lost-commit": _lost,
     "aborted-commit": _aborted,
     "garbage-commit": _garbage,

@@ -39,7 +39,7 @@ REASSIGN_CHANCE: Final = 0.04
 SUBSCRIBE_CHANCE: Final = 0.5
 COMMIT_CHANCE: Final = 0.5
 MOST_POLLED: Final = 20
-PATIENCE_S: Final = 60.0
+DEADLINE_S: Final = 60.0
 CALL_S: Final = 5.0
 """How long a call of a transaction may take before its outcome counts as unknown."""
 ABORT_S: Final = 2.0
@@ -119,7 +119,7 @@ class Client:
     def _transactional(self) -> Producer:
         """One that has its producer id. Raises KafkaException when none is to be had for long."""
         settings = {"transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             producer = Producer({**self._address, **PRODUCER, **settings, "error_cb": self._note})
             try:
@@ -242,19 +242,19 @@ class Client:
         A client that does not come back from there is left as a zombie, and a new one takes its place.
         """
         producer, group = self._producer, self._consumer.consumer_group_metadata()
-        told: Future[None] = Future()
+        notified: Future[None] = Future()
 
         def send() -> None:
             try:
                 producer.send_offsets_to_transaction(_places(attempt.commits), group, CALL_S)
             except KafkaException as failure:
-                told.set_exception(failure)
+                notified.set_exception(failure)
             else:
-                told.set_result(None)
+                notified.set_result(None)
 
         threading.Thread(target=send, name=f"{self.name} sends offsets", daemon=True).start()
         try:
-            told.result(2 * CALL_S)
+            notified.result(2 * CALL_S)
         except TimeoutError:
             self.errors["stuck"] += 1
             attempt.end(Outcome.INFO)
@@ -352,12 +352,12 @@ class TransactionsWorkload:
     def __exit__(self, *exc_info: object) -> None:
         self._stopping.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(DEADLINE_S)
 
     def await_progress(self, count: int) -> None:
         """Wait until every client has begun and committed `count` more transactions. Raises TimeoutError."""
         try:
-            self.chronicle.await_transactions([each.name for each in self.clients], count, PATIENCE_S)
+            self.chronicle.await_transactions([each.name for each in self.clients], count, DEADLINE_S)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {self._failures}; {[dict(each.errors) for each in self.clients]}") from None
         assert not self._failures, self._failures
@@ -366,7 +366,7 @@ class TransactionsWorkload:
         """Once all is healed: end the clients, read everything from the start, and judge."""
         self._stopping.set()
         for thread in self._threads:
-            thread.join(2 * PATIENCE_S)
+            thread.join(2 * DEADLINE_S)
             assert not thread.is_alive(), f"{thread.name} does not end"
         assert not self._failures, self._failures
         self._read_everything()
@@ -397,11 +397,11 @@ class TransactionsWorkload:
         settings = {"bootstrap.servers": self._address, **CONSUMER, "enable.partition.eof": True, "group.id": "last"}
         consumer = Consumer(settings)
         whole = Consumer({**settings, "isolation.level": "read_uncommitted"})
-        began, deadline = self.chronicle.tick(), time.monotonic() + PATIENCE_S
+        began, deadline = self.chronicle.tick(), time.monotonic() + DEADLINE_S
         records: list[tuple[int, int, int]] = []
         try:
             places = [TopicPartition(*place_of(key), 0) for key in range(KEYS)]
-            ends = [whole.get_watermark_offsets(place, timeout=PATIENCE_S)[1] for place in places]
+            ends = [whole.get_watermark_offsets(place, timeout=DEADLINE_S)[1] for place in places]
             consumer.assign(places)
             at = [0] * KEYS
             while any(map(int.__lt__, at, ends)):
@@ -425,7 +425,7 @@ class TransactionsWorkload:
         consumer = Consumer({"bootstrap.servers": self._address, **CONSUMER, "group.id": group})
         began = self.chronicle.tick()
         try:
-            self.chronicle.add_fetched(group, committed(consumer, PATIENCE_S), began)
+            self.chronicle.add_fetched(group, committed(consumer, DEADLINE_S), began)
         finally:
             consumer.close()
 

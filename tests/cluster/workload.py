@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tests.cluster.checker import Assignment, History, Log, Value
 
-PATIENCE_S: Final = 60.0
+DEADLINE_S: Final = 60.0
 PACE_S: Final = 0.03
 START_OVER_S: Final = 10.0
 MOST_OUTSTANDING: Final = 200
@@ -92,11 +92,11 @@ class Workload:
     def __exit__(self, *exc_info: object) -> None:
         self._stopping.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(DEADLINE_S)
 
     def await_progress(self, partitions: Sequence[int] | None = None) -> None:
         """Wait until each of these partitions, or all, took a write and gave it to a reader. Raises TimeoutError."""
-        self.history.await_more(self.history.partitions if partitions is None else partitions, PATIENCE_S)
+        self.history.await_more(self.history.partitions if partitions is None else partitions, DEADLINE_S)
         assert not self._failures, self._failures
 
     def progress_for(self, seconds: float) -> None:
@@ -109,7 +109,7 @@ class Workload:
         """Once everything is healed: await every outcome, end the clients, and read everything from the start."""
         self._stopping.set()
         for thread in self._threads:
-            thread.join(2 * PATIENCE_S)
+            thread.join(2 * DEADLINE_S)
             assert not thread.is_alive(), f"{thread.name} does not end"
         assert not self._failures, self._failures
         return self._read_all()
@@ -140,11 +140,11 @@ class Workload:
                 if outstanding[partition] < MOST_OUTSTANDING:
                     value = self.history.next_value(partition, name)
                     outstanding[partition] += 1
-                    told = partial(conclude, partition, value)
-                    producer.produce(self._topic, value.encode(), partition=partition, on_delivery=told)
+                    notified = partial(conclude, partition, value)
+                    producer.produce(self._topic, value.encode(), partition=partition, on_delivery=notified)
             producer.poll(0)
-        if producer.flush(PATIENCE_S):
-            raise TimeoutError(f"{sum(outstanding.values())} values have no outcome after {PATIENCE_S:g} s")
+        if producer.flush(DEADLINE_S):
+            raise TimeoutError(f"{sum(outstanding.values())} values have no outcome after {DEADLINE_S:g} s")
 
     def _read(self) -> None:
         consumer = Consumer({**self._address, **CONSUMER, "error_cb": partial(self._note, "reader")})
@@ -162,7 +162,7 @@ class Workload:
     def _read_all(self) -> Sequence[Log]:
         consumer = Consumer({**self._address, **CONSUMER})
         try:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             ends = [self._end(consumer, partition, deadline) for partition in self.history.partitions]
             assignment = self._assign(consumer)
             logs: list[dict[int, Value]] = [{} for _ in self.history.partitions]
@@ -178,7 +178,7 @@ class Workload:
         """The high watermark. A leader that has just been elected does not know it yet, and says so (KIP-207)."""
         while True:
             try:
-                return consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=PATIENCE_S)[1]
+                return consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=DEADLINE_S)[1]
             except KafkaException as failure:
                 if failure.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE or time.monotonic() > deadline:
                     raise

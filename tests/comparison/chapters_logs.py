@@ -139,7 +139,7 @@ async def batches(s: Side) -> None:
     await read(s, "batches", 12)
 
 
-async def twins(s: Side) -> None:
+async def implementations(s: Side) -> None:
     """A partition twice in one request, in a topic that nobody looks at later."""
     await make(s, "twice", 2)
     one = {"index": 0, "records": batch_of(b"a")}
@@ -542,7 +542,7 @@ async def disks(s: Side) -> None:
 LOGS = (
     writes,
     batches,
-    twins,
+    implementations,
     sequences,
     silence,
     old_formats,

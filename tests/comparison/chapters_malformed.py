@@ -20,8 +20,8 @@ async def _all(s: Side, jobs: list[tuple[str, int, int, bytes]]) -> None:
     for start in range(0, len(jobs), AT_ONCE):
         part = jobs[start : start + AT_ONCE]
         answers = await asyncio.gather(*(s.exchange(key, version, body) for _, key, version, body in part))
-        for (told, key, version, _), data in zip(part, answers, strict=True):
-            s.note_bytes(told, key, version, data)
+        for (notified, key, version, _), data in zip(part, answers, strict=True):
+            s.note_bytes(notified, key, version, data)
 
 
 async def samples(s: Side) -> None:
@@ -37,7 +37,7 @@ async def spoiled_fields(s: Side) -> None:
     for key, (low, high) in s.versions.items():
         jobs = []
         for version in shapes(name_of(key), low, high):
-            jobs += [(told, key, version, body) for told, body in spoiled(name_of(key), version)]
+            jobs += [(notified, key, version, body) for notified, body in spoiled(name_of(key), version)]
         await _all(s, jobs)
 
 
@@ -65,8 +65,8 @@ async def headers(s: Side) -> None:
         "text": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),
     }
-    for told, data in cases.items():
-        await s.bytes(told, data)
+    for notified, data in cases.items():
+        await s.bytes(notified, data)
     for key, (low, high) in s.versions.items():
         for version in (low - 1, high + 50, 32767, -32768):
             head = struct.pack(">hhih", key, version, 1, -1)

@@ -253,7 +253,7 @@ request = st.one_of(
     *(deletion, growth, epochs, cutting, forgetting, changing, replacing, describing, finding, listing, portraying),
     *(dissolving, writing_in_order, writing_in_order, telling_writers),
 )
-story = st.lists(request, min_size=3, max_size=25).map(lambda drawn: [*_beginning(), *drawn])
+scenario = st.lists(request, min_size=3, max_size=25).map(lambda drawn: [*_beginning(), *drawn])
 
 
 def _beginning() -> list[Drawn]:

@@ -32,11 +32,11 @@ class Difference(NamedTuple):
         return self.theirs_step.version
 
     @property
-    def told(self) -> str:
-        return self.theirs_step.told
+    def notified(self) -> str:
+        return self.theirs_step.notified
 
     def __str__(self) -> str:
-        what = f"{self.api} v{self.version} {self.told}"
+        what = f"{self.api} v{self.version} {self.notified}"
         return f"{what}\n    {self.path}\n      Kafka:   {self.theirs!r}\n      Odradek: {self.ours!r}"
 
 
@@ -101,7 +101,7 @@ def _offsets_of_version_0(d: Difference) -> bool:
 
 
 def _groups_of_version_0(d: Difference) -> bool:
-    named = "late-0" in f"{d.ours}{d.told}" or (d.version == 0 and "late-{v}" in d.told)
+    named = "late-0" in f"{d.ours}{d.notified}" or (d.version == 0 and "late-{v}" in d.notified)
     return named and d.api in ("ListGroups", "DeleteGroups", "DescribeGroups")
 
 
@@ -111,25 +111,25 @@ def _empty_groups(d: Difference) -> bool:
 
 
 def _start_of_the_one_before(d: Difference) -> bool:
-    listed = d.api == "ListTransactions" and "duration_filter" in d.told and not d.theirs
+    listed = d.api == "ListTransactions" and "duration_filter" in d.notified and not d.theirs
     return listed or (d.path.endswith("transaction_start_time_ms") and d.theirs == "now" and d.ours == -1)
 
 
 def _moved_nowhere(d: Difference) -> bool:
-    told = d.api == "Metadata" and d.path.endswith("leader_epoch") and "'elected'" in str(d.ours_step.answer)
-    return told and d.ours == 0 and d.theirs == REASSIGNED
+    notified = d.api == "Metadata" and d.path.endswith("leader_epoch") and "'elected'" in str(d.ours_step.answer)
+    return notified and d.ours == 0 and d.theirs == REASSIGNED
 
 
 def _named_twice(d: Difference) -> bool:
-    return d.api in ("Produce", "Fetch") and "'twice'" in d.told
+    return d.api in ("Produce", "Fetch") and "'twice'" in d.notified
 
 
 def _classes(d: Difference) -> bool:
-    return d.api == "IncrementalAlterConfigs" and "no.such.Class" in d.told
+    return d.api == "IncrementalAlterConfigs" and "no.such.Class" in d.notified
 
 
 def _nobody(d: Difference) -> bool:
-    return d.api == "CreateTopics" and "'on-nobody'" in d.told
+    return d.api == "CreateTopics" and "'on-nobody'" in d.notified
 
 
 INTENDED: Final = (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from odradek.broker_process import BrokerProcess
 from tests.comparison.intended import Difference, Intended, compare, explanation
-from tests.comparison.side import Chapter, Side
+from tests.comparison.side import Scenario, Side
 from tests.jvm.kafka import running_kafka
 
 PROPERTIES = {
@@ -73,11 +73,11 @@ async def announced(port: int) -> dict[int, tuple[int, int]]:
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
-async def tell(chapter: Chapter, ports: Ports, versions: dict[int, tuple[int, int]]) -> Outcome:
+async def tell(scenario: Scenario, ports: Ports, versions: dict[int, tuple[int, int]]) -> Outcome:
     """Tell a chapter to both brokers and compare."""
     async with sides(ports, versions) as (ours, theirs):
-        told = await asyncio.gather(chapter(ours), chapter(theirs), return_exceptions=True)
-        failure = next((each for each in told if isinstance(each, BaseException)), None)
+        notified = await asyncio.gather(scenario(ours), scenario(theirs), return_exceptions=True)
+        failure = next((each for each in notified if isinstance(each, BaseException)), None)
         return judge(ours, theirs, failure)
 
 

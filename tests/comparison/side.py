@@ -13,18 +13,18 @@ from odradek.protocol.framing import frame, request_header, response_header_vers
 from tests.comparison.answers import CLOSED, SILENT, Names, plain
 from tests.comparison.requests import key_of, request
 
-PATIENCE_S = 20.0
+DEADLINE_S = 20.0
 SILENCE_S = 1.0
 """How long to listen for what Kafka is known not to say."""
 CLIENT_ID = "teller"
 
 
 class Step(NamedTuple):
-    """One request and its answer. `api` and `version` say what it was, `told` all of it, `answer` is plain."""
+    """One request and its answer. `api` and `version` say what it was, `notified` all of it, `answer` is plain."""
 
     api: str
     version: int
-    told: str
+    notified: str
     answer: Any
 
 
@@ -33,7 +33,7 @@ class Pending(NamedTuple):
 
     api: str
     version: int
-    told: str
+    notified: str
     line: Line
 
 
@@ -50,11 +50,11 @@ class Line:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 27)
         self._writer.write(data)
 
-    async def receive(self, patience_s: float = PATIENCE_S) -> bytes | str:
+    async def receive(self, deadline_s: float = DEADLINE_S) -> bytes | str:
         """One frame, without its length; CLOSED or SILENT."""
         assert self._reader is not None
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(deadline_s):
                 (size,) = struct.unpack(">i", await self._reader.readexactly(4))
                 return await self._reader.readexactly(size)
         except TimeoutError:
@@ -121,7 +121,7 @@ class Side:
         """The answer to a request, written down."""
         answer = self._read(pending.api, pending.version, await pending.line.receive())
         if note:
-            self.note(pending.api, pending.version, pending.told, answer)
+            self.note(pending.api, pending.version, pending.notified, answer)
         return answer
 
     async def quietly(self, api: str, version: int, *, at: str = "main", **fields: Any) -> Any:
@@ -130,7 +130,7 @@ class Side:
 
     async def wait(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
         """Ask until the answer is as wanted."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + DEADLINE_S
         while not done(answer := await self.quietly(api, version, **fields)):
             assert asyncio.get_running_loop().time() < deadline, f"{self.who} still answers {answer} to {api} {fields}"
             await asyncio.sleep(0.02)
@@ -150,14 +150,14 @@ class Side:
             pending = await self.send(api, version, at=at, **fields)
             await pending.line.send(frame(self._head(18, 0)))
             data = await pending.line.receive()
-            self.note(api, version, pending.told, data if isinstance(data, str) else SILENT)
+            self.note(api, version, pending.notified, data if isinstance(data, str) else SILENT)
 
     async def hanging(self, api: str, versions: str | int | None = None, **fields: Any) -> None:
         """Ask what Kafka never answers, over a connection of its own."""
         for version in self.span(api, versions):
             pending = await self.send(api, version, at="hanging", **fields)
             data = await pending.line.receive(SILENCE_S)
-            self.note(api, version, pending.told, self._read(api, version, data))
+            self.note(api, version, pending.notified, self._read(api, version, data))
 
     async def exchange(self, key: int, version: int, body: bytes, head: bytes | None = None) -> bytes | str:
         """Send a body under a header over a connection of its own; the frame that comes, CLOSED or SILENT."""
@@ -167,19 +167,19 @@ class Side:
         line.close()
         return data
 
-    async def raw(self, told: str, key: int, version: int, body: bytes, head: bytes | None = None) -> None:
+    async def raw(self, notified: str, key: int, version: int, body: bytes, head: bytes | None = None) -> None:
         """Send bytes as a request, and write down what comes."""
-        self.note_bytes(told, key, version, await self.exchange(key, version, body, head))
+        self.note_bytes(notified, key, version, await self.exchange(key, version, body, head))
 
-    async def bytes(self, told: str, data: bytes) -> None:
+    async def bytes(self, notified: str, data: bytes) -> None:
         """Send bytes that may be no frame at all, or an ApiVersions request, and write down what comes."""
         line = Line(self.port)
         await line.send(data)
         answer = await line.receive()
         line.close()
-        self.note_bytes(told, 18, 3, answer)
+        self.note_bytes(notified, 18, 3, answer)
 
-    def note_bytes(self, told: str, key: int, version: int, data: bytes | str) -> None:
+    def note_bytes(self, notified: str, key: int, version: int, data: bytes | str) -> None:
         """Write down an answer that came as a frame; one that cannot be read stays bytes."""
         try:
             api = m.request_class(key).__name__.removesuffix("Request")
@@ -191,11 +191,11 @@ class Side:
                 answer = self._read(api, version, data)
             except (AttributeError, AssertionError, ValueError, ProtocolError):
                 answer = data[4:]
-        self.note(api, version, told, answer)
+        self.note(api, version, notified, answer)
 
-    def note(self, api: str, version: int, told: str, answer: Any) -> None:
+    def note(self, api: str, version: int, notified: str, answer: Any) -> None:
         """Write an answer down."""
-        self.steps.append(Step(api, version, told, plain(answer, self._names)))
+        self.steps.append(Step(api, version, notified, plain(answer, self._names)))
 
     def port_of(self, at: str) -> int:
         """Where the connection of this name goes."""
@@ -218,4 +218,4 @@ class Side:
         return answer
 
 
-Chapter = Callable[[Side], Awaitable[None]]
+Scenario = Callable[[Side], Awaitable[None]]

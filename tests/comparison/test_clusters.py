@@ -22,7 +22,7 @@ from tests.comparison.trio import CONTROLLER, Clusters, acquainted, running_clus
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-STORY = (*PARTITIONS, *ELSEWHERE)
+SCENARIO = (*PARTITIONS, *ELSEWHERE)
 CHOSEN = os.environ.get("ODRADEK_CHAPTERS", "").split()
 SHOWN = 30
 """Differences in the message of a failure."""
@@ -39,15 +39,15 @@ async def _tell(clusters: Clusters) -> dict[str, Outcome]:
     for ports in clusters:
         await acquainted(ports)
     versions = await announced(clusters.theirs[CONTROLLER])
-    chapters = [each for each in STORY if not CHOSEN or each.__name__ in CHOSEN]
-    return {each.__name__: await tell_clusters(each, clusters, versions) for each in chapters}
+    scenarios = [each for each in SCENARIO if not CHOSEN or each.__name__ in CHOSEN]
+    return {each.__name__: await tell_clusters(each, clusters, versions) for each in scenarios}
 
 
-@pytest.mark.parametrize("chapter", [each.__name__ for each in STORY])
-def test_every_broker_answers_as_kafkas_does(outcomes: dict[str, Outcome], chapter: str) -> None:
-    if chapter not in outcomes:
+@pytest.mark.parametrize("chapter", [each.__name__ for each in SCENARIO])
+def test_every_broker_answers_as_kafkas_does(outcomes: dict[str, Outcome], scenario: str) -> None:
+    if scenario not in outcomes:
         pytest.skip("not among ODRADEK_CHAPTERS")
-    outcome = outcomes[chapter]
+    outcome = outcomes[scenario]
     if outcome.failure is not None:
         raise outcome.failure
     shown = "\n".join(str(each) for each in outcome.unexplained[:SHOWN])

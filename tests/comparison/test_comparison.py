@@ -27,11 +27,11 @@ from tests.comparison.chapters_transactions import TRANSACTIONS
 from tests.comparison.intended import INTENDED
 from tests.comparison.pair import Outcome, Ports, announced, judge, ready, running_pair, sides, tell
 from tests.comparison.requests import name_of
-from tests.comparison.side import Chapter
+from tests.comparison.side import Scenario
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-STORY = (*LOGS, *TOPICS, *GROUPS, *TRANSACTIONS, *CONFIGS, *CLUSTER, *MALFORMED)
+SCENARIO = (*LOGS, *TOPICS, *GROUPS, *TRANSACTIONS, *CONFIGS, *CLUSTER, *MALFORMED)
 CHOSEN = os.environ.get("ODRADEK_CHAPTERS", "").split()
 DRAWN = int(os.environ.get("ODRADEK_DRAWN", "0"))
 USUALLY_DRAWN = 60
@@ -39,7 +39,7 @@ SHOWN = 30
 """Differences in the message of a failure."""
 
 
-class Told(NamedTuple):
+class Notified(NamedTuple):
     """The whole story, told."""
 
     ports: Ports
@@ -49,12 +49,12 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def notified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notified]:
     """Both brokers, and all chapters told, each to the state that those before it have left."""
     with running_pair(tmp_path_factory.mktemp("comparison")) as ports, asyncio.Runner() as runner:
         versions = runner.run(_ready(ports))
-        chapters = [each for each in STORY if not CHOSEN or each.__name__ in CHOSEN]
-        yield Told(ports, versions, runner.run(_tell(chapters, ports, versions)), runner)
+        scenarios = [each for each in SCENARIO if not CHOSEN or each.__name__ in CHOSEN]
+        yield Notified(ports, versions, runner.run(_tell(scenarios, ports, versions)), runner)
 
 
 async def _ready(ports: Ports) -> dict[int, tuple[int, int]]:
@@ -63,8 +63,8 @@ async def _ready(ports: Ports) -> dict[int, tuple[int, int]]:
     return await announced(ports.theirs)
 
 
-async def _tell(chapters: list[Chapter], ports: Ports, versions: dict[int, tuple[int, int]]) -> dict[str, Outcome]:
-    return {each.__name__: await tell(each, ports, versions) for each in chapters}
+async def _tell(scenarios: list[Scenario], ports: Ports, versions: dict[int, tuple[int, int]]) -> dict[str, Outcome]:
+    return {each.__name__: await tell(each, ports, versions) for each in scenarios}
 
 
 def _check(outcome: Outcome) -> None:
@@ -74,51 +74,51 @@ def _check(outcome: Outcome) -> None:
     assert not outcome.unexplained, f"{len(outcome.unexplained)} differences, the first of them:\n{shown}"
 
 
-@pytest.mark.parametrize("chapter", [each.__name__ for each in STORY])
-def test_odradek_answers_as_kafka_does(told: Told, chapter: str) -> None:
-    if chapter not in told.outcomes:
+@pytest.mark.parametrize("chapter", [each.__name__ for each in SCENARIO])
+def test_odradek_answers_as_kafka_does(notified: Notified, scenario: str) -> None:
+    if scenario not in notified.outcomes:
         pytest.skip("not among ODRADEK_CHAPTERS")
-    _check(told.outcomes[chapter])
+    _check(notified.outcomes[scenario])
 
 
-def test_every_version_is_asked(told: Told) -> None:
+def test_every_version_is_asked(notified: Notified) -> None:
     if CHOSEN:
         pytest.skip("only ODRADEK_CHAPTERS were told")
-    asked = set().union(*(each.asked for each in told.outcomes.values()))
+    asked = set().union(*(each.asked for each in notified.outcomes.values()))
     missing = {
         name_of(key): [version for version in range(low, high + 1) if (key, version) not in asked]
-        for key, (low, high) in told.versions.items()
+        for key, (low, high) in notified.versions.items()
     }
     assert not {name: versions for name, versions in missing.items() if versions}
 
 
-def test_every_intended_difference_is_met(told: Told) -> None:
+def test_every_intended_difference_is_met(notified: Notified) -> None:
     if CHOSEN:
         pytest.skip("only ODRADEK_CHAPTERS were told")
-    met = set().union(*(each.met for each in told.outcomes.values()))
+    met = set().union(*(each.met for each in notified.outcomes.values()))
     assert [each.name for each in INTENDED if each.name not in met] == []
 
 
-def test_drawn_stories(told: Told) -> None:
+def test_drawn_stories(notified: Notified) -> None:
     @settings(
         max_examples=DRAWN or USUALLY_DRAWN,
         derandomize=not DRAWN,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(drawn.story)
-    def tell_drawn(story: list[drawn.Drawn]) -> None:
-        for each in story:
+    @given(drawn.scenario)
+    def tell_drawn(scenario: list[drawn.Drawn]) -> None:
+        for each in scenario:
             note(str(each))
-        _check(told.runner.run(_tell_drawn(told, story)))
+        _check(notified.runner.run(_tell_drawn(notified, scenario)))
 
     tell_drawn()
 
 
-async def _tell_drawn(told: Told, story: list[drawn.Drawn]) -> Outcome:
+async def _tell_drawn(notified: Notified, scenario: list[drawn.Drawn]) -> Outcome:
     prefix = drawn.fresh()
-    async with sides(told.ports, told.versions) as (ours, theirs):
+    async with sides(notified.ports, notified.versions) as (ours, theirs):
         async with asyncio.TaskGroup() as both:
-            both.create_task(drawn.tell(ours, story, prefix))
-            both.create_task(drawn.tell(theirs, story, prefix))
+            both.create_task(drawn.tell(ours, scenario, prefix))
+            both.create_task(drawn.tell(theirs, scenario, prefix))
         return judge(ours, theirs)

@@ -111,12 +111,12 @@ class ClusterSide(Side):
         return max(each.leader_epoch for each in answer.topics[0].partitions)
 
 
-async def tell_clusters(chapter: Any, clusters: Clusters, versions: dict[int, tuple[int, int]]) -> Outcome:
+async def tell_clusters(scenario: Any, clusters: Clusters, versions: dict[int, tuple[int, int]]) -> Outcome:
     """Tell a chapter to both clusters and compare."""
     pair = ClusterSide("Odradek", clusters.ours, versions), ClusterSide("Kafka", clusters.theirs, versions)
     try:
-        told = await asyncio.gather(*(chapter(each) for each in pair), return_exceptions=True)
-        return judge(*pair, next((each for each in told if isinstance(each, BaseException)), None))
+        notified = await asyncio.gather(*(scenario(each) for each in pair), return_exceptions=True)
+        return judge(*pair, next((each for each in notified if isinstance(each, BaseException)), None))
     finally:
         for side in pair:
             side.close()

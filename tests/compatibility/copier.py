@@ -16,7 +16,7 @@ from typing import Any
 
 MOST_RECORDS = 100
 TRANSACTION_TIMEOUT_MS = 20_000
-PATIENCE_S = 10.0
+DEADLINE_S = 10.0
 INSTANCE = "copier"
 COPY = b"copy of "
 
@@ -73,9 +73,9 @@ def copy_with_confluent(protocol: str, bootstrap: str, group: str, source: str, 
                 producer.produce(target, COPY + value, record.key(), partition)
             say(f"sent {len(records)}")
             offsets = [TopicPartition(source, partition, offset) for partition, offset in after.items()]
-            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), DEADLINE_S)
             say("offsets")
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(DEADLINE_S)
             say(f"committed {len(records)}")
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():

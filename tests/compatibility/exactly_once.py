@@ -51,7 +51,7 @@ class Copying:
         self._command = command
         self._silence_s = silence_s
         self._process = BackgroundProcess(command)
-        self._heard = -1, time.monotonic()
+        self._received = -1, time.monotonic()
         """How many lines it had printed when one was last seen, and when."""
         self.endings: list[str] = []
         """The last word of each copier that ended by itself."""
@@ -62,8 +62,8 @@ class Copying:
         while True:
             goal = len(self._process.stdout.lines()) + count
             try:
-                patience_s = min(self._silence_s, deadline - time.monotonic())
-                self._process.stdout.wait_until(lambda lines, goal=goal: len(lines) >= goal, patience_s)
+                deadline_s = min(self._silence_s, deadline - time.monotonic())
+                self._process.stdout.wait_until(lambda lines, goal=goal: len(lines) >= goal, deadline_s)
             except EOFError:
                 self._replace()
             except TimeoutError:
@@ -78,18 +78,18 @@ class Copying:
         if not self._process.running:
             self._replace()
             return
-        said = len(self._process.stdout.lines())
-        if said != self._heard[0]:
-            self._heard = said, time.monotonic()
-        elif time.monotonic() - self._heard[1] > self._silence_s:
-            self._end_the_silent(said)
+        printed = len(self._process.stdout.lines())
+        if printed != self._received[0]:
+            self._received = printed, time.monotonic()
+        elif time.monotonic() - self._received[1] > self._silence_s:
+            self._end_the_silent(printed)
 
-    def _end_the_silent(self, heard: int) -> None:
-        """It has said nothing since it had said `heard` lines."""
-        if len(self._process.stdout.lines()) == heard:
+    def _end_the_silent(self, received: int) -> None:
+        """It has said nothing since it had said `received` lines."""
+        if len(self._process.stdout.lines()) == received:
             self._process.kill()
             self._replace()
-        self._heard = -1, time.monotonic()
+        self._received = -1, time.monotonic()
 
     def kill(self) -> None:
         """The end of one, and the beginning of the next."""
@@ -100,8 +100,8 @@ class Copying:
         self._process.kill()
 
     def _replace(self) -> None:
-        said = [*self._process.stdout.wait_for_end(10)[-1:], *self._process.stderr.lines()[-3:]]
-        self.endings.append(" | ".join(said))
+        printed = [*self._process.stdout.wait_for_end(10)[-1:], *self._process.stderr.lines()[-3:]]
+        self.endings.append(" | ".join(printed))
         assert len(self.endings) < MOST_LIVES, "\n".join(self.endings)
         self._process = BackgroundProcess(self._command)
 

@@ -26,7 +26,7 @@ from odradek.cluster_process import ClusterProcess
 from odradek.ports import free_port
 from odradek.ready_process import ReadyProcess
 from tests.compatibility.brokers import create_topic
-from tests.compatibility.turns import PATIENCE_S, Name, Stored, alter_topic, led, read, until
+from tests.compatibility.turns import DEADLINE_S, Name, Stored, alter_topic, led, read, until
 
 pytestmark = pytest.mark.slow
 
@@ -146,7 +146,7 @@ class Load:
         """Wait until so many more are acknowledged; returns how many are."""
         with self._moved:
             goal = self.acknowledged + count
-            assert self._moved.wait_for(lambda: self.acknowledged >= goal, PATIENCE_S)
+            assert self._moved.wait_for(lambda: self.acknowledged >= goal, DEADLINE_S)
             return self.acknowledged
 
     def _run(self) -> None:
@@ -155,7 +155,7 @@ class Load:
             self._producer.produce(self._name[0], b"%d" % number, b"k", self._name[1], on_delivery=self._delivered)
             number += 1
             self._producer.poll(0.001)
-        self._producer.flush(PATIENCE_S)
+        self._producer.flush(DEADLINE_S)
 
     def _delivered(self, error: object, message: Message) -> None:
         if error is not None:
@@ -169,7 +169,7 @@ def write(bootstrap: str, name: Name, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "batch.size": 2000, "linger.ms": 1})
     for number in range(count):
         producer.produce(name[0], b"%d " % number * 20, b"key %d" % number, name[1])
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
 
 
 def commit(bootstrap: str, group: str, at: TopicPartition) -> None:
@@ -183,7 +183,7 @@ def commit(bootstrap: str, group: str, at: TopicPartition) -> None:
 def committed(bootstrap: str, group: str) -> dict[Name, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return {(each.topic, each.partition): each.offset for each in answer.result(PATIENCE_S).topic_partitions or ()}
+    return {(each.topic, each.partition): each.offset for each in answer.result(DEADLINE_S).topic_partitions or ()}
 
 
 def await_leaders(bootstrap: str, names: set[Name]) -> None:
@@ -214,7 +214,7 @@ def test_a_broker_at_rest_comes_back_elsewhere(service: BrokerProcess, tmp_path:
         await_leaders(started.bootstrap, names)
         assert read(started.bootstrap, names) == before
         assert committed(started.bootstrap, "readers") == {("orders", 1): 321}
-        described = AdminClient({"bootstrap.servers": started.bootstrap}).list_topics(timeout=PATIENCE_S)
+        described = AdminClient({"bootstrap.servers": started.bootstrap}).list_topics(timeout=DEADLINE_S)
         assert len(described.topics["orders"].partitions) == 2
         alter_topic(started.bootstrap, "orders", segment_bytes=30_000)
         write(started.bootstrap, ("orders", 0), 10)
@@ -284,7 +284,7 @@ def test_one_broker_of_three_catches_up_from_an_old_copy(tmp_path: Path) -> None
     with ClusterProcess(tmp_path / "cluster", 3, {"min.insync.replicas": "2"}) as cluster:
         bootstrap = cluster.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("orders", 1, 3, config=SMALL)])["orders"].result(PATIENCE_S)
+        admin.create_topics([NewTopic("orders", 1, 3, config=SMALL)])["orders"].result(DEADLINE_S)
         cluster.await_isr(*name, {1, 2, 3})
         write(bootstrap, name, 500)
         old = cluster.leader_of(*name)

@@ -48,8 +48,8 @@ class Kcat:
     def create(self, topic: str) -> None:
         """A topic of as many replicas as there are brokers: made by who asks for it, as the brokers are set."""
         deadline = time.monotonic() + TIMEOUT_S
-        while "leader -1" in (told := self.run("-L", "-t", topic)) or "not available" in told:
-            assert time.monotonic() < deadline, told
+        while "leader -1" in (notified := self.run("-L", "-t", topic)) or "not available" in notified:
+            assert time.monotonic() < deadline, notified
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one", "three"])
@@ -73,13 +73,13 @@ def kcat(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_metadata_for_people_and_for_programs(kcat: Kcat, topic: str) -> None:
     kcat.create(topic)
-    said = kcat.run("-L", "-t", topic)
-    assert f" {kcat.brokers} brokers:" in said
-    assert f'  topic "{topic}" with 1 partitions:' in said
-    told: dict[str, Any] = json.loads(kcat.run("-L", "-J", "-t", topic))
-    ids = {broker["id"] for broker in told["brokers"]}
-    assert told["controllerid"] in ids
-    (described,) = told["topics"]
+    printed = kcat.run("-L", "-t", topic)
+    assert f" {kcat.brokers} brokers:" in printed
+    assert f'  topic "{topic}" with 1 partitions:' in printed
+    notified: dict[str, Any] = json.loads(kcat.run("-L", "-J", "-t", topic))
+    ids = {broker["id"] for broker in notified["brokers"]}
+    assert notified["controllerid"] in ids
+    (described,) = notified["topics"]
     (partition,) = described["partitions"]
     assert described["topic"] == topic
     assert partition["leader"] in ids
@@ -102,10 +102,10 @@ def test_keys_headers_and_codecs(kcat: Kcat, topic: str) -> None:
     assert all(now - 300_000 < int(line.split()[0]) <= now for line in read)
 
     (last,) = kcat.run("-C", "-J", "-e", "-q", "-t", topic, "-p", "0", "-o", "99").splitlines()
-    told = json.loads(last)
-    assert (told["topic"], told["partition"], told["offset"], told["key"]) == (topic, 0, 99, "key 19")
-    assert told["headers"] == ["codec", "zstd", "empty", ""]
-    assert told["tstype"] == "create"
+    notified = json.loads(last)
+    assert (notified["topic"], notified["partition"], notified["offset"], notified["key"]) == (topic, 0, 99, "key 19")
+    assert notified["headers"] == ["codec", "zstd", "empty", ""]
+    assert notified["tstype"] == "create"
 
 
 @ALONE

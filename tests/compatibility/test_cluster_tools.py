@@ -27,7 +27,7 @@ from tests.registry.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 CHROOT = "/a/chroot"
 
 
@@ -60,7 +60,7 @@ def cluster(running: ClusterProcess) -> ClusterProcess:
 def session_with(cluster: ClusterProcess) -> Iterator[KazooClient]:
     """A session of our own with the cluster's registry."""
     client = KazooClient(cluster.zookeeper_connect)
-    client.start(timeout=PATIENCE_S)
+    client.start(timeout=DEADLINE_S)
     try:
         yield client
     finally:
@@ -76,7 +76,7 @@ def registry(running: ClusterProcess) -> Iterator[KazooClient]:
 
 def await_node(registry: KazooClient, path: str, holds: Callable[[bytes | None], bool]) -> None:
     """Wait until a node, or that it is not there, is as wanted."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         changed = threading.Event()
         watch = lambda event, changed=changed: changed.set()  # noqa: E731
@@ -87,13 +87,13 @@ def await_node(registry: KazooClient, path: str, holds: Callable[[bytes | None],
         if holds(data):
             return
         changed.wait(deadline - time.monotonic())
-    raise TimeoutError(f"{path} is not as wanted after {PATIENCE_S} s")
+    raise TimeoutError(f"{path} is not as wanted after {DEADLINE_S} s")
 
 
 def tool(cluster: ClusterProcess, name: str, *arguments: str, version: str = "3.9.2", check: bool = True) -> str:
     """What a tool prints."""
     result = run_tool(
-        version, name, ["--bootstrap-server", cluster.bootstrap_servers, *arguments], check=check, timeout_s=PATIENCE_S
+        version, name, ["--bootstrap-server", cluster.bootstrap_servers, *arguments], check=check, timeout_s=DEADLINE_S
     )
     return result.stdout + result.stderr
 
@@ -105,7 +105,7 @@ def topics(cluster: ClusterProcess, *arguments: str, check: bool = True) -> str:
 def old_topics(cluster: ClusterProcess, *arguments: str, check: bool = True) -> str:
     """kafka-topics of 2.8.2, which goes to ZooKeeper."""
     arguments = ("--zookeeper", cluster.zookeeper_connect, *arguments)
-    result = run_tool("2.8.2", "kafka-topics", arguments, check=check, timeout_s=PATIENCE_S)
+    result = run_tool("2.8.2", "kafka-topics", arguments, check=check, timeout_s=DEADLINE_S)
     return result.stdout + result.stderr
 
 
@@ -139,7 +139,7 @@ def describe(cluster: ClusterProcess, topic: str) -> dict[int, dict[str, Any]]:
 
 def await_described(cluster: ClusterProcess, topic: str, partitions: int) -> dict[int, dict[str, Any]]:
     """What is described, once it is so many partitions."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while len(found := describe(cluster, topic)) != partitions:
         assert time.monotonic() < deadline, found
     return found
@@ -156,7 +156,7 @@ def produce(cluster: ClusterProcess, topic: str, partition: int, count: int) -> 
             partition=partition,
             on_delivery=lambda error, message: failures.append(error) if error else None,
         )
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
     assert not failures
 
 
@@ -375,9 +375,9 @@ def test_replicas_are_the_same_byte_for_byte(cluster: ClusterProcess, topic: str
         produce(cluster, topic, partition, 1000)
     arguments = ["--broker-list", cluster.bootstrap_servers, "--topics-include", topic, "--report-interval-ms", "200"]
     with start_tool("3.9.2", "kafka-replica-verification", arguments) as verification:
-        verification.stdout.wait_for("verification process is started", PATIENCE_S)
+        verification.stdout.wait_for("verification process is started", DEADLINE_S)
         lines = verification.stdout.wait_until(
-            lambda lines: sum("max lag is 0 for partition" in line for line in lines) >= 3, PATIENCE_S
+            lambda lines: sum("max lag is 0 for partition" in line for line in lines) >= 3, DEADLINE_S
         )
         assert "among 2 partitions" in lines[-1]
         assert not any("differ" in line or "not the same" in line for line in lines + verification.stderr.lines())

@@ -14,7 +14,7 @@ from tests.jvm.tools import VERSIONS, run_tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-PATIENCE_S: Final = 60
+DEADLINE_S: Final = 60
 ONE: Final = ("--entity-type", "brokers", "--entity-name", "0")
 EVERY: Final = ("--entity-type", "brokers", "--entity-default")
 Configs = Callable[..., str]
@@ -34,7 +34,7 @@ def configs(broker: Broker) -> Configs:
 
 def shown(look: Callable[[], str], name: str, wanted: str | None) -> None:
     """Wait until a property is described like this, or no more: a change takes a moment to come into force."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + DEADLINE_S
     while True:
         text = look()
         found = re.search(rf"^\s+{re.escape(name)}=(.*)$", text, re.MULTILINE)
@@ -110,9 +110,9 @@ def what_is_refused(broker: Broker, topic: str, configs: Configs) -> None:
         (ONE, "num.io.threads=17", "InvalidRequest", "should not be greater than double the current value"),
         (ONE, "ssl.keystore.location=x", "InvalidRequest", "using the listener prefix"),
     ):
-        said = configs(*whom, "--alter", "--add-config", wanted)
-        assert f"{error}Exception" in said
-        assert words in said
+        printed = configs(*whom, "--alter", "--add-config", wanted)
+        assert f"{error}Exception" in printed
+        assert words in printed
 
 
 def the_levels_of_loggers(configs: Configs) -> None:
@@ -120,8 +120,8 @@ def the_levels_of_loggers(configs: Configs) -> None:
     whom = ("--entity-type", "broker-loggers", "--entity-name", "0")
     (before,) = re.findall(r"^\s+root=(\w+) ", configs(*whom, "--describe"), re.MULTILINE)
     for level in ("ERROR", before):
-        said = configs(*whom, "--alter", "--add-config", f"root={level}")
-        assert "Completed updating config for broker-logger 0." in said
+        printed = configs(*whom, "--alter", "--add-config", f"root={level}")
+        assert "Completed updating config for broker-logger 0." in printed
         shown(lambda: configs(*whom, "--describe"), "root", f"{level} sensitive=false synonyms={{}}")
     assert "InvalidConfigurationException" in configs(*whom, "--alter", "--add-config", "root=LOUD")
     assert "Invalid broker logger(s)" in configs(*whom, "--alter", "--add-config", "no.such.logger=INFO")

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 RELEASE: Final = "connect-3.9.2"
 JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx384m")
-PATIENCE_S: Final = 120.0
+DEADLINE_S: Final = 120.0
 LOOK_AGAIN_S: Final = 0.05
 LINES: Final = 300
 
@@ -62,13 +62,13 @@ def connect(broker: Broker, topic: str, folder: Path) -> BackgroundProcess:
 
 def await_lines(path: Path, expected: list[str], process: BackgroundProcess) -> None:
     """Until the file holds these lines and nothing else."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     pause = threading.Event()
     found: list[str] = []
     while found != expected:
-        said = process.stderr.lines()[-5:]
-        assert process.running, f"Connect has ended: {said}"
-        assert time.monotonic() < deadline, f"{len(found)} lines after {PATIENCE_S:g} s; it said {said}"
+        printed = process.stderr.lines()[-5:]
+        assert process.running, f"Connect has ended: {printed}"
+        assert time.monotonic() < deadline, f"{len(found)} lines after {DEADLINE_S:g} s; it said {printed}"
         pause.wait(LOOK_AGAIN_S)
         found = path.read_text().splitlines() if path.exists() else []
 

@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek.protocol.batch import headers
 from tests.compatibility.turns import (
-    PATIENCE_S,
+    DEADLINE_S,
     RECONNECT,
     Name,
     State,
@@ -76,7 +76,7 @@ class Clients:
         self._transactional = Producer(
             {**common, "transactional.id": "mover", "transaction.timeout.ms": 600_000, "compression.type": "lz4"}
         )
-        self._transactional.init_transactions(PATIENCE_S)
+        self._transactional.init_transactions(DEADLINE_S)
 
     def write(self, count: int) -> None:
         """`count` records and more into every topic; the transaction that was open is ended, another one left open."""
@@ -88,7 +88,7 @@ class Clients:
         self._update(count)
         self._write_transactions(count)
         for producer in (*self._plain, self._careless):
-            assert producer.flush(PATIENCE_S) == 0
+            assert producer.flush(DEADLINE_S) == 0
 
     def committed(self) -> list[int]:
         """The offsets that a read_committed consumer gets of the transactions: those before the open one."""
@@ -107,7 +107,7 @@ class Clients:
             producer = self._plain[number // 25 % len(CODECS)]
             self._produce(producer, ("compacted", 0), key, value)
             if number % 25 == 24:
-                assert producer.flush(PATIENCE_S) == 0  # before the next one writes
+                assert producer.flush(DEADLINE_S) == 0  # before the next one writes
             self.latest[key] = value
 
     def _write_transactions(self, count: int) -> None:
@@ -119,16 +119,16 @@ class Clients:
                 self._produce(self._transactional, ("transactions", 0), b"t", b"%d" % next(self._numbers), self._within)
                 if number % 3 == 0:
                     self._produce(self._plain[0], ("transactions", 0), None, b"%d" % next(self._numbers), self._outside)
-            assert self._transactional.flush(PATIENCE_S) == 0
+            assert self._transactional.flush(DEADLINE_S) == 0
             if commit is not None:
                 self._end(commit=commit)
 
     def _end(self, *, commit: bool) -> None:
         if commit:
-            self._transactional.commit_transaction(PATIENCE_S)
+            self._transactional.commit_transaction(DEADLINE_S)
             self._visible.extend(self._in_transaction)
         else:
-            self._transactional.abort_transaction(PATIENCE_S)
+            self._transactional.abort_transaction(DEADLINE_S)
         self._in_transaction.clear()
 
     def _send(self, producer: Producer, name: Name, count: int) -> None:
@@ -219,7 +219,7 @@ def commit(bootstrap: str, turn: int) -> None:
 # -- what every turn asks ----------------------------------------------------------------------------------------------
 
 
-def assert_as_told(state: State, clients: Clients) -> None:
+def assert_as_reported(state: State, clients: Clients) -> None:
     """What the producers were told is what consumers find."""
     for name, records in clients.acknowledged.items():
         found = {record.offset: (record.key, record.value) for record in state.uncommitted[name]}
@@ -247,7 +247,7 @@ def see(turns: Turns) -> State:
     return state
 
 
-class Story:
+class Scenario:
     """Turn after turn over one directory."""
 
     def __init__(self, turns: Turns) -> None:
@@ -256,7 +256,7 @@ class Story:
         turns.start(turns.kafka)
         self._clients = prepare(turns)
         self._left = see(turns)
-        assert_as_told(self._left, self._clients)
+        assert_as_reported(self._left, self._clients)
         assert self._left.ends[HEADS][0][0] > 1
         assert self._left.ends["expired", 0][0][0] > 0
         assert len(self._left.uncommitted["compacted", 0]) < len(self._clients.acknowledged["compacted", 0])
@@ -277,7 +277,7 @@ class Story:
         self._clients.write(80)
         commit(turns.bootstrap, self._turn)
         self._left = see(turns)
-        assert_as_told(self._left, self._clients)
+        assert_as_reported(self._left, self._clients)
         assert self._left.groups["codecs", 1] == (10 * self._turn + 1, f"turn {self._turn}")
         assert all(len(segments(turns.folder(name))) > before[name] for name in NAMES if name[0] == "codecs"), (
             "it rolls"
@@ -287,7 +287,7 @@ class Story:
         """The last open transaction can be ended, and nothing is wrong with what is left."""
         self._clients.close()
         state = see(self._turns)
-        assert_as_told(state, self._clients)
+        assert_as_reported(state, self._clients)
         self._turns.stop()
         dump_finds_nothing_wrong(self._turns.data_dir, compacted=GAPPY)
         for name in NAMES:
@@ -317,17 +317,17 @@ def turns(zookeeper: str, tmp_path: Path) -> Iterator[Turns]:
 
 
 def test_each_opens_what_the_other_has_stopped_with(turns: Turns) -> None:
-    story = Story(turns)
-    story.hand_over(turns.stop, turns.ours)
-    story.hand_over(turns.stop, turns.kafka)
-    story.hand_over(turns.stop, turns.ours)
-    story.close()
+    scenario = Scenario(turns)
+    scenario.hand_over(turns.stop, turns.ours)
+    scenario.hand_over(turns.stop, turns.kafka)
+    scenario.hand_over(turns.stop, turns.ours)
+    scenario.close()
 
 
 def test_each_opens_what_the_other_was_killed_over(turns: Turns) -> None:
-    story = Story(turns)
-    story.hand_over(turns.kill, turns.ours)
-    story.hand_over(turns.kill, turns.kafka)
-    story.hand_over(turns.kill, turns.ours)
-    story.hand_over(turns.stop, turns.kafka)
-    story.close()
+    scenario = Scenario(turns)
+    scenario.hand_over(turns.kill, turns.ours)
+    scenario.hand_over(turns.kill, turns.kafka)
+    scenario.hand_over(turns.kill, turns.ours)
+    scenario.hand_over(turns.stop, turns.kafka)
+    scenario.close()

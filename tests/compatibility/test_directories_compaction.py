@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.compatibility.turns import (
-    PATIENCE_S,
+    DEADLINE_S,
     RECONNECT,
     Name,
     Stored,
@@ -51,7 +51,7 @@ class Writer:
         common = {"bootstrap.servers": bootstrap, "linger.ms": 1, "batch.size": 700, **RECONNECT}
         self._plain = Producer({**common, "enable.idempotence": True, "compression.type": "lz4"})
         self._transactional = Producer({**common, "transactional.id": "updates"})
-        self._transactional.init_transactions(PATIENCE_S)
+        self._transactional.init_transactions(DEADLINE_S)
         self._numbers = itertools.count()
         self.latest: dict[Name, dict[bytes, bytes | None]] = {name: {} for name in BOTH}
 
@@ -59,16 +59,16 @@ class Writer:
         """`count` plain updates, then a transaction that commits and one that does not."""
         for _ in range(count):
             self._write(self._plain, commits=True)
-        assert self._plain.flush(PATIENCE_S) == 0
+        assert self._plain.flush(DEADLINE_S) == 0
         for commits in (True, False):
             self._transactional.begin_transaction()
             for _ in range(KEYS):
                 self._write(self._transactional, commits=commits)
             if commits:
-                self._transactional.commit_transaction(PATIENCE_S)
+                self._transactional.commit_transaction(DEADLINE_S)
             else:
-                self._transactional.flush(PATIENCE_S)
-                self._transactional.abort_transaction(PATIENCE_S)
+                self._transactional.flush(DEADLINE_S)
+                self._transactional.abort_transaction(DEADLINE_S)
 
     def take_away(self) -> bytes:
         """A key that has a value and then none; never written again."""
@@ -77,7 +77,7 @@ class Writer:
             self._write_one(self._plain, key, value)
         for name in BOTH:
             self.latest[name][key] = None
-        assert self._plain.flush(PATIENCE_S) == 0
+        assert self._plain.flush(DEADLINE_S) == 0
         return key
 
     def _write(self, producer: Producer, *, commits: bool) -> None:

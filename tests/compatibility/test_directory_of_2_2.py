@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.broker_process import BrokerProcess
-from tests.compatibility.turns import PATIENCE_S, RECONNECT, Name, Stored, read
+from tests.compatibility.turns import DEADLINE_S, RECONNECT, Name, Stored, read
 from tests.jvm.kafka import Kafka
 from tests.registry.zookeeper_server import ZooKeeperServer
 
@@ -81,8 +81,8 @@ def make_topics(bootstrap: str) -> None:
         NewTopic("transactional", 1, 1),
         NewTopic("configured", 1, 1, config=CONFIG),
     ]
-    for made in admin.create_topics(wanted, operation_timeout=PATIENCE_S).values():
-        made.result(PATIENCE_S)
+    for made in admin.create_topics(wanted, operation_timeout=DEADLINE_S).values():
+        made.result(DEADLINE_S)
 
 
 def write(producer: Producer, name: Name, first: int) -> None:
@@ -92,7 +92,7 @@ def write(producer: Producer, name: Name, first: int) -> None:
         key, value = (f"{kind}-{number}".encode() for kind in ("key", "value"))
         at = FIRST_MS + number
         producer.produce(topic, value, key, partition=partition, timestamp=at, headers=[("n", b"%d" % number)])
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
 
 
 def expected(offset: int, number: int) -> Stored:
@@ -108,7 +108,7 @@ def write_codecs(bootstrap: str, first: int) -> None:
 
 def transact(bootstrap: str) -> Producer:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "payments", **RECONNECT})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(DEADLINE_S)
     return producer
 
 
@@ -116,9 +116,9 @@ def in_transaction(producer: Producer, first: int, *, commit: bool) -> None:
     producer.begin_transaction()
     write(producer, TRANSACTIONAL, first)
     if commit:
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(DEADLINE_S)
     else:
-        producer.abort_transaction(PATIENCE_S)
+        producer.abort_transaction(DEADLINE_S)
 
 
 def member(bootstrap: str) -> Consumer:
@@ -129,7 +129,7 @@ def group_offset(bootstrap: str) -> int:
     """What the group has committed in the first partition of `codecs`."""
     consumer = member(bootstrap)
     try:
-        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=PATIENCE_S)
+        (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=DEADLINE_S)
         return int(found.offset)
     finally:
         consumer.close()
@@ -147,7 +147,7 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers end with it
     (answer,) = admin.describe_configs([resource]).values()
     of_the_topic = 1
-    return {each.name: each.value for each in answer.result(PATIENCE_S).values() if each.source == of_the_topic}
+    return {each.name: each.value for each in answer.result(DEADLINE_S).values() if each.source == of_the_topic}
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -165,7 +165,7 @@ def test_odradek_serves_what_kafka_2_2_has_left(
     in_transaction(payments, COUNT, commit=False)
     commit_offset(bootstrap, COMMITTED)
     left = read(bootstrap, NAMES), read(bootstrap, NAMES, "read_committed")
-    cluster = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).cluster_id
+    cluster = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_S).cluster_id
 
     old.stop() if end == "stop" else old.kill()
     old.stop_zookeeper()
@@ -178,7 +178,7 @@ def test_odradek_serves_what_kafka_2_2_has_left(
     assert all(left[0][name] == [expected(number, number) for number in range(COUNT)] for name in CODEC_NAMES)
     assert group_offset(bootstrap) == COMMITTED
     assert topic_config(bootstrap, "configured") == CONFIG
-    assert AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=PATIENCE_S).cluster_id == cluster
+    assert AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_S).cluster_id == cluster
 
     # Clients go on: the producer that was idempotent with Kafka, a new one with the same transactional id, the group.
     write(idempotent, IDEMPOTENT, COUNT)

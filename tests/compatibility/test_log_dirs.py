@@ -25,7 +25,7 @@ from tests.storage.r13 import batches_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-PATIENCE_S = 60
+DEADLINE_S = 60
 TOPICS = {"t": 2, "moving": 1, "x" * 240: 1}
 
 
@@ -70,7 +70,7 @@ async def prepared(side: Side, client: Client) -> None:
 
 
 async def until_moved(client: Client, path: str, name: tuple[str, int]) -> dict[str, Any]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             described = await places(client, 4)
             if [each for each, logs in described.items() if {(*name, False), (*name, True)} & logs.keys()] == [path]:
@@ -89,11 +89,11 @@ async def conversation(side: Side) -> list[object]:
         (side.two, "x" * 240, 0),
         (side.one, "moving", 0),
     ]
-    said: list[object] = [sorted(await alter(client, version, *asked)) for version in range(3)]
-    said.append(await alter(client, 2, (side.two, "t", 1)))
+    printed: list[object] = [sorted(await alter(client, version, *asked)) for version in range(3)]
+    printed.append(await alter(client, 2, (side.two, "t", 1)))
     described = await until_moved(client, side.two, ("t", 1))
     words = {side.one: "one", side.two: "two"}
-    said.append(
+    printed.append(
         sorted((words[path], *name, *facts) for path, logs in described.items() for name, facts in logs.items())
     )
     for version in range(5):
@@ -106,9 +106,9 @@ async def conversation(side: Side) -> list[object]:
             ),
             version,
         )
-        said.append((version, answer.error_code, sorted(_words(each, words) for each in answer.results)))
+        printed.append((version, answer.error_code, sorted(_words(each, words) for each in answer.results)))
     client.close()
-    return said
+    return printed
 
 
 def _words(result: Any, words: dict[str, str]) -> tuple[object, ...]:
@@ -127,7 +127,7 @@ async def test_a_broker_answers_as_kafka_does(sides: list[Side]) -> None:
 
 
 def tool(side: Side, name: str, *arguments: str) -> str:
-    result = run_tool("3.9.2", name, ["--bootstrap-server", side.broker.bootstrap, *arguments], timeout_s=PATIENCE_S)
+    result = run_tool("3.9.2", name, ["--bootstrap-server", side.broker.bootstrap, *arguments], timeout_s=DEADLINE_S)
     text = result.stdout + result.stderr
     for path, word in ((side.one, "(one)"), (side.two, "(two)"), (side.broker.bootstrap, "(bootstrap)")):
         text = text.replace(path, word)
@@ -152,8 +152,8 @@ def test_stock_tools_describe_and_move(sides: list[Side], tmp_path: Path) -> Non
         wrong = tmp_path / f"{side.name}-wrong.json"
         moves[0]["log_dirs"] = [side.one + "/elsewhere"]
         wrong.write_text(json.dumps({"version": 1, "partitions": moves}))
-        said = [tool(side, "kafka-reassign-partitions", "--execute", "--reassignment-json-file", str(plan))]
-        said.append(
+        printed = [tool(side, "kafka-reassign-partitions", "--execute", "--reassignment-json-file", str(plan))]
+        printed.append(
             awaited(
                 lambda side=side, plan=plan: tool(
                     side, "kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(plan)
@@ -161,9 +161,9 @@ def test_stock_tools_describe_and_move(sides: list[Side], tmp_path: Path) -> Non
                 "completed successfully",
             )
         )
-        said.append(tool(side, "kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(wrong)))
-        said.append(tool(side, "kafka-log-dirs", "--describe", "--topic-list", "moving,t", "--broker-list", "0"))
-        transcripts.append([_settled(each) for each in said])
+        printed.append(tool(side, "kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(wrong)))
+        printed.append(tool(side, "kafka-log-dirs", "--describe", "--topic-list", "moving,t", "--broker-list", "0"))
+        transcripts.append([_settled(each) for each in printed])
     ours, kafka = transcripts
     assert ours == kafka
     assert "(two)" in ours[-1]
@@ -246,7 +246,7 @@ async def test_one_ends_what_the_other_has_begun(sides: list[Side]) -> None:
     await until_moved(client, destination, ("late", 0))
     assert (await client.fetch("late", 30, version=12)).high_watermark == 31
     assert await alter(client, 2, (source or "", "late", 0)) == [("late", 0, ErrorCode.NONE)]
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not (await places(client, 4))[source or ""].get(("late", 0, True), (0, 0))[0]:
             pass
     client.close()

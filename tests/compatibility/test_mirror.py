@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 PARTITIONS: Final = 2
 RECORDS: Final = 200
-PATIENCE_S: Final = 120.0
+DEADLINE_S: Final = 120.0
 NOTHING: Final = TopicMetadata()
 
 
@@ -74,7 +74,7 @@ def arrived(broker: Broker, topic: str) -> list[list[Sent]]:
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        messages = consumer.consume(RECORDS, timeout=PATIENCE_S)
+        messages = consumer.consume(RECORDS, timeout=DEADLINE_S)
         assert [message.error() for message in messages] == [None] * RECORDS
         for message in messages:
             of_partition = found[message.partition()]
@@ -157,7 +157,7 @@ def mirror_maker_2(sides: Sides, topic: str, group: str, folder: Path) -> Backgr
 
 def await_topic(broker: Broker, topic: str, process: BackgroundProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while len(admin.list_topics(timeout=30).topics.get(topic, NOTHING).partitions) != PARTITIONS:
         assert time.monotonic() < deadline, f"{topic} does not come; it said {process.stderr.lines()[-5:]}"
 
@@ -166,11 +166,11 @@ def await_committed(broker: Broker, group: str, topic: str, expected: list[int],
     """Until the group stands there in the copy, without ever having had a member."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     try:
         while (found := [each.offset for each in consumer.committed(partitions, timeout=30)]) != expected:
-            said = process.stderr.lines()[-5:]
-            assert time.monotonic() < deadline, f"{group} stands at {found}, not {expected}; it said {said}"
+            printed = process.stderr.lines()[-5:]
+            assert time.monotonic() < deadline, f"{group} stands at {found}, not {expected}; it said {printed}"
     finally:
         consumer.close()
 

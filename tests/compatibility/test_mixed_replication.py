@@ -25,7 +25,7 @@ from odradek.broker_process import BrokerProcess
 from odradek.ports import free_port
 from tests.cluster.checker import report
 from tests.cluster.workload import PRODUCERS, Workload
-from tests.compatibility.test_cluster_tools import PATIENCE_S, await_node
+from tests.compatibility.test_cluster_tools import DEADLINE_S, await_node
 from tests.compatibility.turns import until
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
@@ -86,7 +86,7 @@ class Operator:
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         replicas = [list(each) for each in assignment]
         topic = NewTopic(TOPIC, len(replicas), replica_assignment=replicas, config=TOPIC_CONFIG)
-        admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
+        admin.create_topics([topic])[TOPIC].result(DEADLINE_S)
         self.await_in_sync({TOPIC: assignment})
 
     def move(self, plan: Plan) -> None:
@@ -139,7 +139,7 @@ class Operator:
         return [tuple(partitions[index].replicas) for index in range(len(partitions))]
 
     def _tool(self, name: str, *arguments: str) -> str:
-        result = run_tool("3.9.2", name, ["--bootstrap-server", self._bootstrap, *arguments], timeout_s=PATIENCE_S)
+        result = run_tool("3.9.2", name, ["--bootstrap-server", self._bootstrap, *arguments], timeout_s=DEADLINE_S)
         return result.stdout + result.stderr
 
 
@@ -156,7 +156,7 @@ def _assigned(data: bytes | None, assignment: Sequence[Sequence[int]]) -> bool:
 @contextlib.contextmanager
 def session_with(connect: str) -> Iterator[KazooClient]:
     client = KazooClient(connect)
-    client.start(timeout=PATIENCE_S)
+    client.start(timeout=DEADLINE_S)
     try:
         yield client
     finally:
@@ -196,7 +196,7 @@ def make_ours(
     overrides = {**addresses.properties(broker_id), "zookeeper.connect": connect}
     if data is not None:
         overrides["log.dirs"] = str(data)
-    return BrokerProcess(folder, overrides, timeout_s=PATIENCE_S)
+    return BrokerProcess(folder, overrides, timeout_s=DEADLINE_S)
 
 
 def commit(bootstrap: str) -> None:
@@ -209,7 +209,7 @@ def commit(bootstrap: str) -> None:
 def committed(bootstrap: str) -> int:
     """How far the group has come, as its coordinator says."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
-    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=PATIENCE_S)
+    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=DEADLINE_S)
     consumer.close()
     return found.offset
 
@@ -220,7 +220,7 @@ def conclude(workload: Workload, copies: Sequence[Sequence[Path]], epochs: int) 
     assert not (found := workload.history.anomalies(final)), report(found)
     assert workload.history.acknowledged() == sum(map(len, final)), "nothing stands there that was not acknowledged"
     for folders in copies:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while len(contents := {_content(folder) for folder in folders}) > 1:  # a follower is a fetch behind
             assert time.monotonic() < deadline, {str(folder): len(_content(folder)[0]) for folder in folders}
         ((log, checkpoint),) = contents

@@ -25,7 +25,7 @@ JAVA = "0.10.2.2"
 CODECS = ("none", "gzip", "snappy", "lz4")
 COUNT = 300
 NOON_MS = 1_700_000_000_000
-PATIENCE_S = 30
+DEADLINE_S = 30
 Seen = tuple[int, int, bytes | None, bytes | None]
 """Offset, time, key, value."""
 
@@ -57,7 +57,7 @@ def write_new(broker: Broker, topic: str, codec: str) -> None:
     for number in range(COUNT):
         key, value = content(number)
         producer.produce(topic, key=key, value=value, headers={"h": b"x"}, timestamp=NOON_MS + number, partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
 
 
 def read_new(broker: Broker, topic: str) -> list[Seen]:
@@ -66,7 +66,7 @@ def read_new(broker: Broker, topic: str) -> list[Seen]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     seen: list[Seen] = []
     while len(seen) < COUNT:
-        messages = consumer.consume(COUNT - len(seen), timeout=PATIENCE_S)
+        messages = consumer.consume(COUNT - len(seen), timeout=DEADLINE_S)
         assert messages
         assert not [each.error() for each in messages if each.error()]
         seen.extend((each.offset(), each.timestamp()[1], each.key(), each.value()) for each in messages)
@@ -94,7 +94,7 @@ def python_reads(broker: Broker, topic: str, api_version: tuple[int, ...]) -> li
         consumer.seek(PythonPartition(topic, 0), 0)
     seen: list[Seen] = []
     while len(seen) < COUNT:
-        polled = consumer.poll(timeout_ms=PATIENCE_S * 1000)
+        polled = consumer.poll(timeout_ms=DEADLINE_S * 1000)
         assert polled
         for records in polled.values():
             seen.extend((each.offset, each.timestamp, each.key, each.value) for each in records)
@@ -112,7 +112,7 @@ def test_kafka_python_of_0_10(broker: Broker, topic: str, codec: str) -> None:
         producer.send(topic, key=key, value=value, timestamp_ms=time_ms, partition=0)
         for _, time_ms, key, value in EXPECTED
     ]
-    assert [each.get(PATIENCE_S).offset for each in sent] == list(range(COUNT))
+    assert [each.get(DEADLINE_S).offset for each in sent] == list(range(COUNT))
     producer.close()
     assert read_new(broker, topic) == EXPECTED
     assert python_reads(broker, topic, (0, 10)) == EXPECTED
@@ -129,7 +129,7 @@ def test_kafka_python_of_0_8(broker: Broker, topic: str, codec: str) -> None:
     options = python_options(broker, (0, 8, 2))
     producer = KafkaProducer(**options, compression_type=None if codec == "none" else codec, linger_ms=20)
     sent = [producer.send(topic, key=key, value=value, partition=0) for _, _, key, value in EXPECTED]
-    assert [each.get(PATIENCE_S).offset for each in sent] == list(range(COUNT))
+    assert [each.get(DEADLINE_S).offset for each in sent] == list(range(COUNT))
     producer.close()
     without_time = [(offset, -1, key, value) for offset, _, key, value in EXPECTED]
     assert [(offset, -1, key, value) for offset, _, key, value in read_new(broker, topic)] == without_time
@@ -149,8 +149,8 @@ def test_the_java_client_of_0_10(broker: Broker, topic: str) -> None:
         for name in (f"{topic}-{codec}", f"{topic}-new-{codec}"):
             words += ["read", broker.bootstrap, name, uuid.uuid4().hex, str(COUNT)]
     source = str(Path(__file__).with_name("OldClient.java"))
-    said = run_java(java_command(JAVA, source, words, [*QUICK_START, *QUIET]), timeout_s=90)
-    lines = said.stdout.splitlines()
+    printed = run_java(java_command(JAVA, source, words, [*QUICK_START, *QUIET]), timeout_s=90)
+    lines = printed.stdout.splitlines()
     assert lines[-1] == "done"
     for codec in CODECS:
         assert read_new(broker, f"{topic}-{codec}") == EXPECTED

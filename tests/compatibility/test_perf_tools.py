@@ -21,7 +21,7 @@ from tests.jvm.tools import VERSIONS, run_tool, tool_command
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 RECORDS = 2000
-PATIENCE_S = 120.0
+DEADLINE_S = 120.0
 # Release 2.8 has some of these in a jar that is not among the pinned ones.
 NEWER = VERSIONS[1:]
 
@@ -33,7 +33,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Iterator[Si
 
 
 def printed(version: str, tool: str, *arguments: str) -> list[str]:
-    result = run_tool(version, tool, arguments, timeout_s=PATIENCE_S)
+    result = run_tool(version, tool, arguments, timeout_s=DEADLINE_S)
     return [line for line in result.stdout.splitlines() if line]
 
 
@@ -93,7 +93,7 @@ def test_latency_from_end_to_end_is_measured(sides: Sides, topic: str, version: 
 
 def alone(version: str, tool: str, *arguments: str) -> list[str]:
     """What a tool prints that says its last words while its process ends."""
-    return run_java(tool_command(version, tool, arguments), timeout_s=PATIENCE_S).stdout.splitlines()
+    return run_java(tool_command(version, tool, arguments), timeout_s=DEADLINE_S).stdout.splitlines()
 
 
 def events(lines: list[str]) -> dict[str, list[dict[str, Any]]]:

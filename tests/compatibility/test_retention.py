@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.broker_process import BrokerProcess
 from tests.compatibility.brokers import Broker, create_topic
-from tests.compatibility.turns import PATIENCE_S, Stored, alter_topic, led, read, segments, until
+from tests.compatibility.turns import DEADLINE_S, Stored, alter_topic, led, read, segments, until
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 
@@ -86,7 +86,7 @@ def write(broker: Broker, topic: str, count: int, *, age_ms: int = 0, key: bytes
     for number in range(count):
         its_key = key % number if key and b"%d" in key else key
         producer.produce(topic, b"v" * 90, its_key, 0, timestamp=written_ms, on_delivery=delivered)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
     return last
 
 
@@ -94,7 +94,7 @@ def ends(broker: Broker, topic: str) -> tuple[int, int]:
     """The earliest offset and the end."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "ends"})
     try:
-        found = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
+        found = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_S)
         assert found is not None
         return found
     finally:
@@ -159,7 +159,7 @@ def test_size_set_while_the_broker_runs(broker: Retaining, topic: str) -> None:
     refused = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "old", "auto.offset.reset": "error"})
     refused.assign([TopicPartition(topic, 0, earliest - 1)])
     try:
-        message = refused.poll(PATIENCE_S)
+        message = refused.poll(DEADLINE_S)
         assert message is not None
         error = message.error()
         assert error is not None
@@ -234,7 +234,7 @@ def test_the_files_of_a_deleted_topic_go_after_their_delay(broker: Retaining, to
     small_topic(broker, topic)
     write(broker, topic, 10)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    admin.delete_topics([topic])[topic].result(DEADLINE_S)
 
     def folders() -> list[str]:
         return [path.name for path in broker.data_dir.iterdir() if path.name.startswith(f"{topic}-0")]
@@ -331,7 +331,7 @@ def test_deleted_records_free_their_segments(broker: Retaining, topic: str, tmp_
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (too_far,) = admin.delete_records([TopicPartition(topic, 0, last + 2)]).values()
     with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
-        too_far.result(PATIENCE_S)
+        too_far.result(DEADLINE_S)
     (all_of_them,) = admin.delete_records([TopicPartition(topic, 0, -1)]).values()
-    assert all_of_them.result(PATIENCE_S).low_watermark == last + 1
+    assert all_of_them.result(DEADLINE_S).low_watermark == last + 1
     await_earliest(broker, topic, last + 1)

@@ -71,8 +71,8 @@ class Counts:
                     assert isinstance(key, bytes)
                     assert isinstance(value, bytes)
                     self.of[key.decode()].append(int(value))
-            said = [*process.stdout.lines()[-5:], *process.stderr.lines()[-5:]]
-            assert time.monotonic() < deadline, f"{sum(map(len, self.of.values()))} counts came; it said {said}"
+            printed = [*process.stdout.lines()[-5:], *process.stderr.lines()[-5:]]
+            assert time.monotonic() < deadline, f"{sum(map(len, self.of.values()))} counts came; it said {printed}"
 
     def close(self) -> None:
         self._consumer.close()

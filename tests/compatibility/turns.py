@@ -20,7 +20,7 @@ from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 
 VERSION: Final = "3.9.2"
-PATIENCE_S: Final = 90.0
+DEADLINE_S: Final = 90.0
 PROPERTIES: Final[Mapping[str, str]] = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 def until(look: Callable[[], T], holds: Callable[[T], bool], what: str) -> T:
     """Look again until it holds. Raises AssertionError after PATIENCE_S seconds."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not holds(found := look()):
         assert time.monotonic() < deadline, f"{what}: still {found!r}"
         time.sleep(0.02)
@@ -151,11 +151,11 @@ def read(bootstrap: str, names: Iterable[Name], isolation: str = "read_uncommitt
     )
     found: dict[Name, list[Stored]] = {name: [] for name in names}
     open_ends = set(found)
-    consumer.list_topics(timeout=PATIENCE_S)  # without a leader to ask, librdkafka looks again after half a second
+    consumer.list_topics(timeout=DEADLINE_S)  # without a leader to ask, librdkafka looks again after half a second
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in found])
     try:
         while open_ends:
-            message = consumer.poll(PATIENCE_S)
+            message = consumer.poll(DEADLINE_S)
             assert message is not None, f"a consumer waits for records of {open_ends}"
             name = message.topic(), message.partition()
             error = message.error()
@@ -198,7 +198,7 @@ def list_offsets(admin: AdminClient, names: list[Name], specs: list[OffsetSpec])
 
 def led(admin: AdminClient) -> set[Name]:
     """The partitions that the broker names a leader of."""
-    topics = admin.list_topics(timeout=PATIENCE_S).topics
+    topics = admin.list_topics(timeout=DEADLINE_S).topics
     return {(name, each.id) for name, topic in topics.items() for each in topic.partitions.values() if each.leader >= 0}
 
 

@@ -218,8 +218,8 @@ def is_in_sync() -> bool:
         views = [cluster_status.gather(f"localhost:{port}", QUESTION_S) for port in PORTS]
     except ConnectionError:
         return False
-    told = [[(p.topic, p.partition, p.leader, p.leader_epoch, p.isr) for p in each.partitions] for each in views]
-    if any(each != told[0] for each in told) or any(len(each.brokers) < len(BROKERS) for each in views):
+    notified = [[(p.topic, p.partition, p.leader, p.leader_epoch, p.isr) for p in each.partitions] for each in views]
+    if any(each != notified[0] for each in notified) or any(len(each.brokers) < len(BROKERS) for each in views):
         return False
     return not any(p.remark for p in views[0].partitions) and not any(b.error for b in views[0].brokers)
 

@@ -14,7 +14,7 @@ import threading
 from typing import Final
 
 HOST: Final = "127.0.0.1"
-PATIENCE_S: Final = 30.0
+DEADLINE_S: Final = 30.0
 _MOST_BYTES: Final = 1 << 18
 
 
@@ -34,7 +34,7 @@ class Gate:
         self._thread.start()
         listening = asyncio.start_server(self._let_in, HOST, self._port)
         try:
-            self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(PATIENCE_S)
+            self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(DEADLINE_S)
         except OSError:
             self._end_thread()
             raise
@@ -42,14 +42,14 @@ class Gate:
     def shut(self) -> None:
         """End every connection and listen no more; without effect on a gate that is shut."""
         if self._loop is not None:
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE_S)
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(DEADLINE_S)
             self._end_thread()
 
     def _end_thread(self) -> None:
         assert self._loop is not None
         assert self._thread is not None
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(DEADLINE_S)
         self._loop.close()
         self._loop = None
 

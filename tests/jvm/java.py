@@ -59,10 +59,10 @@ def _installed() -> Iterator[Path]:
 def _version(java: Path) -> int:
     """The feature version that `java` reports; 0 if it does not run (macOS has a `java` that only advises)."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'version "(\d+)', said)
+    found = re.search(r'version "(\d+)', printed)
     return int(found.group(1)) if found else 0
 
 

@@ -11,42 +11,42 @@ from odradek.broker.group.state.consumer_group_requests import HeartbeatRequest,
 from odradek.broker.group.state.loading import Loader
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Slot, World
+from tests.machines.group_world import GROUP, Slot, Harness
 
 ReplicaManagerDependencies = set[tuple[str, int]]
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
 
 
-def beat(world: World, member_id: str, epoch: int, **fields: Any) -> Slot:
+def beat(harness: Harness, member_id: str, epoch: int, **fields: Any) -> Slot:
     """One heartbeat."""
     slot = Slot()
     group = fields.pop("group", GROUP)
-    world.groups.consumer_heartbeat(group, HeartbeatRequest(member_id, epoch, **fields), slot)
+    harness.groups.consumer_heartbeat(group, HeartbeatRequest(member_id, epoch, **fields), slot)
     return slot
 
 
-def join(world: World, member_id: str, *names: str, **fields: Any) -> HeartbeatResult:
+def join(harness: Harness, member_id: str, *names: str, **fields: Any) -> HeartbeatResult:
     """A member joins; the answer has to be there at once."""
     given: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_MS, "names": names, "owned": {}, **fields}
-    result: HeartbeatResult = beat(world, member_id, 0, **given).answer
+    result: HeartbeatResult = beat(harness, member_id, 0, **given).answer
     return result
 
 
-def membership(world: World) -> ConsumerMembership:
+def membership(harness: Harness) -> ConsumerMembership:
     """The group as the coordinator has it."""
-    error, found = world.groups.describe_consumers(GROUP)
+    error, found = harness.groups.describe_consumers(GROUP)
     assert not error
     assert found is not None
     return found
 
 
-def reloaded(world: World) -> ConsumerGroupMembers:
+def reloaded(harness: Harness) -> ConsumerGroupMembers:
     """The group as a load would find it once everything pending is written."""
     loader = Loader()
-    for header, record in world.log.pending(0):
+    for header, record in harness.log.pending(0):
         loader.feed(header, record)
-    groups = loader.groups(world.settings, world.groups._now(), world.topics)
+    groups = loader.groups(harness.settings, harness.groups._now(), harness.topics)
     found = next(group.membership for group in groups if group.group_id == GROUP)
     assert isinstance(found, ConsumerMembership)
     return found.group_members
@@ -67,8 +67,8 @@ def facts(group_members: ConsumerGroupMembers) -> dict[str, Any]:
 class Client:
     """A consumer of the consumer protocol: it lets go of what it must at once, and takes what it is given."""
 
-    def __init__(self, world: World, member_id: str, *names: str, expression: str | None = None) -> None:
-        self.world = world
+    def __init__(self, harness: Harness, member_id: str, *names: str, expression: str | None = None) -> None:
+        self.harness = harness
         self.member_id = member_id
         self.instance_id: str | None = None
         self.names: tuple[str, ...] = names
@@ -85,7 +85,7 @@ class Client:
         if joining:
             self._has = set()
         slot = beat(
-            self.world,
+            self.harness,
             self.member_id,
             self.epoch,
             instance_id=self.instance_id,
@@ -117,7 +117,7 @@ class Client:
     @property
     def owned(self) -> ReplicaManagerDependencies:
         """What it uses, of topics that are there; a topic that was deleted and made again is another one."""
-        named = ((self.world.topics.name_of(topic_id), index) for topic_id, index in self._has)
+        named = ((self.harness.topics.name_of(topic_id), index) for topic_id, index in self._has)
         return {(name, index) for name, index in named if name is not None}
 
     def report(self) -> dict[bytes, frozenset[int]]:
@@ -129,19 +129,19 @@ class Client:
     def leave(self, *, for_a_while: bool = False) -> Slot:
         self._has = set()
         self.epoch = 0
-        return beat(self.world, self.member_id, -2 if for_a_while else -1, instance_id=self.instance_id)
+        return beat(self.harness, self.member_id, -2 if for_a_while else -1, instance_id=self.instance_id)
 
 
-def settle(world: World, *clients: Client, rounds: int = 30) -> None:
+def settle(harness: Harness, *clients: Client, rounds: int = 30) -> None:
     """Everyone beats until the group is Stable."""
     for _ in range(rounds):
         for client in clients:
             client.beat()
-        if membership(world).state.value == "Stable" and all(client.epoch for client in clients):
+        if membership(harness).state.value == "Stable" and all(client.epoch for client in clients):
             for client in clients:
                 client.beat()
             return
-    raise AssertionError(f"not stable after {rounds} rounds: {facts(membership(world).group_members)}")
+    raise AssertionError(f"not stable after {rounds} rounds: {facts(membership(harness).group_members)}")
 
 
 def subscription(*names: str, owned: ReplicaManagerDependencies = frozenset(), version: int = 1) -> bytes:  # type: ignore[assignment]

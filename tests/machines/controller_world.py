@@ -1,6 +1,6 @@
 """A controller machine over a tree without disk or delay, and brokers that are nodes: what a test decides with.
 
-`World.run` carries an event out as the shell does; `World.cut` ends it after some steps, as a controller ends that
+`Harness.run` carries an event out as the shell does; `Harness.cut` ends it after some steps, as a controller ends that
 dies, and elects a fresh machine on the same tree.
 """
 
@@ -24,7 +24,7 @@ def replicas(*brokers: int) -> znodes.Replicas:
     return znodes.Replicas(brokers)
 
 
-class World:
+class Harness:
     """The tree, the brokers in it, and the controller of the moment."""
 
     def __init__(self, *, allow_unclean: bool = False) -> None:

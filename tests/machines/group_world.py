@@ -277,7 +277,7 @@ class Slot:
         return not self.answers
 
 
-class World:
+class Harness:
     """One coordinator with what it needs."""
 
     def __init__(self, **settings: int) -> None:

@@ -108,7 +108,7 @@ class Replicas:
         """Writes that wait: (leader, epoch, end offset, value)."""
         self.acknowledged: dict[int, int] = {}
         self.true_high_watermark = 0
-        self.told: dict[int, int] = {}
+        self.notified: dict[int, int] = {}
         for each in BROKERS:
             self.tell(each)
 
@@ -122,9 +122,9 @@ class Replicas:
     def tell(self, broker_id: int) -> None:
         """LeaderAndIsr, as the state is now."""
         broker, state = self.brokers[broker_id], self.state
-        if not broker.alive or self.told.get(broker_id, -1) >= state.leader_epoch:
+        if not broker.alive or self.notified.get(broker_id, -1) >= state.leader_epoch:
             return
-        self.told[broker_id] = state.leader_epoch
+        self.notified[broker_id] = state.leader_epoch
         if state.leader == broker_id:
             broker.epochs.begin(state.leader_epoch, len(broker.log))
             broker.machine.become_leader(state, self.now_ms)
@@ -269,7 +269,7 @@ class Replicas:
         broker.alive = True
         high_watermark = min(checkpoint, broker.machine.high_watermark)
         broker.machine = self._machine(broker_id, len(broker.log), high_watermark)
-        self.told.pop(broker_id, None)
+        self.notified.pop(broker_id, None)
 
     # ---- what is promised
 

@@ -197,8 +197,8 @@ class Progress(RuleBasedStateMachine):
         if self.state.leader == broker:
             machine.cleaned(self.cleaned[broker])
             machine.become_leader(self.state, NOW)
-            for told in [each for each in self.reported if each[0] == broker and each[2] not in machine.replicas]:
-                del self.reported[told]  # who leaves the replica set and comes back begins anew
+            for notified in [each for each in self.reported if each[0] == broker and each[2] not in machine.replicas]:
+                del self.reported[notified]  # who leaves the replica set and comes back begins anew
         else:
             machine.become_follower(self.state)
 
@@ -238,8 +238,8 @@ class Progress(RuleBasedStateMachine):
             leading.follower_fetched(message.follower, message.offset, NOW, cleaned_to=message.cleaned_to)
         except KafkaError:
             return
-        said = message.offset if message.cleaned_to == UNKNOWN else message.cleaned_to
-        self.reported[message.leader, message.epoch, message.follower] = said
+        printed = message.offset if message.cleaned_to == UNKNOWN else message.cleaned_to
+        self.reported[message.leader, message.epoch, message.follower] = printed
         self.wire.append(Answer(message.follower, message.epoch, leading.compacted_everywhere))
         self.answered.add((message.epoch, leading.compacted_everywhere))
 
@@ -252,8 +252,8 @@ class Progress(RuleBasedStateMachine):
     def a_leader_never_counts_with_more_than_was_reported(self) -> None:
         for broker, machine in self.machines.items():
             if machine.leader_id == broker:
-                said = [self.reported.get((broker, machine.leader_epoch, each), 0) for each in machine.remotes]
-                assert machine.compacted_everywhere == min([self.cleaned[broker], *said])
+                printed = [self.reported.get((broker, machine.leader_epoch, each), 0) for each in machine.remotes]
+                assert machine.compacted_everywhere == min([self.cleaned[broker], *printed])
                 assert set(machine.remotes) | {broker} == set(machine.replicas)
 
     @invariant()
@@ -272,8 +272,8 @@ def test_the_model_is_not_content_with_a_leader_that_forgets_who_is_silent(monke
     """Counting only those that have reported is the mistake that brings deleted records back."""
 
     def count(machine: PartitionMachine) -> None:
-        said = (each.compacted_to for each in machine.remotes.values() if each.end_offset >= 0)
-        machine.compacted_everywhere = max(0, min((machine.cleaned_to, *said)))
+        printed = (each.compacted_to for each in machine.remotes.values() if each.end_offset >= 0)
+        machine.compacted_everywhere = max(0, min((machine.cleaned_to, *printed)))
 
     monkeypatch.setattr(PartitionMachine, "_count_compacted", count)
     model = Progress()

@@ -21,14 +21,14 @@ from tests.machines.consumer_world import (
     reloaded,
     settle,
 )
-from tests.machines.group_world import GROUP, World
+from tests.machines.group_world import GROUP, Harness
 
 
-def world_with(**topics: int) -> World:
-    world = World()
+def world_with(**topics: int) -> Harness:
+    harness = Harness()
     for name, partitions in topics.items():
-        world.topics.put(name, partitions)
-    return world
+        harness.topics.put(name, partitions)
+    return harness
 
 
 def everything(name: str, partitions: int) -> set[tuple[str, int]]:
@@ -39,31 +39,31 @@ def everything(name: str, partitions: int) -> set[tuple[str, int]]:
 
 
 def test_the_first_member_gets_everything_at_once() -> None:
-    world = world_with(t=4)
-    result = join(world, "a", "t", client_id="c", client_host="/1.2.3.4")
+    harness = world_with(t=4)
+    result = join(harness, "a", "t", client_id="c", client_host="/1.2.3.4")
     assert (result.error, result.member_id, result.epoch, result.interval_ms) == (ErrorCode.NONE, "a", 1, 5000)
-    topic_id = world.topics.id_of("t")
+    topic_id = harness.topics.id_of("t")
     assert topic_id is not None
     assert {topic: sorted(parts) for topic, parts in (result.assignment or {}).items()} == {topic_id: [0, 1, 2, 3]}
-    group = membership(world)
+    group = membership(harness)
     assert (group.state.value, group.group_members.epoch, group.group_members.target_epoch) == ("Stable", 1, 1)
-    assert world.groups.list_groups()[1] == [(GROUP, "consumer", "Stable", "consumer")]
+    assert harness.groups.list_groups()[1] == [(GROUP, "consumer", "Stable", "consumer")]
 
 
 def test_a_partition_moves_only_when_its_owner_has_let_go() -> None:
-    world = world_with(t=4)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=4)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
     result = b.beat()
     assert result is not None
     assert (result.epoch, result.assignment) == (2, {}), "nothing is free yet"
-    assert membership(world).group_members.members["b"].state is MemberState.UNRELEASED_PARTITIONS
+    assert membership(harness).group_members.members["b"].state is MemberState.UNRELEASED_PARTITIONS
     b.beat()
     assert not b.owned
     before = set(a.owned)
     a.beat()
     assert (a.epoch, len(a.owned)) == (1, 2), "it stays in its epoch until it has let go"
-    assert membership(world).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert membership(harness).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     b.beat()
     assert not b.owned, "the owner has been asked and has not said that it has let go"
     a.beat()
@@ -71,26 +71,26 @@ def test_a_partition_moves_only_when_its_owner_has_let_go() -> None:
     b.beat()
     assert a.owned | b.owned == before
     assert not a.owned & b.owned
-    assert membership(world).state.value == "Stable"
+    assert membership(harness).state.value == "Stable"
 
 
 def test_who_says_nothing_of_what_it_owns_has_let_go_of_nothing() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
     b.beat()
     a.beat()
-    assert beat(world, "a", 1).answer.epoch == 1
-    assert membership(world).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert beat(harness, "a", 1).answer.epoch == 1
+    assert membership(harness).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
 
 
 def test_states_of_the_group_follow_its_epochs() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     states = []
     for step in (a.beat, b.beat, a.beat, a.beat, b.beat, b.leave, a.beat, a.leave):
         step()
-        states.append(membership(world).state.value)
+        states.append(membership(harness).state.value)
     assert states == [
         "Stable",
         "Reconciling",
@@ -104,69 +104,69 @@ def test_states_of_the_group_follow_its_epochs() -> None:
 
 
 def test_what_a_member_leaves_goes_to_the_others() -> None:
-    world = world_with(t=5)
-    a, b, c = (Client(world, name, "t") for name in "abc")
-    settle(world, a, b, c)
+    harness = world_with(t=5)
+    a, b, c = (Client(harness, name, "t") for name in "abc")
+    settle(harness, a, b, c)
     result = c.leave().answer
     assert (result.error, result.epoch, result.member_id) == (ErrorCode.NONE, -1, "c")
-    settle(world, a, b)
+    settle(harness, a, b)
     assert a.owned | b.owned == everything("t", 5)
 
 
 def test_an_assignment_is_told_when_it_changes_or_is_asked_for() -> None:
-    world = world_with(t=2)
-    a = Client(world, "a", "t")
+    harness = world_with(t=2)
+    a = Client(harness, "a", "t")
     a.beat()
     again = a.beat()
     assert again is not None
     assert again.assignment is None
-    full = beat(world, "a", 1, rebalance_timeout_ms=1, names=("t",), owned={}).answer
+    full = beat(harness, "a", 1, rebalance_timeout_ms=1, names=("t",), owned={}).answer
     assert full.assignment is not None
 
 
 def test_topics_that_do_not_exist_are_waited_for() -> None:
-    world = world_with()
-    a = Client(world, "a", "later")
+    harness = world_with()
+    a = Client(harness, "a", "later")
     a.beat()
     assert (a.epoch, a.owned) == (1, set())
-    world.topics.put("later", 3)
+    harness.topics.put("later", 3)
     a.beat()
     assert (a.epoch, a.owned) == (2, everything("later", 3))
-    world.topics.put("later", 5)
+    harness.topics.put("later", 5)
     a.beat()
     assert a.owned == everything("later", 5)
-    world.topics.remove("later")
+    harness.topics.remove("later")
     a.beat()
     a.beat()
-    assert (a.owned, membership(world).state.value) == (set(), "Stable")
+    assert (a.owned, membership(harness).state.value) == (set(), "Stable")
 
 
 def test_changes_elsewhere_in_the_cluster_disturb_nobody() -> None:
-    world = world_with(t=2)
-    a = Client(world, "a", "t")
+    harness = world_with(t=2)
+    a = Client(harness, "a", "t")
     a.beat()
-    world.topics.put("other", 3)
+    harness.topics.put("other", 3)
     a.beat()
     assert a.epoch == 1
 
 
 def test_the_assignor_is_the_one_that_most_ask_for() -> None:
-    world = world_with(t=3, u=3)
+    harness = world_with(t=3, u=3)
     for name in "ab":
-        join(world, name, "t", "u", assignor="range")
-    join(world, "c", "t", "u", assignor="uniform")
-    assert membership(world).steps.assignor == "range"
-    targets = membership(world).group_members.targets
+        join(harness, name, "t", "u", assignor="range")
+    join(harness, "c", "t", "u", assignor="uniform")
+    assert membership(harness).steps.assignor == "range"
+    targets = membership(harness).group_members.targets
     assert all(len(set(each.values())) == 1 for each in targets.values()), "the same run of both topics"
 
 
 def test_a_subscription_that_changes_gives_up_and_gets() -> None:
-    world = world_with(t=2, u=2)
-    a = Client(world, "a", "t")
+    harness = world_with(t=2, u=2)
+    a = Client(harness, "a", "t")
     a.beat()
-    result = beat(world, "a", 1, names=("u",), owned={}).answer
+    result = beat(harness, "a", 1, names=("u",), owned={}).answer
     assert result.epoch == 2
-    assert set(result.assignment) == {world.topics.id_of("u")}
+    assert set(result.assignment) == {harness.topics.id_of("u")}
 
 
 # --- refusals ---
@@ -199,234 +199,234 @@ def test_a_subscription_that_changes_gives_up_and_gets() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(fields: dict[str, Any], error: ErrorCode) -> None:
-    world = world_with(t=2)
-    join(world, "a", "t")
-    before = facts(reloaded(world))
-    result = beat(world, fields.pop("member_id", "a"), fields.pop("epoch", 1), **fields).answer
+    harness = world_with(t=2)
+    join(harness, "a", "t")
+    before = facts(reloaded(harness))
+    result = beat(harness, fields.pop("member_id", "a"), fields.pop("epoch", 1), **fields).answer
     assert result.error is error
     assert result.message
-    assert facts(reloaded(world)) == before
+    assert facts(reloaded(harness)) == before
 
 
 def test_an_old_epoch_is_fenced_unless_the_answer_may_have_been_lost() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
-    settle(world, a, b)
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
+    settle(harness, a, b)
     b.leave()
     old = a.epoch
     a.beat(lost=True)
-    assert membership(world).group_members.members["a"].epoch > old
+    assert membership(harness).group_members.members["a"].epoch > old
     again = a.beat()
     assert again is not None
     assert not again.error
     assert a.owned == everything("t", 2)
-    assert beat(world, "a", old - 1, owned={}).answer.error is ErrorCode.FENCED_MEMBER_EPOCH
-    assert beat(world, "a", old).answer.error is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
+    assert beat(harness, "a", old - 1, owned={}).answer.error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert beat(harness, "a", old).answer.error is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
 
 
 def test_a_full_group_takes_nobody_in() -> None:
-    world = World(group_consumer_max_size=1)
-    world.topics.put("t", 1)
-    assert not join(world, "a", "t").error
-    assert join(world, "b", "t").error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert not beat(world, "a", 1).answer.error
+    harness = Harness(group_consumer_max_size=1)
+    harness.topics.put("t", 1)
+    assert not join(harness, "a", "t").error
+    assert join(harness, "b", "t").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert not beat(harness, "a", 1).answer.error
 
 
 def test_a_member_without_an_id_is_given_one() -> None:
-    world = world_with(t=1)
-    result = join(world, "", "t")
+    harness = world_with(t=1)
+    result = join(harness, "", "t")
     assert result.member_id
-    assert join(world, "", "t", must_name_itself=True).error is ErrorCode.INVALID_REQUEST
+    assert join(harness, "", "t", must_name_itself=True).error is ErrorCode.INVALID_REQUEST
 
 
 # --- static members ---
 
 
 def test_a_static_member_comes_back_to_what_it_had() -> None:
-    world = world_with(t=4)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=4)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.instance_id = "i"
-    settle(world, a, b)
-    had, epoch = set(a.owned), membership(world).group_members.epoch
+    settle(harness, a, b)
+    had, epoch = set(a.owned), membership(harness).group_members.epoch
     result = a.leave(for_a_while=True).answer
     assert (result.error, result.epoch) == (ErrorCode.NONE, -2)
     b.beat()
-    assert membership(world).group_members.epoch == epoch, "nothing moves meanwhile"
-    back = Client(world, "a2", "t")
+    assert membership(harness).group_members.epoch == epoch, "nothing moves meanwhile"
+    back = Client(harness, "a2", "t")
     back.instance_id = "i"
     back.beat()
     assert (back.owned, back.epoch) == (had, epoch)
-    assert list(membership(world).group_members.members) == ["b", "a2"]
-    assert beat(world, "a", epoch, instance_id="i").answer.error is ErrorCode.FENCED_INSTANCE_ID
-    assert facts(reloaded(world)) == facts(membership(world).group_members)
+    assert list(membership(harness).group_members.members) == ["b", "a2"]
+    assert beat(harness, "a", epoch, instance_id="i").answer.error is ErrorCode.FENCED_INSTANCE_ID
+    assert facts(reloaded(harness)) == facts(membership(harness).group_members)
 
 
 def test_an_instance_id_in_use_is_not_given_away() -> None:
-    world = world_with(t=1)
-    join(world, "a", "t", instance_id="i")
-    assert join(world, "b", "t", instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert beat(world, "a", 1, instance_id="i").answer.error is ErrorCode.NONE
+    harness = world_with(t=1)
+    join(harness, "a", "t", instance_id="i")
+    assert join(harness, "b", "t", instance_id="i").error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert beat(harness, "a", 1, instance_id="i").answer.error is ErrorCode.NONE
 
 
 def test_a_static_member_that_does_not_come_back_loses_its_place() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.instance_id = "i"
-    settle(world, a, b)
+    settle(harness, a, b)
     a.leave(for_a_while=True)
     for _ in range(SESSION_MS // 5_000):
-        world.time.advance(5_000)
+        harness.time.advance(5_000)
         b.beat()
-    settle(world, b)
+    settle(harness, b)
     assert b.owned == everything("t", 2)
 
 
 def test_a_static_member_that_leaves_for_good_is_gone() -> None:
-    world = world_with(t=2)
-    a = Client(world, "a", "t")
+    harness = world_with(t=2)
+    a = Client(harness, "a", "t")
     a.instance_id = "i"
     a.beat()
     assert not a.leave().answer.error
-    assert not membership(world).group_members.members
-    assert membership(world).group_members.of_instance("i") is None
+    assert not membership(harness).group_members.members
+    assert membership(harness).group_members.of_instance("i") is None
 
 
 # --- time ---
 
 
 def test_a_silent_member_is_put_out() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
-    settle(world, a, b)
-    world.time.advance(SESSION_MS - 1)
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
+    settle(harness, a, b)
+    harness.time.advance(SESSION_MS - 1)
     a.beat()
-    world.time.advance(1)
-    assert list(membership(world).group_members.members) == ["a"]
-    settle(world, a)
+    harness.time.advance(1)
+    assert list(membership(harness).group_members.members) == ["a"]
+    settle(harness, a)
     assert a.owned == everything("t", 2)
     b.beat()
     assert b.errors[-1] is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_does_not_let_go_is_put_out() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
     b.beat()
-    holding = {world.topics.id_of("t") or b"": frozenset({0, 1})}
+    holding = {harness.topics.id_of("t") or b"": frozenset({0, 1})}
     for _ in range(REBALANCE_MS // 5_000):
-        assert beat(world, "a", 1, owned=holding).answer.error is ErrorCode.NONE
+        assert beat(harness, "a", 1, owned=holding).answer.error is ErrorCode.NONE
         b.beat()
-        world.time.advance(5_000)
-    assert list(membership(world).group_members.members) == ["b"]
-    settle(world, b)
+        harness.time.advance(5_000)
+    assert list(membership(harness).group_members.members) == ["b"]
+    settle(harness, b)
     assert b.owned == everything("t", 2)
 
 
 def test_no_timer_outlives_its_member() -> None:
-    world = world_with(t=2)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
-    settle(world, a, b)
+    harness = world_with(t=2)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
+    settle(harness, a, b)
     a.leave()
     b.leave()
-    assert membership(world).armed == {}
-    assert world.time.waiting == 0
+    assert membership(harness).armed == {}
+    assert harness.time.waiting == 0
 
 
 # --- regular expressions ---
 
 
 def test_an_expression_stands_for_the_topics_that_match_as_a_whole() -> None:
-    world = world_with(**{"orders-1": 1, "orders-2": 2, "my-orders-1": 1})
-    a = Client(world, "a", expression="orders-.*")
+    harness = world_with(**{"orders-1": 1, "orders-2": 2, "my-orders-1": 1})
+    a = Client(harness, "a", expression="orders-.*")
     a.beat()
     assert a.owned == everything("orders-1", 1) | everything("orders-2", 2)
-    world.topics.put("orders-3", 1)
+    harness.topics.put("orders-3", 1)
     a.beat()
     assert ("orders-3", 0) in a.owned
-    assert facts(reloaded(world)) == facts(membership(world).group_members)
+    assert facts(reloaded(harness)) == facts(membership(harness).group_members)
     a.leave()
-    assert reloaded(world).resolved == {}
+    assert reloaded(harness).resolved == {}
 
 
 def test_an_expression_that_would_hang_a_backtracking_matcher_does_not() -> None:
-    world = world_with(**{"a" * 40: 1})
-    assert not join(world, "a", names=None, expression="(a|aa)+$b").error
+    harness = world_with(**{"a" * 40: 1})
+    assert not join(harness, "a", names=None, expression="(a|aa)+$b").error
 
 
 def test_names_and_an_expression_add_up() -> None:
-    world = world_with(t=1, u=1, v=1)
-    result = join(world, "a", "t", expression="u|v")
-    assert set(result.assignment or {}) == {world.topics.id_of(name) for name in "tuv"}
+    harness = world_with(t=1, u=1, v=1)
+    result = join(harness, "a", "t", expression="u|v")
+    assert set(result.assignment or {}) == {harness.topics.id_of(name) for name in "tuv"}
 
 
 # --- offsets ---
 
 
 def test_commits_are_for_members_in_their_epoch() -> None:
-    world = world_with(t=4)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
-    assert world.commit({("t", 0): 1}).answer == [ErrorCode.NONE]
+    harness = world_with(t=4)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
+    assert harness.commit({("t", 0): 1}).answer == [ErrorCode.NONE]
     a.beat()
-    assert world.commit({("t", 0): 5}, "a", 1).answer == [ErrorCode.NONE]
-    assert world.commit({("t", 0): 6}).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert world.commit({("t", 0): 6}, "x", 1).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert world.commit({("t", 0): 6}, "a", 2).answer == [ErrorCode.STALE_MEMBER_EPOCH]
-    settle(world, a, b)
+    assert harness.commit({("t", 0): 5}, "a", 1).answer == [ErrorCode.NONE]
+    assert harness.commit({("t", 0): 6}).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert harness.commit({("t", 0): 6}, "x", 1).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert harness.commit({("t", 0): 6}, "a", 2).answer == [ErrorCode.STALE_MEMBER_EPOCH]
+    settle(harness, a, b)
     kept, lost = min(a.owned), min(b.owned)
-    assert world.commit({kept: 7}, "a", 1).answer == [ErrorCode.NONE], "its own since then (KIP-1251)"
-    assert world.commit({lost: 7}, "a", 1).answer == [ErrorCode.STALE_MEMBER_EPOCH]
-    assert world.offset(kept) == 7
-    assert world.offset(lost) != 7
-    assert not world.groups.fetch(GROUP, [kept], require_stable=False)[0]
+    assert harness.commit({kept: 7}, "a", 1).answer == [ErrorCode.NONE], "its own since then (KIP-1251)"
+    assert harness.commit({lost: 7}, "a", 1).answer == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert harness.offset(kept) == 7
+    assert harness.offset(lost) != 7
+    assert not harness.groups.fetch(GROUP, [kept], require_stable=False)[0]
     for member_id, epoch, error in (
         ("a", 2, ErrorCode.NONE),
         ("a", 1, ErrorCode.STALE_MEMBER_EPOCH),
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
-        found, _ = world.groups.fetch(GROUP, [kept], require_stable=False, member_id=member_id, epoch=epoch)
+        found, _ = harness.groups.fetch(GROUP, [kept], require_stable=False, member_id=member_id, epoch=epoch)
         assert found is error
 
 
 def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
-    world = world_with(t=1)
-    a = Client(world, "a", "t")
+    harness = world_with(t=1)
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("t", 0): 5}, "a", 1)
-    assert world.groups.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
-    assert world.groups.delete_offsets(GROUP, [("t", 0)]) == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
+    harness.commit({("t", 0): 5}, "a", 1)
+    assert harness.groups.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
+    assert harness.groups.delete_offsets(GROUP, [("t", 0)]) == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     a.leave()
-    assert world.groups.delete_group(GROUP) is ErrorCode.NONE
-    world.fail_over()
-    assert world.groups.list_groups()[1] == []
-    assert world.groups.describe_consumers(GROUP) == (ErrorCode.NONE, None)
+    assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
+    harness.fail_over()
+    assert harness.groups.list_groups()[1] == []
+    assert harness.groups.describe_consumers(GROUP) == (ErrorCode.NONE, None)
 
 
 def test_an_empty_group_goes_with_its_last_offset() -> None:
-    world = world_with(t=1)
-    world.groups.start()
-    a = Client(world, "a", "t")
+    harness = world_with(t=1)
+    harness.groups.start()
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("t", 0): 5}, "a", 1)
+    harness.commit({("t", 0): 5}, "a", 1)
     a.leave()
-    world.time.advance(world.settings.offsets_retention_ms + world.settings.offsets_retention_check_interval_ms)
-    assert world.groups.list_groups()[1] == []
+    harness.time.advance(harness.settings.offsets_retention_ms + harness.settings.offsets_retention_check_interval_ms)
+    assert harness.groups.list_groups()[1] == []
 
 
 # --- the log ---
 
 
 def test_answers_wait_for_everything_that_was_decided_before() -> None:
-    world = world_with(t=2)
-    a = Client(world, "a", "t")
+    harness = world_with(t=2)
+    a = Client(harness, "a", "t")
     a.beat()
-    world.log.hold = True
-    first = beat(world, "b", 0, rebalance_timeout_ms=1, names=("t",), owned={})
-    plain = beat(world, "a", 1, owned=a.report())
+    harness.log.hold = True
+    first = beat(harness, "b", 0, rebalance_timeout_ms=1, names=("t",), owned={})
+    plain = beat(harness, "a", 1, owned=a.report())
     assert first.waits
     assert plain.waits
-    world.log.hold = False
-    world.log.release()
+    harness.log.hold = False
+    harness.log.release()
     assert (first.answer.error, plain.answer.error) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
@@ -438,96 +438,96 @@ def test_answers_wait_for_everything_that_was_decided_before() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_the_log_refuses_is_reverted(refused: ErrorCode, heard: ErrorCode) -> None:
-    world = world_with(t=2)
-    join(world, "a", "t")
-    before, armed = facts(membership(world).group_members), membership(world).armed
-    world.log.error = refused
-    assert join(world, "b", "t").error is heard
-    assert facts(membership(world).group_members) == before == facts(reloaded(world))
-    assert membership(world).armed == armed, "b has no session"
-    world.log.error = ErrorCode.NONE
-    assert beat(world, "a", 1).answer.error is ErrorCode.NONE
-    assert join(world, "b", "t").error is ErrorCode.NONE
-    assert list(reloaded(world).members) == ["a", "b"]
+def test_what_the_log_refuses_is_reverted(refused: ErrorCode, received: ErrorCode) -> None:
+    harness = world_with(t=2)
+    join(harness, "a", "t")
+    before, armed = facts(membership(harness).group_members), membership(harness).armed
+    harness.log.error = refused
+    assert join(harness, "b", "t").error is received
+    assert facts(membership(harness).group_members) == before == facts(reloaded(harness))
+    assert membership(harness).armed == armed, "b has no session"
+    harness.log.error = ErrorCode.NONE
+    assert beat(harness, "a", 1).answer.error is ErrorCode.NONE
+    assert join(harness, "b", "t").error is ErrorCode.NONE
+    assert list(reloaded(harness).members) == ["a", "b"]
 
 
 def test_what_the_log_takes_too_late_stays_and_is_answered_once_it_is_committed() -> None:
-    world = world_with(t=2)
-    join(world, "a", "t")
-    world.log.error = ErrorCode.REQUEST_TIMED_OUT
-    assert join(world, "b", "t").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert list(reloaded(world).members) == list(membership(world).group_members.members) == ["a", "b"]
-    world.log.error = ErrorCode.NONE
-    first = beat(world, "a", 1, owned={})
-    world.log.time_out()
+    harness = world_with(t=2)
+    join(harness, "a", "t")
+    harness.log.error = ErrorCode.REQUEST_TIMED_OUT
+    assert join(harness, "b", "t").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert list(reloaded(harness).members) == list(membership(harness).group_members.members) == ["a", "b"]
+    harness.log.error = ErrorCode.NONE
+    first = beat(harness, "a", 1, owned={})
+    harness.log.time_out()
     assert (first.waits, first.answers) == (False, first.answers)
-    again = beat(world, "b", 2, owned={})
-    world.log.release()
+    again = beat(harness, "b", 2, owned={})
+    harness.log.release()
     assert not again.waits
-    assert facts(reloaded(world)) == facts(membership(world).group_members)
+    assert facts(reloaded(harness)) == facts(membership(harness).group_members)
 
 
 def test_a_session_that_ends_while_the_log_refuses_ends_once_more() -> None:
-    world = world_with(t=2)
-    join(world, "a", "t")
-    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
-    world.time.advance(SESSION_MS)
-    assert list(membership(world).group_members.members) == ["a"]
-    world.log.error = ErrorCode.NONE
-    world.time.advance(RETRY_MS)
-    assert not membership(world).group_members.members
-    assert facts(reloaded(world)) == facts(membership(world).group_members)
+    harness = world_with(t=2)
+    join(harness, "a", "t")
+    harness.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    harness.time.advance(SESSION_MS)
+    assert list(membership(harness).group_members.members) == ["a"]
+    harness.log.error = ErrorCode.NONE
+    harness.time.advance(RETRY_MS)
+    assert not membership(harness).group_members.members
+    assert facts(reloaded(harness)) == facts(membership(harness).group_members)
 
 
 def test_a_refused_piece_of_a_large_change_reverts_what_is_not_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_group_writes, "LARGEST_APPEND", 200)
-    world = world_with(**{f"topic-{number}": 20 for number in range(20)})
-    real, taken = world.log.append, []
+    harness = world_with(**{f"topic-{number}": 20 for number in range(20)})
+    real, taken = harness.log.append, []
 
     def append(*args: Any, **producer: Any) -> None:
         taken.append(args)
-        world.log.error = ErrorCode.NONE if len(taken) < 3 else ErrorCode.NOT_ENOUGH_REPLICAS
+        harness.log.error = ErrorCode.NONE if len(taken) < 3 else ErrorCode.NOT_ENOUGH_REPLICAS
         real(*args, **producer)
 
-    world.log.append = append  # type: ignore[method-assign]
-    slot = beat(world, "a", 0, rebalance_timeout_ms=60_000, expression=".*", owned={})
+    harness.log.append = append  # type: ignore[method-assign]
+    slot = beat(harness, "a", 0, rebalance_timeout_ms=60_000, expression=".*", owned={})
     assert slot.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert len(taken) == 3, "what comes behind a refused piece is not handed to the log"
-    assert facts(reloaded(world)) == facts(membership(world).group_members)
+    assert facts(reloaded(harness)) == facts(membership(harness).group_members)
 
 
 def test_a_large_change_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_group_writes, "LARGEST_APPEND", 200)
-    world = world_with(**{f"topic-{number}": 20 for number in range(20)})
-    a = Client(world, "a", expression=".*")
+    harness = world_with(**{f"topic-{number}": 20 for number in range(20)})
+    a = Client(harness, "a", expression=".*")
     a.beat()
     assert len(a.owned) == 400
-    assert len(world.log.batches[0]) > 3
-    assert facts(reloaded(world)) == facts(membership(world).group_members)
+    assert len(harness.log.batches[0]) > 3
+    assert facts(reloaded(harness)) == facts(membership(harness).group_members)
 
 
 def test_a_failover_changes_nothing() -> None:
-    world = world_with(t=4)
-    a, b = Client(world, "a", "t"), Client(world, "b", "t")
+    harness = world_with(t=4)
+    a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
     b.beat()
     a.beat()
-    before = facts(membership(world).group_members)
-    world.fail_over()
-    assert facts(membership(world).group_members) == before
-    assert ("rebalance", "a") in membership(world).armed
-    settle(world, a, b)
+    before = facts(membership(harness).group_members)
+    harness.fail_over()
+    assert facts(membership(harness).group_members) == before
+    assert ("rebalance", "a") in membership(harness).armed
+    settle(harness, a, b)
     assert not a.owned & b.owned
-    world.time.advance(SESSION_MS)
-    assert membership(world).state.value == "Empty"
+    harness.time.advance(SESSION_MS)
+    assert membership(harness).state.value == "Empty"
 
 
 def test_who_waits_is_sent_elsewhere_when_the_coordinator_moves() -> None:
-    world = world_with(t=1)
-    world.log.hold = True
-    slot = beat(world, "a", 0, rebalance_timeout_ms=1, names=("t",), owned={})
-    world.groups.unload(0)
+    harness = world_with(t=1)
+    harness.log.hold = True
+    slot = beat(harness, "a", 0, rebalance_timeout_ms=1, names=("t",), owned={})
+    harness.groups.unload(0)
     assert slot.answer.error is ErrorCode.NOT_COORDINATOR
-    world.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    harness.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert len(slot.answers) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import Client, beat, membership
-from tests.machines.group_world import GROUP, World
+from tests.machines.group_world import GROUP, Harness
 
 MINUTE_MS = 60_000
 RETENTION_MS = 5 * MINUTE_MS
@@ -19,129 +19,129 @@ BEAT_MS = 20_000
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(offsets_retention_minutes=5, offsets_retention_check_interval_ms=CHECK_MS)
+def harness() -> Harness:
+    harness = Harness(offsets_retention_minutes=5, offsets_retention_check_interval_ms=CHECK_MS)
     for name in ("t", "u"):
-        world.topics.put(name, 2)
-    world.groups.start()
-    return world
+        harness.topics.put(name, 2)
+    harness.groups.start()
+    return harness
 
 
-def live(world: World, ms: int, *clients: Client) -> None:
+def live(harness: Harness, ms: int, *clients: Client) -> None:
     """Time passes while the members beat."""
     for _ in range(ms // BEAT_MS):
         for client in clients:
             client.beat()
-        world.time.advance(BEAT_MS)
+        harness.time.advance(BEAT_MS)
 
 
-def listed(world: World) -> list[str]:
-    return [group_id for group_id, *_ in world.groups.list_groups()[1]]
+def listed(harness: Harness) -> list[str]:
+    return [group_id for group_id, *_ in harness.groups.list_groups()[1]]
 
 
-def test_offsets_of_an_empty_group_expire_one_by_one_and_the_group_with_the_last(world: World) -> None:
-    a = Client(world, "a", "t")
+def test_offsets_of_an_empty_group_expire_one_by_one_and_the_group_with_the_last(harness: Harness) -> None:
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("t", 0): 1}, "a", a.epoch)
-    live(world, 2 * MINUTE_MS, a)
-    world.commit({("t", 1): 2}, "a", a.epoch)
-    live(world, 2 * MINUTE_MS, a)
+    harness.commit({("t", 0): 1}, "a", a.epoch)
+    live(harness, 2 * MINUTE_MS, a)
+    harness.commit({("t", 1): 2}, "a", a.epoch)
+    live(harness, 2 * MINUTE_MS, a)
     a.leave()
-    world.time.advance(MINUTE_MS - 1)
-    assert world.offset(("t", 0)) == 1
-    world.time.advance(CHECK_MS)
-    assert world.offset(("t", 0)) is None, "it counts from its commit, not from when the group became empty"
-    assert (world.offset(("t", 1)), listed(world)) == (2, [GROUP])
-    world.time.advance(2 * MINUTE_MS)
-    assert (world.offset(("t", 1)), listed(world)) == (None, [])
-    world.fail_over()
-    assert listed(world) == [], "its tombstones are in the log"
-    assert world.groups.describe_consumers(GROUP) == (ErrorCode.NONE, None)
+    harness.time.advance(MINUTE_MS - 1)
+    assert harness.offset(("t", 0)) == 1
+    harness.time.advance(CHECK_MS)
+    assert harness.offset(("t", 0)) is None, "it counts from its commit, not from when the group became empty"
+    assert (harness.offset(("t", 1)), listed(harness)) == (2, [GROUP])
+    harness.time.advance(2 * MINUTE_MS)
+    assert (harness.offset(("t", 1)), listed(harness)) == (None, [])
+    harness.fail_over()
+    assert listed(harness) == [], "its tombstones are in the log"
+    assert harness.groups.describe_consumers(GROUP) == (ErrorCode.NONE, None)
 
 
-def test_a_failover_does_not_begin_a_new_retention(world: World) -> None:
-    a = Client(world, "a", "t")
+def test_a_failover_does_not_begin_a_new_retention(harness: Harness) -> None:
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("t", 0): 1}, "a", a.epoch)
+    harness.commit({("t", 0): 1}, "a", a.epoch)
     a.leave()
-    world.time.advance(RETENTION_MS - 1)
-    world.fail_over()
-    world.groups.start()
-    assert world.offset(("t", 0)) == 1
-    world.time.advance(CHECK_MS + 1)
-    assert (world.offset(("t", 0)), listed(world)) == (None, [])
+    harness.time.advance(RETENTION_MS - 1)
+    harness.fail_over()
+    harness.groups.start()
+    assert harness.offset(("t", 0)) == 1
+    harness.time.advance(CHECK_MS + 1)
+    assert (harness.offset(("t", 0)), listed(harness)) == (None, [])
 
 
 @pytest.mark.parametrize(("names", "expression"), [(("t",), None), ((), "t|v")])
 def test_what_a_member_subscribes_to_does_not_expire(
-    world: World, names: tuple[str, ...], expression: str | None
+    harness: Harness, names: tuple[str, ...], expression: str | None
 ) -> None:
-    a = Client(world, "a", *names, expression=expression)
+    a = Client(harness, "a", *names, expression=expression)
     for _ in range(3):
         a.beat()
-    world.commit({("t", 0): 1, ("u", 0): 2}, "a", a.epoch)
-    live(world, RETENTION_MS + MINUTE_MS, a)
-    assert (world.offset(("t", 0)), world.offset(("u", 0))) == (1, None)
+    harness.commit({("t", 0): 1, ("u", 0): 2}, "a", a.epoch)
+    live(harness, RETENTION_MS + MINUTE_MS, a)
+    assert (harness.offset(("t", 0)), harness.offset(("u", 0))) == (1, None)
     assert a.epoch > 0
     assert not any(a.errors)
 
 
-def test_a_group_with_members_outlives_its_offsets(world: World) -> None:
-    a = Client(world, "a", "t")
+def test_a_group_with_members_outlives_its_offsets(harness: Harness) -> None:
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("u", 0): 1}, "a", a.epoch)
-    live(world, RETENTION_MS + MINUTE_MS, a)
-    assert world.offset(("u", 0)) is None
-    assert listed(world) == [GROUP]
+    harness.commit({("u", 0): 1}, "a", a.epoch)
+    live(harness, RETENTION_MS + MINUTE_MS, a)
+    assert harness.offset(("u", 0)) is None
+    assert listed(harness) == [GROUP]
     a.leave()
-    world.time.advance(CHECK_MS)
-    assert listed(world) == [], "nothing is left of it"
+    harness.time.advance(CHECK_MS)
+    assert listed(harness) == [], "nothing is left of it"
 
 
-def test_a_static_member_that_is_away_holds_what_it_subscribes_to(world: World) -> None:
-    a = Client(world, "a", "t")
+def test_a_static_member_that_is_away_holds_what_it_subscribes_to(harness: Harness) -> None:
+    a = Client(harness, "a", "t")
     a.instance_id = "i"
     a.beat()
-    world.commit({("t", 0): 1}, "a", a.epoch)
-    live(world, RETENTION_MS - BEAT_MS, a)
+    harness.commit({("t", 0): 1}, "a", a.epoch)
+    live(harness, RETENTION_MS - BEAT_MS, a)
     a.beat()
     a.leave(for_a_while=True)
-    world.time.advance(BEAT_MS + CHECK_MS)
-    assert world.offset(("t", 0)) == 1
-    world.time.advance(MINUTE_MS)
-    assert listed(world) == [], "its session has ended, so the group is empty and the offset is old"
+    harness.time.advance(BEAT_MS + CHECK_MS)
+    assert harness.offset(("t", 0)) == 1
+    harness.time.advance(MINUTE_MS)
+    assert listed(harness) == [], "its session has ended, so the group is empty and the offset is old"
 
 
-def test_an_offset_in_a_transaction_keeps_the_group(world: World) -> None:
-    a = Client(world, "a", "t")
+def test_an_offset_in_a_transaction_keeps_the_group(harness: Harness) -> None:
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("t", 0): 1}, "a", a.epoch)
-    world.commit_in_transaction({("t", 0): 5}, member_id="a", generation=a.epoch)
+    harness.commit({("t", 0): 1}, "a", a.epoch)
+    harness.commit_in_transaction({("t", 0): 5}, member_id="a", generation=a.epoch)
     a.leave()
-    world.time.advance(2 * RETENTION_MS)
-    assert (world.offset(("t", 0)), listed(world)) == (1, [GROUP])
-    world.end_transaction(commit=False)
-    world.time.advance(CHECK_MS)
-    assert (world.offset(("t", 0)), listed(world)) == (None, [])
+    harness.time.advance(2 * RETENTION_MS)
+    assert (harness.offset(("t", 0)), listed(harness)) == (1, [GROUP])
+    harness.end_transaction(commit=False)
+    harness.time.advance(CHECK_MS)
+    assert (harness.offset(("t", 0)), listed(harness)) == (None, [])
 
 
-def test_a_group_that_expired_begins_anew(world: World) -> None:
-    a = Client(world, "a", "t")
+def test_a_group_that_expired_begins_anew(harness: Harness) -> None:
+    a = Client(harness, "a", "t")
     a.beat()
-    world.commit({("t", 0): 1}, "a", a.epoch)
+    harness.commit({("t", 0): 1}, "a", a.epoch)
     a.leave()
-    world.time.advance(RETENTION_MS + CHECK_MS)
-    assert beat(world, "a", 1).answer.error is ErrorCode.GROUP_ID_NOT_FOUND
-    b = Client(world, "b", "t")
+    harness.time.advance(RETENTION_MS + CHECK_MS)
+    assert beat(harness, "a", 1).answer.error is ErrorCode.GROUP_ID_NOT_FOUND
+    b = Client(harness, "b", "t")
     b.beat()
-    assert (b.epoch, sorted(membership(world).group_members.members)) == (1, ["b"])
-    assert world.offset(("t", 0)) is None
+    assert (b.epoch, sorted(membership(harness).group_members.members)) == (1, ["b"])
+    assert harness.offset(("t", 0)) is None
 
 
-def test_an_epoch_that_is_over_is_a_generation_that_is_over_to_a_producer(world: World) -> None:
+def test_an_epoch_that_is_over_is_a_generation_that_is_over_to_a_producer(harness: Harness) -> None:
     """STALE_MEMBER_EPOCH would be fatal: producers do not know it as an answer to TxnOffsetCommit."""
-    a = Client(world, "a", "t")
+    a = Client(harness, "a", "t")
     a.beat()
     for epoch in (a.epoch - 1, a.epoch + 1):
-        answer = world.commit_in_transaction({("t", 0): 5}, member_id="a", generation=epoch).answer
+        answer = harness.commit_in_transaction({("t", 0): 5}, member_id="a", generation=epoch).answer
         assert answer == [ErrorCode.ILLEGAL_GENERATION]

@@ -21,7 +21,7 @@ from odradek.broker.group.state.consumer_group import ConsumerMembership
 from odradek.broker.group.state.consumer_group_members import GroupState
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import SESSION_MS, Client, facts, reloaded, subscription
-from tests.machines.group_world import GROUP, World
+from tests.machines.group_world import GROUP, Harness
 
 TOPICS = ("t1", "t2", "x1")
 EXPRESSIONS = ("t.*", "x1|t2")
@@ -32,8 +32,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.world.topics.put("t1", 4)
+        self.harness = Harness()
+        self.harness.topics.put("t1", 4)
         self.clients: dict[str, Client] = {}
         self.made = 0
 
@@ -47,7 +47,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.clients) < 5)
     def come(self, names: list[str], expression: str | None, static: bool) -> None:
         self.made += 1
-        client = Client(self.world, f"m{self.made}", *names, expression=expression)
+        client = Client(self.harness, f"m{self.made}", *names, expression=expression)
         if static:
             client.instance_id = f"i{self.made}"
         self.clients[client.member_id] = client
@@ -79,7 +79,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         del self.clients[old.member_id]
         old.leave(for_a_while=True)
         self.made += 1
-        new = Client(self.world, f"m{self.made}", *old.names, expression=old.expression)
+        new = Client(self.harness, f"m{self.made}", *old.names, expression=old.expression)
         new.instance_id = old.instance_id
         self.clients[new.member_id] = new
         if data.draw(st.booleans()):
@@ -100,7 +100,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client.beat()
 
     @rule(data=st.data(), name=st.sampled_from(TOPICS), syncs=st.booleans())
-    @precondition(lambda self: not self.world.log.hold and not self.world.log.error and self._group() is not None)
+    @precondition(lambda self: not self.harness.log.hold and not self.harness.log.error and self._group() is not None)
     def classic_member_joins(self, data: st.DataObject, name: str, syncs: bool) -> None:
         """A member that speaks the classic protocol: it joins, perhaps syncs, and falls silent."""
         group = self._group()
@@ -108,10 +108,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             return
         known = sorted(key for key, member in group.group_members.members.items() if member.classic is not None)
         member_id = data.draw(st.sampled_from([*known, f"c{len(known)}"]))
-        joined = self.world.join(member_id, protocols=(("range", subscription(name)),)).answer
+        joined = self.harness.join(member_id, protocols=(("range", subscription(name)),)).answer
         if not joined.error and syncs:
-            self.world.sync(member_id, joined.generation)
-            self.world.beat(member_id, joined.generation)
+            self.harness.sync(member_id, joined.generation)
+            self.harness.beat(member_id, joined.generation)
 
     def _any(self, data: st.DataObject) -> Client:
         return self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
@@ -120,33 +120,33 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(TOPICS), more=st.integers(1, 3))
     def topic_grows(self, name: str, more: int) -> None:
-        self.world.topics.put(name, min(self.world.topics.partition_count(name) + more, 6))
+        self.harness.topics.put(name, min(self.harness.topics.partition_count(name) + more, 6))
 
     @rule(name=st.sampled_from(TOPICS))
     def topic_goes(self, name: str) -> None:
-        if name in self.world.topics.counts:
-            self.world.topics.remove(name)
+        if name in self.harness.topics.counts:
+            self.harness.topics.remove(name)
 
     @rule(ms=st.sampled_from((1_000, 20_000, SESSION_MS, 70_000)))
     def time_passes(self, ms: int) -> None:
-        self.world.time.advance(ms)
+        self.harness.time.advance(ms)
 
     @rule()
-    @precondition(lambda self: not self.world.log.held)
+    @precondition(lambda self: not self.harness.log.held)
     def fail_over(self) -> None:
-        self.world.fail_over()
+        self.harness.fail_over()
 
     @rule(error=st.sampled_from((ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)))
     def log_refuses(self, error: ErrorCode) -> None:
-        self.world.log.error = error
+        self.harness.log.error = error
 
     @rule(hold=st.booleans(), error=st.sampled_from((ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)))
     def log_is_slow(self, hold: bool, error: ErrorCode) -> None:
-        self.world.log.hold = hold
-        self.world.log.release(error)
+        self.harness.log.hold = hold
+        self.harness.log.release(error)
 
     @rule(data=st.data(), offset=st.integers(1, 100), behind=st.integers(0, 2))
-    @precondition(lambda self: self.clients and not self.world.log.hold and not self.world.log.error)
+    @precondition(lambda self: self.clients and not self.harness.log.hold and not self.harness.log.error)
     def commit(self, data: st.DataObject, offset: int, behind: int) -> None:
         client = self._any(data)
         group = self._group()
@@ -154,9 +154,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         epoch = client.epoch - behind
         if group is None or epoch < 0:
             return
-        code = self.world.commit({partition: offset}, client.member_id, epoch).answer[0]
+        code = self.harness.commit({partition: offset}, client.member_id, epoch).answer[0]
         member = group.group_members.members.get(client.member_id)
-        topic_id = self.world.topics.id_of(partition[0])
+        topic_id = self.harness.topics.id_of(partition[0])
         if member is None:
             assert code is ErrorCode.UNKNOWN_MEMBER_ID
         elif epoch != member.epoch and not code:
@@ -168,7 +168,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # --- what always holds ---
 
     def _group(self) -> ConsumerMembership | None:
-        return self.world.groups.describe_consumers(GROUP)[1]
+        return self.harness.groups.describe_consumers(GROUP)[1]
 
     @invariant()
     def one_owner_for_each_partition(self) -> None:
@@ -202,7 +202,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             if member is None or not client.epoch or not member.previous_epoch <= client.epoch <= member.epoch:
                 continue
             for partition in client.owned:
-                if partition[0] in self.world.topics.counts:
+                if partition[0] in self.harness.topics.counts:
                     assert used.setdefault(partition, client.member_id) == client.member_id
 
     @invariant()
@@ -217,7 +217,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def a_load_finds_the_same(self) -> None:
         group = self._group()
         if group is not None and group.group_members.epoch:
-            assert facts(reloaded(self.world)) == facts(group.group_members)
+            assert facts(reloaded(self.harness)) == facts(group.group_members)
 
     @invariant()
     def timers_are_of_members(self) -> None:
@@ -228,13 +228,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """It always converges."""
-        self.world.log.hold = False
-        self.world.log.error = ErrorCode.NONE
-        self.world.log.release()
+        self.harness.log.hold = False
+        self.harness.log.error = ErrorCode.NONE
+        self.harness.log.release()
         for _ in range(16):  # whoever fell silent is put out
             for client in self.clients.values():
                 client.beat()
-            self.world.time.advance(SESSION_MS // 9)
+            self.harness.time.advance(SESSION_MS // 9)
         for _ in range(3 * len(self.clients) + 3):
             for client in self.clients.values():
                 client.beat()
@@ -245,7 +245,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert group.state is GroupState.STABLE
         assert set(group.group_members.members) == set(self.clients)
         subscribed = {name for member in group.group_members.members.values() for name in group.group_members.topics_of(member)}
-        wanted = {(name, index) for name in subscribed for index in range(self.world.topics.partition_count(name))}
+        wanted = {(name, index) for name in subscribed for index in range(self.harness.topics.partition_count(name))}
         owned = [partition for client in self.clients.values() for partition in client.owned]
         assert sorted(owned) == sorted(wanted)
 

@@ -16,38 +16,38 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import NodeExistsError, Set
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.machines.controller_world import World, replicas
+from tests.machines.controller_world import Harness, replicas
 
 T0 = ("t", 0)
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def harness() -> Harness:
+    harness = Harness()
     for broker_id in (0, 1, 2):
-        world.start(broker_id)
-    world.elect()
-    world.make_topic("t", {0: replicas(0, 1, 2), 1: replicas(1, 2, 0)})
-    world.run(lambda machine: machine.topics_changed([]))
-    world.sent.clear()
-    return world
+        harness.start(broker_id)
+    harness.elect()
+    harness.make_topic("t", {0: replicas(0, 1, 2), 1: replicas(1, 2, 0)})
+    harness.run(lambda machine: machine.topics_changed([]))
+    harness.sent.clear()
+    return harness
 
 
-def told(world: World, kind: type) -> list[int]:
-    return sorted(broker_id for broker_id, message in world.sent if isinstance(message, kind))
+def notified(harness: Harness, kind: type) -> list[int]:
+    return sorted(broker_id for broker_id, message in harness.sent if isinstance(message, kind))
 
 
-def offline(world: World, partition: tuple[str, int]) -> list[int]:
+def offline(harness: Harness, partition: tuple[str, int]) -> list[int]:
     """The offline replicas of a partition, as all brokers were last told."""
-    told: dict[int, list[int]] = {}
-    for broker_id, message in world.sent:
+    notified: dict[int, list[int]] = {}
+    for broker_id, message in harness.sent:
         if isinstance(message, m.UpdateMetadataRequest):
             for topic in message.topic_states:
                 for each in topic.partition_states:
                     if (topic.topic_name, each.partition_index) == partition:
-                        told[broker_id] = each.offline_replicas
-    assert set(told) >= set(world.machine.context.brokers), "somebody was not told"
-    here = [told[each] for each in world.machine.context.brokers]
+                        notified[broker_id] = each.offline_replicas
+    assert set(notified) >= set(harness.machine.context.brokers), "somebody was not told"
+    here = [notified[each] for each in harness.machine.context.brokers]
     assert all(each == here[0] for each in here)
     return here[0]
 
@@ -56,312 +56,312 @@ def summary(state: znodes.PartitionState) -> tuple[int, int, tuple[int, ...]]:
     return state.leader, state.leader_epoch, state.isr
 
 
-def test_a_new_topic_is_led_by_its_preferred_leaders(world: World) -> None:
-    assert summary(world.state(T0)) == (0, 0, (0, 1, 2))
-    assert summary(world.state(("t", 1))) == (1, 0, (1, 2, 0))
+def test_a_new_topic_is_led_by_its_preferred_leaders(harness: Harness) -> None:
+    assert summary(harness.state(T0)) == (0, 0, (0, 1, 2))
+    assert summary(harness.state(("t", 1))) == (1, 0, (1, 2, 0))
 
 
-def test_a_lost_leader_is_replaced_within_the_isr_and_comes_back_as_a_follower(world: World) -> None:
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (1, 1, (1, 2))
-    assert summary(world.state(("t", 1))) == (1, 1, (1, 2))
-    assert told(world, m.LeaderAndIsrRequest) == [1, 2]
-    world.sent.clear()
-    world.start(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (1, 1, (1, 2)), "it has to catch up first"
-    assert told(world, m.LeaderAndIsrRequest) == [0]
-    assert told(world, m.UpdateMetadataRequest) == [0, 1, 2]
-    assert world.alter(T0, (1, 2, 0)).error_code == 0
-    assert summary(world.state(T0)) == (1, 1, (1, 2, 0)), "an ISR is no election"
-    world.run(ControllerMachine.balance)
-    assert summary(world.state(T0)) == (0, 2, (1, 2, 0))
+def test_a_lost_leader_is_replaced_within_the_isr_and_comes_back_as_a_follower(harness: Harness) -> None:
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (1, 1, (1, 2))
+    assert summary(harness.state(("t", 1))) == (1, 1, (1, 2))
+    assert notified(harness, m.LeaderAndIsrRequest) == [1, 2]
+    harness.sent.clear()
+    harness.start(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (1, 1, (1, 2)), "it has to catch up first"
+    assert notified(harness, m.LeaderAndIsrRequest) == [0]
+    assert notified(harness, m.UpdateMetadataRequest) == [0, 1, 2]
+    assert harness.alter(T0, (1, 2, 0)).error_code == 0
+    assert summary(harness.state(T0)) == (1, 1, (1, 2, 0)), "an ISR is no election"
+    harness.run(ControllerMachine.balance)
+    assert summary(harness.state(T0)) == (0, 2, (1, 2, 0))
 
 
-def test_a_leader_that_came_back_between_two_looks_does_not_lead_on(world: World) -> None:
-    world.stop(0)
-    world.start(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (1, 1, (1, 2)), "it may have lost what it had not synced"
+def test_a_leader_that_came_back_between_two_looks_does_not_lead_on(harness: Harness) -> None:
+    harness.stop(0)
+    harness.start(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (1, 1, (1, 2)), "it may have lost what it had not synced"
 
 
-def test_a_controller_that_follows_sees_who_came_back_before_it(world: World) -> None:
-    world.stop(0)
-    world.start(0)
-    world.elect()
-    assert summary(world.state(T0)) == (1, 1, (1, 2))
+def test_a_controller_that_follows_sees_who_came_back_before_it(harness: Harness) -> None:
+    harness.stop(0)
+    harness.start(0)
+    harness.elect()
+    assert summary(harness.state(T0)) == (1, 1, (1, 2))
 
 
-def test_an_isr_is_not_written_over_a_member_that_has_just_come_back(world: World) -> None:
-    world.alter(T0, (0, 1))
-    world.stop(1)
-    world.start(1)  # and the controller has not heard of it
-    assert world.alter(T0, (0, 1, 2)).error_code == ErrorCode.INELIGIBLE_REPLICA
-    old = world.alter(T0, (0, 1, 2), by_id=False)
+def test_an_isr_is_not_written_over_a_member_that_has_just_come_back(harness: Harness) -> None:
+    harness.alter(T0, (0, 1))
+    harness.stop(1)
+    harness.start(1)  # and the controller has not heard of it
+    assert harness.alter(T0, (0, 1, 2)).error_code == ErrorCode.INELIGIBLE_REPLICA
+    old = harness.alter(T0, (0, 1, 2), by_id=False)
     assert old.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED, "before version 2 there was no other code"
 
 
-def test_the_last_in_sync_replica_is_waited_for(world: World) -> None:
-    world.alter(T0, (0,))
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (-1, 1, (0,))
-    world.start(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (0, 2, (0,))
+def test_the_last_in_sync_replica_is_waited_for(harness: Harness) -> None:
+    harness.alter(T0, (0,))
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (-1, 1, (0,))
+    harness.start(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (0, 2, (0,))
 
 
-def test_an_unclean_election_on_request_loses_what_only_the_others_had(world: World) -> None:
-    world.alter(T0, (0,))
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    results = world.run(lambda machine: machine.elect_unclean([T0, ("t", 1), ("t", 7)]))
+def test_an_unclean_election_on_request_loses_what_only_the_others_had(harness: Harness) -> None:
+    harness.alter(T0, (0,))
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    results = harness.run(lambda machine: machine.elect_unclean([T0, ("t", 1), ("t", 7)]))
     assert results == {
         T0: ErrorCode.NONE,
         ("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
         ("t", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    state = world.state(T0)
+    state = harness.state(T0)
     assert (summary(state), state.is_recovering) == ((1, 2, (1,)), True)
 
 
-def test_a_topic_that_allows_it_is_led_uncleanly_at_once(world: World) -> None:
+def test_a_topic_that_allows_it_is_led_uncleanly_at_once(harness: Harness) -> None:
     path = znodes.config_path("topics/t")
-    world.tree.submit(
-        world.session,
+    harness.tree.submit(
+        harness.session,
         [Set(path, znodes.encode_config({"unclean.leader.election.enable": "true"}))],
         0,
     )
-    world.alter(T0, (0,))
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (1, 1, (1,))
+    harness.alter(T0, (0,))
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (1, 1, (1,))
 
 
-def test_a_default_that_allows_it_counts_at_once_but_for_topics_that_do_not(world: World) -> None:
-    world.alter(T0, (0,))
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (-1, 1, (0,))
-    world.run(lambda machine: machine.unclean_default_changed(True))
-    assert summary(world.state(T0)) == (1, 2, (1,))
-    world.run(lambda machine: machine.unclean_default_changed(False))
-    world.stop(1)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (-1, 3, (1,))
+def test_a_default_that_allows_it_counts_at_once_but_for_topics_that_do_not(harness: Harness) -> None:
+    harness.alter(T0, (0,))
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (-1, 1, (0,))
+    harness.run(lambda machine: machine.unclean_default_changed(True))
+    assert summary(harness.state(T0)) == (1, 2, (1,))
+    harness.run(lambda machine: machine.unclean_default_changed(False))
+    harness.stop(1)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (-1, 3, (1,))
     path = znodes.config_path("topics/t")
     refuses = znodes.encode_config({"unclean.leader.election.enable": "false"})
-    world.tree.submit(world.session, [Set(path, refuses)], 0)
-    world.run(lambda machine: machine.unclean_default_changed(True))
-    assert summary(world.state(T0)) == (-1, 3, (1,))
+    harness.tree.submit(harness.session, [Set(path, refuses)], 0)
+    harness.run(lambda machine: machine.unclean_default_changed(True))
+    assert summary(harness.state(T0)) == (-1, 3, (1,))
 
 
-def test_a_broker_that_leaves_hands_over(world: World) -> None:
-    left = world.run(lambda machine: machine.controlled_shutdown(0, world.epochs[0]))
+def test_a_broker_that_leaves_hands_over(harness: Harness) -> None:
+    left = harness.run(lambda machine: machine.controlled_shutdown(0, harness.epochs[0]))
     assert left == []
-    assert summary(world.state(T0)) == (1, 1, (1, 2))
-    assert told(world, m.StopReplicaRequest) == [0]
+    assert summary(harness.state(T0)) == (1, 1, (1, 2))
+    assert notified(harness, m.StopReplicaRequest) == [0]
     with pytest.raises(KafkaError) as refused:
-        world.run(lambda machine: machine.controlled_shutdown(0, world.epochs[0] - 1))
+        harness.run(lambda machine: machine.controlled_shutdown(0, harness.epochs[0] - 1))
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_reassignment_adds_waits_and_removes(world: World) -> None:
-    world.start(3)
-    world.run(ControllerMachine.brokers_changed)
-    assert world.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
-    assert world.assignment(T0) == znodes.Replicas((3, 1, 0, 2), (3,), (0, 2))
-    assert world.machine.reassignments() == {T0: world.assignment(T0)}
-    epoch = world.state(T0).leader_epoch
-    assert world.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
-    assert world.state(T0).leader_epoch == epoch, "the same wish again changes nothing"
-    world.sent.clear()
-    world.alter(T0, (0, 1, 2, 3))
-    assert world.assignment(T0) == znodes.Replicas((3, 1))
-    assert set(world.state(T0).isr) == {1, 3}
-    assert world.state(T0).leader == 3
-    assert world.state(T0).leader_epoch == epoch + 2, "one for the election, one for the final assignment, as in Kafka"
-    assert told(world, m.StopReplicaRequest) == [0, 2]
+def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
+    harness.start(3)
+    harness.run(ControllerMachine.brokers_changed)
+    assert harness.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
+    assert harness.assignment(T0) == znodes.Replicas((3, 1, 0, 2), (3,), (0, 2))
+    assert harness.machine.reassignments() == {T0: harness.assignment(T0)}
+    epoch = harness.state(T0).leader_epoch
+    assert harness.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
+    assert harness.state(T0).leader_epoch == epoch, "the same wish again changes nothing"
+    harness.sent.clear()
+    harness.alter(T0, (0, 1, 2, 3))
+    assert harness.assignment(T0) == znodes.Replicas((3, 1))
+    assert set(harness.state(T0).isr) == {1, 3}
+    assert harness.state(T0).leader == 3
+    assert harness.state(T0).leader_epoch == epoch + 2, "one for the election, one for the final assignment, as in Kafka"
+    assert notified(harness, m.StopReplicaRequest) == [0, 2]
 
 
-def test_a_reassignment_that_is_cancelled_leaves_what_was(world: World) -> None:
-    world.start(3)
-    world.run(ControllerMachine.brokers_changed)
-    world.run(lambda machine: machine.reassign({T0: (3, 1)}))
-    assert world.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
-    assert sorted(world.assignment(T0).replicas) == [0, 1, 2]
-    assert not world.machine.reassignments()
-    assert set(world.state(T0).isr) == {0, 1, 2}
+def test_a_reassignment_that_is_cancelled_leaves_what_was(harness: Harness) -> None:
+    harness.start(3)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.run(lambda machine: machine.reassign({T0: (3, 1)}))
+    assert harness.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
+    assert sorted(harness.assignment(T0).replicas) == [0, 1, 2]
+    assert not harness.machine.reassignments()
+    assert set(harness.state(T0).isr) == {0, 1, 2}
 
 
-def moving() -> World:
+def moving() -> Harness:
     """A partition on its way from brokers 0 and 1 to 2 and 3; 2 is in sync already."""
-    world = World()
+    harness = Harness()
     for broker_id in (0, 1, 2, 3):
-        world.start(broker_id)
-    world.elect()
-    world.make_topic("t", {0: replicas(0, 1)})
-    world.run(lambda machine: machine.topics_changed([]))
-    world.run(lambda machine: machine.reassign({T0: (2, 3)}))
-    world.alter(T0, (0, 1, 2))
-    world.sent.clear()
-    return world
+        harness.start(broker_id)
+    harness.elect()
+    harness.make_topic("t", {0: replicas(0, 1)})
+    harness.run(lambda machine: machine.topics_changed([]))
+    harness.run(lambda machine: machine.reassign({T0: (2, 3)}))
+    harness.alter(T0, (0, 1, 2))
+    harness.sent.clear()
+    return harness
 
 
 def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_everything() -> None:
-    world = moving()
+    harness = moving()
     for broker_id in (0, 1):
-        world.stop(broker_id)
-        world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (2, 3, (2,))
+        harness.stop(broker_id)
+        harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (2, 3, (2,))
     for pending in (None, (0, 3)):
-        results = world.run(lambda machine, pending=pending: machine.reassign({T0: pending or None}))
+        results = harness.run(lambda machine, pending=pending: machine.reassign({T0: pending or None}))
         refusal = results[T0]
         assert refusal is not None
         assert refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 2 would delete the only good copy"
-    assert told(world, m.StopReplicaRequest) == []
-    assert summary(world.state(T0)) == (2, 3, (2,))
-    world.check()
+    assert notified(harness, m.StopReplicaRequest) == []
+    assert summary(harness.state(T0)) == (2, 3, (2,))
+    harness.check()
     for broker_id in (0, 1):
-        world.start(broker_id)
-        world.run(ControllerMachine.brokers_changed)
-    world.alter(T0, (2, 0))
-    assert world.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
-    assert (world.state(T0).leader, world.state(T0).isr) == (0, (0,))
-    assert told(world, m.StopReplicaRequest) == [2, 3]
+        harness.start(broker_id)
+        harness.run(ControllerMachine.brokers_changed)
+    harness.alter(T0, (2, 0))
+    assert harness.run(lambda machine: machine.reassign({T0: None})) == {T0: None}
+    assert (harness.state(T0).leader, harness.state(T0).isr) == (0, (0,))
+    assert notified(harness, m.StopReplicaRequest) == [2, 3]
 
 
 @pytest.mark.parametrize("steps", range(6))
 def test_a_controller_that_dies_while_it_cancels_leaves_no_leader_outside_the_assignment(steps: int) -> None:
-    world = moving()
-    world.run(lambda machine: machine.elect_preferred(None))
-    assert world.state(T0).leader == 2
-    world.cut(lambda machine: machine.reassign({T0: None}), steps)
-    world.check()
-    assert world.state(T0).leader in world.assignment(T0).replicas
+    harness = moving()
+    harness.run(lambda machine: machine.elect_preferred(None))
+    assert harness.state(T0).leader == 2
+    harness.cut(lambda machine: machine.reassign({T0: None}), steps)
+    harness.check()
+    assert harness.state(T0).leader in harness.assignment(T0).replicas
 
 
 def test_a_new_target_has_those_deleted_that_neither_has() -> None:
-    world = moving()
-    assert world.run(lambda machine: machine.reassign({T0: (3, 0)})) == {T0: None}
-    assert world.assignment(T0) == znodes.Replicas((3, 0, 1), (3,), (1,))
-    assert told(world, m.StopReplicaRequest) == [2]
-    assert set(world.state(T0).isr) == {0, 1}
+    harness = moving()
+    assert harness.run(lambda machine: machine.reassign({T0: (3, 0)})) == {T0: None}
+    assert harness.assignment(T0) == znodes.Replicas((3, 0, 1), (3,), (1,))
+    assert notified(harness, m.StopReplicaRequest) == [2]
+    assert set(harness.state(T0).isr) == {0, 1}
 
 
-def test_a_topic_is_deleted_when_its_last_replica_is_gone(world: World) -> None:
-    world.stop(2)
-    world.run(ControllerMachine.brokers_changed)
-    world.make(znodes.delete_topic_path("t"))
-    world.run(ControllerMachine.deletions_changed)
-    assert world.tree.exists(znodes.topic_path("t")) is not None, "a replica is away"
-    world.start(2)
-    world.run(ControllerMachine.brokers_changed)
-    assert world.tree.exists(znodes.topic_path("t")) is None
-    assert world.tree.exists(znodes.config_path("topics/t")) is None
-    assert world.tree.children(znodes.DELETE_TOPICS)[0] == []
+def test_a_topic_is_deleted_when_its_last_replica_is_gone(harness: Harness) -> None:
+    harness.stop(2)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.make(znodes.delete_topic_path("t"))
+    harness.run(ControllerMachine.deletions_changed)
+    assert harness.tree.exists(znodes.topic_path("t")) is not None, "a replica is away"
+    harness.start(2)
+    harness.run(ControllerMachine.brokers_changed)
+    assert harness.tree.exists(znodes.topic_path("t")) is None
+    assert harness.tree.exists(znodes.config_path("topics/t")) is None
+    assert harness.tree.children(znodes.DELETE_TOPICS)[0] == []
 
 
-def test_a_failed_disk_is_another_lost_replica(world: World) -> None:
-    world.make(znodes.LOG_DIR_EVENT_PREFIX + "0", znodes.encode_log_dir_event(0))
-    world.run(ControllerMachine.log_dirs_changed)
-    assert told(world, m.LeaderAndIsrRequest) == [0], "it is asked what it has lost"
-    world.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
-    assert summary(world.state(T0)) == (1, 1, (1, 2))
-    assert summary(world.state(("t", 1))) == (1, 0, (1, 2, 0)), "its other disk works"
-    assert offline(world, T0) == [0]
-    world.lose_disk(0, [T0], code=ErrorCode.NONE)
-    assert offline(world, T0) == []
+def test_a_failed_disk_is_another_lost_replica(harness: Harness) -> None:
+    harness.make(znodes.LOG_DIR_EVENT_PREFIX + "0", znodes.encode_log_dir_event(0))
+    harness.run(ControllerMachine.log_dirs_changed)
+    assert notified(harness, m.LeaderAndIsrRequest) == [0], "it is asked what it has lost"
+    harness.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
+    assert summary(harness.state(T0)) == (1, 1, (1, 2))
+    assert summary(harness.state(("t", 1))) == (1, 0, (1, 2, 0)), "its other disk works"
+    assert offline(harness, T0) == [0]
+    harness.lose_disk(0, [T0], code=ErrorCode.NONE)
+    assert offline(harness, T0) == []
 
 
-def test_who_alone_has_everything_stays_in_the_isr_when_it_leaves_with_a_failed_disk(world: World) -> None:
-    world.alter(T0, (0,))
-    world.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
-    assert summary(world.state(T0)) == (-1, 1, (0,))
-    world.run(lambda machine: machine.controlled_shutdown(0, -1))
-    assert summary(world.state(T0)) == (-1, 1, (0,))
+def test_who_alone_has_everything_stays_in_the_isr_when_it_leaves_with_a_failed_disk(harness: Harness) -> None:
+    harness.alter(T0, (0,))
+    harness.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
+    assert summary(harness.state(T0)) == (-1, 1, (0,))
+    harness.run(lambda machine: machine.controlled_shutdown(0, -1))
+    assert summary(harness.state(T0)) == (-1, 1, (0,))
 
 
-def test_clients_see_that_a_replica_is_offline_though_it_was_not_in_sync(world: World) -> None:
-    world.alter(T0, (0, 1))
-    world.sent.clear()
-    world.stop(2)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (0, 0, (0, 1))
-    assert offline(world, T0) == [2]
-    world.start(2)
-    world.run(ControllerMachine.brokers_changed)
-    assert offline(world, T0) == []
+def test_clients_see_that_a_replica_is_offline_though_it_was_not_in_sync(harness: Harness) -> None:
+    harness.alter(T0, (0, 1))
+    harness.sent.clear()
+    harness.stop(2)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (0, 0, (0, 1))
+    assert offline(harness, T0) == [2]
+    harness.start(2)
+    harness.run(ControllerMachine.brokers_changed)
+    assert offline(harness, T0) == []
 
 
-def test_a_topic_without_an_id_gets_one(world: World) -> None:
-    world.make_topic("old", {0: replicas(0)})
-    world.tree.submit(
-        world.session, [Set(znodes.topic_path("old"), znodes.TopicAssignment(None, {0: replicas(0)}).encode())], 0
+def test_a_topic_without_an_id_gets_one(harness: Harness) -> None:
+    harness.make_topic("old", {0: replicas(0)})
+    harness.tree.submit(
+        harness.session, [Set(znodes.topic_path("old"), znodes.TopicAssignment(None, {0: replicas(0)}).encode())], 0
     )
-    world.run(lambda machine: machine.topics_changed([bytes([7] * 16)]))
-    named = znodes.TopicAssignment.decode(world.tree.get(znodes.topic_path("old"))[0])
-    assert named.topic_id == world.machine.context.topic_ids["old"] == bytes([7] * 16)
+    harness.run(lambda machine: machine.topics_changed([bytes([7] * 16)]))
+    named = znodes.TopicAssignment.decode(harness.tree.get(znodes.topic_path("old"))[0])
+    assert named.topic_id == harness.machine.context.topic_ids["old"] == bytes([7] * 16)
 
 
-def test_a_tool_that_writes_nodes_gets_what_it_wishes(world: World) -> None:
+def test_a_tool_that_writes_nodes_gets_what_it_wishes(harness: Harness) -> None:
     """kafka-reassign-partitions and kafka-preferred-replica-election of Kafka 2.8, and --alter --partitions."""
-    world.start(3)
-    world.run(ControllerMachine.brokers_changed)
-    world.make(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (3, 0), ("nothing", 0): (0,)}))
-    world.run(ControllerMachine.reassignments_wished)
-    assert world.tree.exists(znodes.REASSIGN_PARTITIONS) is None
-    assert world.alter(T0, (0, 1, 2, 3)).error_code == 0
-    assert world.assignment(T0) == znodes.Replicas((3, 0))
-    world.run(lambda machine: machine.controlled_shutdown(3, -1))
-    assert world.state(T0).leader == 0
-    world.stop(3)
-    world.run(ControllerMachine.brokers_changed)
-    world.start(3)
-    world.run(ControllerMachine.brokers_changed)
-    world.alter(T0, (0, 3))
-    world.make(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions([T0, ("nothing", 0)]))
-    world.run(ControllerMachine.elections_wished)
-    assert world.tree.exists(znodes.PREFERRED_REPLICA_ELECTION) is None
-    assert world.state(T0).leader == 3
-    data, _ = world.tree.get(znodes.topic_path("t"))
+    harness.start(3)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.make(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (3, 0), ("nothing", 0): (0,)}))
+    harness.run(ControllerMachine.reassignments_wished)
+    assert harness.tree.exists(znodes.REASSIGN_PARTITIONS) is None
+    assert harness.alter(T0, (0, 1, 2, 3)).error_code == 0
+    assert harness.assignment(T0) == znodes.Replicas((3, 0))
+    harness.run(lambda machine: machine.controlled_shutdown(3, -1))
+    assert harness.state(T0).leader == 0
+    harness.stop(3)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.start(3)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.alter(T0, (0, 3))
+    harness.make(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions([T0, ("nothing", 0)]))
+    harness.run(ControllerMachine.elections_wished)
+    assert harness.tree.exists(znodes.PREFERRED_REPLICA_ELECTION) is None
+    assert harness.state(T0).leader == 3
+    data, _ = harness.tree.get(znodes.topic_path("t"))
     node = znodes.TopicAssignment.decode(data)
     grown = znodes.TopicAssignment(node.topic_id, {**node.partitions, 2: replicas(2, 0)})
-    world.tree.submit(world.session, [Set(znodes.topic_path("t"), grown.encode())], 0)
-    world.run(lambda machine: machine.partitions_changed("t"))
-    assert summary(world.state(("t", 2))) == (2, 0, (2, 0))
+    harness.tree.submit(harness.session, [Set(znodes.topic_path("t"), grown.encode())], 0)
+    harness.run(lambda machine: machine.partitions_changed("t"))
+    assert summary(harness.state(("t", 2))) == (2, 0, (2, 0))
 
 
-def test_an_isr_that_an_older_broker_wrote_itself_is_known_to_all(world: World) -> None:
-    world.write_state(T0, world.state(T0)._replace(isr=(0, 2)))
-    world.run(ControllerMachine.isr_changed)
-    assert world.tree.children(znodes.ISR_CHANGES)[0] == []
-    assert told(world, m.UpdateMetadataRequest) == [0, 1, 2]
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    assert summary(world.state(T0)) == (2, 1, (2,))
+def test_an_isr_that_an_older_broker_wrote_itself_is_known_to_all(harness: Harness) -> None:
+    harness.write_state(T0, harness.state(T0)._replace(isr=(0, 2)))
+    harness.run(ControllerMachine.isr_changed)
+    assert harness.tree.children(znodes.ISR_CHANGES)[0] == []
+    assert notified(harness, m.UpdateMetadataRequest) == [0, 1, 2]
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    assert summary(harness.state(T0)) == (2, 1, (2,))
 
 
-def test_leaders_are_balanced_only_where_too_many_are_elsewhere(world: World) -> None:
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    world.start(0)
-    world.run(ControllerMachine.brokers_changed)
-    world.run(ControllerMachine.balance)
-    assert world.state(T0).leader == 1, "it is not in sync yet"
-    world.alter(T0, (1, 2, 0))
-    world.run(ControllerMachine.balance)
-    assert [world.state(("t", index)).leader for index in (0, 1)] == [0, 1]
-    before = world.states()
-    world.run(ControllerMachine.balance)
-    assert world.states() == before
+def test_leaders_are_balanced_only_where_too_many_are_elsewhere(harness: Harness) -> None:
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.start(0)
+    harness.run(ControllerMachine.brokers_changed)
+    harness.run(ControllerMachine.balance)
+    assert harness.state(T0).leader == 1, "it is not in sync yet"
+    harness.alter(T0, (1, 2, 0))
+    harness.run(ControllerMachine.balance)
+    assert [harness.state(("t", index)).leader for index in (0, 1)] == [0, 1]
+    before = harness.states()
+    harness.run(ControllerMachine.balance)
+    assert harness.states() == before
 
 
-def test_stale_wishes_are_refused_with_kafkas_codes(world: World) -> None:
-    world.stop(0)
-    world.run(ControllerMachine.brokers_changed)
-    state = world.state(T0)
+def test_stale_wishes_are_refused_with_kafkas_codes(harness: Harness) -> None:
+    harness.stop(0)
+    harness.run(ControllerMachine.brokers_changed)
+    state = harness.state(T0)
     codes = []
     for broker_id, epoch, version in ((1, 0, 1), (1, 9, 1), (1, state.leader_epoch, 0), (2, state.leader_epoch, 1)):
         pending = m.AlterPartitionRequest.PartitionData(
@@ -371,8 +371,8 @@ def test_stale_wishes_are_refused_with_kafkas_codes(world: World) -> None:
             new_isr_with_epochs=[m.AlterPartitionRequest.BrokerState(broker_id=1)],
         )
         topic = m.AlterPartitionRequest.TopicData(topic_name="t", partitions=[pending])
-        request = m.AlterPartitionRequest(broker_id=broker_id, broker_epoch=world.epochs[broker_id], topics=[topic])
-        response = world.run(lambda machine, request=request: machine.alter_partition(request, by_id=False))
+        request = m.AlterPartitionRequest(broker_id=broker_id, broker_epoch=harness.epochs[broker_id], topics=[topic])
+        response = harness.run(lambda machine, request=request: machine.alter_partition(request, by_id=False))
         codes.append(ErrorCode(response.topics[0].partitions[0].error_code))
     assert codes == [
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -380,8 +380,8 @@ def test_stale_wishes_are_refused_with_kafkas_codes(world: World) -> None:
         ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.INVALID_REQUEST,
     ]
-    stale = m.AlterPartitionRequest(broker_id=1, broker_epoch=world.epochs[1] - 1)
-    assert world.run(lambda machine: machine.alter_partition(stale, by_id=False)).error_code == (
+    stale = m.AlterPartitionRequest(broker_id=1, broker_epoch=harness.epochs[1] - 1)
+    assert harness.run(lambda machine: machine.alter_partition(stale, by_id=False)).error_code == (
         ErrorCode.STALE_BROKER_EPOCH
     )
 
@@ -396,48 +396,48 @@ class Cluster(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.harness = Harness()
         for broker_id in (0, 1, 2):
-            self.world.start(broker_id)
-        self.world.elect()
+            self.harness.start(broker_id)
+        self.harness.elect()
         self.topics = 0
 
     def event(self, event: Event, steps: int | None) -> None:
         if steps is None:
-            self.world.run(event)
+            self.harness.run(event)
         else:
-            self.world.cut(event, steps)
+            self.harness.cut(event, steps)
 
     @precondition(lambda self: self.topics < 3)
     @rule(order=st.permutations(range(3)), steps=STEPS)
     def make_topic(self, order: list[int], steps: int | None) -> None:
         self.topics += 1
-        self.world.make_topic(f"t{self.topics}", {0: replicas(*order), 1: replicas(*order[:2])})
+        self.harness.make_topic(f"t{self.topics}", {0: replicas(*order), 1: replicas(*order[:2])})
         self.event(lambda machine: machine.topics_changed([]), steps)
 
-    @rule(broker=BROKER, steps=STEPS, heard=st.booleans())
-    def come_or_go(self, broker: int, steps: int | None, heard: bool) -> None:
-        if broker in self.world.epochs:
-            self.world.stop(broker)
+    @rule(broker=BROKER, steps=STEPS, received=st.booleans())
+    def come_or_go(self, broker: int, steps: int | None, received: bool) -> None:
+        if broker in self.harness.epochs:
+            self.harness.stop(broker)
         else:
-            self.world.start(broker)
-        if heard:
+            self.harness.start(broker)
+        if received:
             self.event(ControllerMachine.brokers_changed, steps)
 
     @rule(broker=BROKER, steps=STEPS)
     def bounce(self, broker: int, steps: int | None) -> None:
-        if broker in self.world.epochs:
-            self.world.stop(broker)
-            self.world.start(broker)
+        if broker in self.harness.epochs:
+            self.harness.stop(broker)
+            self.harness.start(broker)
             self.event(ControllerMachine.brokers_changed, steps)
 
     @rule(which=st.integers(0, 5), isr=st.sets(BROKER, min_size=1))
     def pending(self, which: int, isr: set[int]) -> None:
-        states = sorted(self.world.states())
+        states = sorted(self.harness.states())
         if states:
             partition = states[which % len(states)]
-            leader = self.world.state(partition).leader
-            self.world.alter(partition, tuple(sorted({leader, *isr} - {-1})))
+            leader = self.harness.state(partition).leader
+            self.harness.alter(partition, tuple(sorted({leader, *isr} - {-1})))
 
     @rule(steps=STEPS)
     def elect_preferred(self, steps: int | None) -> None:
@@ -445,32 +445,32 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5), to=st.one_of(st.none(), st.permutations(range(4))), steps=STEPS)
     def reassign(self, which: int, to: list[int] | None, steps: int | None) -> None:
-        states = sorted(self.world.states())
+        states = sorted(self.harness.states())
         if states:
             wanted = None if to is None else tuple(to[:2])
             partition = states[which % len(states)]
-            self.world.asked_for_more.add(partition)
+            self.harness.asked_for_more.add(partition)
             self.event(lambda machine: machine.reassign({partition: wanted}), steps)
 
     @rule(broker=BROKER, which=st.integers(0, 5), works=st.booleans())
     def disk(self, broker: int, which: int, works: bool) -> None:
-        states = sorted(self.world.states())
-        if states and broker in self.world.epochs:
+        states = sorted(self.harness.states())
+        if states and broker in self.harness.epochs:
             partition = states[which % len(states)]
             code = ErrorCode.NONE if works else ErrorCode.KAFKA_STORAGE_ERROR
-            if partition[0] in self.world.machine.context.topic_ids:
-                self.world.lose_disk(broker, [partition], code=code)
+            if partition[0] in self.harness.machine.context.topic_ids:
+                self.harness.lose_disk(broker, [partition], code=code)
 
     @rule(which=st.integers(0, 5), isr=st.sets(BROKER, min_size=1), steps=STEPS)
     def older_leader(self, which: int, isr: set[int], steps: int | None) -> None:
         """A leader of a broker with an older protocol shrinks the ISR itself, and the controller hears of it later."""
-        states = sorted(self.world.states())
+        states = sorted(self.harness.states())
         if states:
             partition = states[which % len(states)]
-            state = self.world.state(partition)
+            state = self.harness.state(partition)
             rest = tuple(each for each in state.isr if each in isr or each == state.leader)
             if state.leader != -1 and rest != state.isr:
-                self.world.write_state(partition, state._replace(isr=rest))
+                self.harness.write_state(partition, state._replace(isr=rest))
                 self.event(ControllerMachine.isr_changed, steps)
 
     @rule(steps=STEPS)
@@ -480,45 +480,45 @@ class Cluster(RuleBasedStateMachine):
     @rule(steps=STEPS)
     def elect_unclean(self, steps: int | None) -> None:
         """Somebody rather loses records than waits."""
-        for partition, state in self.world.states().items():
-            if state.leader not in self.world.epochs:
-                self.world.asked_for_more.add(partition)
+        for partition, state in self.harness.states().items():
+            if state.leader not in self.harness.epochs:
+                self.harness.asked_for_more.add(partition)
         self.event(lambda machine: machine.elect_unclean(None), steps)
 
     @rule(broker=BROKER, steps=STEPS)
     def leave(self, broker: int, steps: int | None) -> None:
-        if broker in self.world.machine.context.brokers:
+        if broker in self.harness.machine.context.brokers:
             self.event(lambda machine: machine.controlled_shutdown(broker, -1), steps)
 
     @precondition(lambda self: self.topics)
     @rule(number=st.integers(1, 3), steps=STEPS)
     def delete(self, number: int, steps: int | None) -> None:
         try:
-            self.world.make(znodes.delete_topic_path(f"t{number}"))
+            self.harness.make(znodes.delete_topic_path(f"t{number}"))
         except NodeExistsError:
             return
         self.event(ControllerMachine.deletions_changed, steps)
 
     @rule(steps=STEPS)
     def fail_over(self, steps: int | None) -> None:
-        self.world.elect(steps=steps)
+        self.harness.elect(steps=steps)
 
     @invariant()
     def promises(self) -> None:
-        self.world.check()
+        self.harness.check()
 
     def teardown(self) -> None:
         """Everybody comes back, and everything comes to rest."""
-        world = self.world
+        harness = self.harness
         for broker_id in range(4):
-            if broker_id not in world.epochs:
-                world.start(broker_id)
-        world.run(ControllerMachine.brokers_changed)
-        world.elect()
-        world.check()
-        for partition, state in world.states().items():
-            assert state.leader in world.epochs, f"{partition} has no leader although everybody is here: {state}"
-        assert world.tree.children(znodes.DELETE_TOPICS)[0] == []
+            if broker_id not in harness.epochs:
+                harness.start(broker_id)
+        harness.run(ControllerMachine.brokers_changed)
+        harness.elect()
+        harness.check()
+        for partition, state in harness.states().items():
+            assert state.leader in harness.epochs, f"{partition} has no leader although everybody is here: {state}"
+        assert harness.tree.children(znodes.DELETE_TOPICS)[0] == []
 
 
 TestCluster = Cluster.TestCase

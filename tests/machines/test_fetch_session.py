@@ -84,14 +84,14 @@ def test_a_session_is_a_dictionary_that_is_told_of_changes(steps: list[tuple[lis
 
 
 def test_an_incremental_answer_names_what_is_new() -> None:
-    told = partition(0)
-    assert told.must_tell(ErrorCode.NONE, 0, 5, 0)
-    assert not told.must_tell(ErrorCode.NONE, 0, 5, 0)
-    assert told.must_tell(ErrorCode.NONE, 100, 5, 0), "records are always told"
-    assert told.must_tell(ErrorCode.NONE, 0, 6, 0), "so is a new high watermark"
-    assert told.must_tell(ErrorCode.NONE, 0, 6, 1), "and a new start"
-    assert told.must_tell(ErrorCode.OFFSET_OUT_OF_RANGE, 0, -1, -1)
-    assert told.must_tell(ErrorCode.NONE, 0, 6, 1), "after an error the partition is named again"
+    notified = partition(0)
+    assert notified.must_tell(ErrorCode.NONE, 0, 5, 0)
+    assert not notified.must_tell(ErrorCode.NONE, 0, 5, 0)
+    assert notified.must_tell(ErrorCode.NONE, 100, 5, 0), "records are always told"
+    assert notified.must_tell(ErrorCode.NONE, 0, 6, 0), "so is a new high watermark"
+    assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "and a new start"
+    assert notified.must_tell(ErrorCode.OFFSET_OUT_OF_RANGE, 0, -1, -1)
+    assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "after an error the partition is named again"
 
 
 def test_what_a_session_was_told_outlives_a_change_of_what_it_asks() -> None:
@@ -106,11 +106,11 @@ def test_what_a_session_was_told_outlives_a_change_of_what_it_asks() -> None:
 def test_a_follower_is_told_how_far_all_have_compacted_when_that_changes() -> None:
     sessions = FetchSessions(10, numbers())
     first = begin(sessions, 0, 0, [partition(0)])
-    told = first.partitions[0]
-    assert told.must_tell_compacted(0)
-    assert not told.must_tell_compacted(0)
-    assert told.must_tell_compacted(7)
-    assert told.must_tell_compacted(3), "it falls when a replica has lost its disk"
+    notified = first.partitions[0]
+    assert notified.must_tell_compacted(0)
+    assert not notified.must_tell_compacted(0)
+    assert notified.must_tell_compacted(7)
+    assert notified.must_tell_compacted(3), "it falls when a replica has lost its disk"
     again = begin(sessions, first.session_id, 1, [partition(0, 5)]).partitions[0]
     assert not again.must_tell_compacted(3), "a follower that only goes on remembers"
     assert again.must_tell_compacted(-1), "an error says nothing of it"

@@ -6,158 +6,158 @@ import pytest
 
 from odradek.broker.group.state.classic_requests import JoinResult
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, World
+from tests.machines.group_world import GROUP, Harness
 
 # --- joining ---
 
 
 def test_a_first_member_leads_after_the_initial_delay() -> None:
-    world = World()
-    slot = world.join()
-    world.time.advance(2_999)
+    harness = Harness()
+    slot = harness.join()
+    harness.time.advance(2_999)
     assert slot.waits
-    assert world.state() == "PreparingRebalance"
-    world.time.advance(1)
+    assert harness.state() == "PreparingRebalance"
+    harness.time.advance(1)
     result: JoinResult = slot.answer
     assert result == JoinResult(
         ErrorCode.NONE, "client-id1", 1, "consumer", "range", "client-id1", (("client-id1", None, b"meta"),)
     )
-    assert world.state() == "CompletingRebalance"
+    assert harness.state() == "CompletingRebalance"
 
 
 def test_the_initial_delay_is_prolonged_while_members_arrive_but_not_beyond_the_rebalance_timeout() -> None:
-    world = World()
-    slots = [world.join(rebalance_ms=7_000)]
+    harness = Harness()
+    slots = [harness.join(rebalance_ms=7_000)]
     for _ in range(2):
-        world.time.advance(2_900)
-        slots.append(world.join(rebalance_ms=7_000))
-    world.time.advance(1_199)
+        harness.time.advance(2_900)
+        slots.append(harness.join(rebalance_ms=7_000))
+    harness.time.advance(1_199)
     assert all(slot.waits for slot in slots)
-    world.time.advance(1)
+    harness.time.advance(1)
     assert {slot.answer.generation for slot in slots} == {1}
     assert len(slots[0].answer.members) == 3
 
 
 def test_without_a_delay_the_generation_comes_at_once() -> None:
-    world = World(group_initial_rebalance_delay_ms=0)
-    slot = world.join()
-    world.time.advance(0)
+    harness = Harness(group_initial_rebalance_delay_ms=0)
+    slot = harness.join()
+    harness.time.advance(0)
     assert slot.answer.generation == 1
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
 def test_session_timeouts_have_bounds(session_ms: int) -> None:
-    assert World().join(session_ms=session_ms).answer == JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, "")
+    assert Harness().join(session_ms=session_ms).answer == JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, "")
 
 
 def test_an_empty_group_id_is_refused_except_for_offsets() -> None:
-    world = World()
-    assert world.join(group="").answer.error is ErrorCode.INVALID_GROUP_ID
-    assert world.sync("x", 1, group="").answer.error is ErrorCode.INVALID_GROUP_ID
-    assert world.beat("x", 1, group="") is ErrorCode.INVALID_GROUP_ID
-    assert world.groups.leave("", [("x", None)]) == (ErrorCode.INVALID_GROUP_ID, [])
-    assert world.groups.delete_offsets("", []) == (ErrorCode.INVALID_GROUP_ID, [])
-    assert world.commit({("t", 0): 5}, group="").answer == [ErrorCode.NONE]
-    assert world.offset(("t", 0), group="") == 5
-    assert world.groups.delete_group("") is ErrorCode.NONE
+    harness = Harness()
+    assert harness.join(group="").answer.error is ErrorCode.INVALID_GROUP_ID
+    assert harness.sync("x", 1, group="").answer.error is ErrorCode.INVALID_GROUP_ID
+    assert harness.beat("x", 1, group="") is ErrorCode.INVALID_GROUP_ID
+    assert harness.groups.leave("", [("x", None)]) == (ErrorCode.INVALID_GROUP_ID, [])
+    assert harness.groups.delete_offsets("", []) == (ErrorCode.INVALID_GROUP_ID, [])
+    assert harness.commit({("t", 0): 5}, group="").answer == [ErrorCode.NONE]
+    assert harness.offset(("t", 0), group="") == 5
+    assert harness.groups.delete_group("") is ErrorCode.NONE
 
 
 def test_an_unknown_member_of_an_unknown_group_is_unknown() -> None:
-    world = World()
-    assert world.join("ghost").answer == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
-    assert world.sync("ghost", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.beat("ghost", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.leave("ghost") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.groups.list_groups() == (ErrorCode.NONE, [])
+    harness = Harness()
+    assert harness.join("ghost").answer == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "ghost")
+    assert harness.sync("ghost", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.beat("ghost", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.leave("ghost") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.groups.list_groups() == (ErrorCode.NONE, [])
 
 
 def test_a_member_speaks_what_the_group_speaks() -> None:
-    world = World()
-    assert world.join(protocols=()).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.join(protocol_type="").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    world.stable(1)
-    assert world.join(protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.join(protocols=(("sticky", b""),)).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    harness = Harness()
+    assert harness.join(protocols=()).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert harness.join(protocol_type="").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    harness.stable(1)
+    assert harness.join(protocol_type="connect").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert harness.join(protocols=(("sticky", b""),)).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
-    world = World()
+    harness = Harness()
     slots = [
-        world.join(protocols=(("a", b""), ("b", b"1"), ("c", b""))),
-        world.join(protocols=(("b", b"2"), ("c", b""))),
-        world.join(protocols=(("c", b""), ("b", b"3"))),
+        harness.join(protocols=(("a", b""), ("b", b"1"), ("c", b""))),
+        harness.join(protocols=(("b", b"2"), ("c", b""))),
+        harness.join(protocols=(("c", b""), ("b", b"3"))),
     ]
-    world.time.advance(20_000)
+    harness.time.advance(20_000)
     assert {slot.answer.protocol_name for slot in slots} == {"b"}
     assert [metadata for _, _, metadata in slots[0].answer.members] == [b"1", b"2", b"3"]
 
 
 def test_a_newcomer_is_sent_away_with_an_id_and_is_let_in_with_it() -> None:
-    world = World()
-    first = world.join(id_required=True).answer
+    harness = Harness()
+    first = harness.join(id_required=True).answer
     assert first == JoinResult(ErrorCode.MEMBER_ID_REQUIRED, "client-id1")
-    slot = world.join(first.member_id, id_required=True)
-    world.time.advance(3_000)
+    slot = harness.join(first.member_id, id_required=True)
+    harness.time.advance(3_000)
     assert slot.answer.member_id == first.member_id
     assert slot.answer.generation == 1
 
 
 def test_an_id_that_is_not_used_in_time_is_forgotten_and_holds_up_the_others_only_so_long() -> None:
-    world = World()
-    (leader,), generation = world.stable(1)
-    given = world.join(id_required=True, session_ms=6_000).answer.member_id
-    rejoined = world.join(leader)
+    harness = Harness()
+    (leader,), generation = harness.stable(1)
+    given = harness.join(id_required=True, session_ms=6_000).answer.member_id
+    rejoined = harness.join(leader)
     assert rejoined.waits, "a pending member is waited for"
-    world.time.advance(6_000)
+    harness.time.advance(6_000)
     assert rejoined.answer.generation == generation + 1
-    assert world.join(given, id_required=True).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.join(given, id_required=True).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_pending_member_may_leave() -> None:
-    world = World()
-    (leader,), generation = world.stable(1)
-    given = world.join(id_required=True).answer.member_id
-    rejoined = world.join(leader)
-    assert world.leave(given) is ErrorCode.NONE
+    harness = Harness()
+    (leader,), generation = harness.stable(1)
+    given = harness.join(id_required=True).answer.member_id
+    rejoined = harness.join(leader)
+    assert harness.leave(given) is ErrorCode.NONE
     assert rejoined.answer.generation == generation + 1
 
 
 def test_a_group_has_room_for_so_many() -> None:
-    world = World(group_max_size=2)
-    world.stable(2)
-    assert world.join().answer == JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-    assert world.state() == "Stable"
+    harness = Harness(group_max_size=2)
+    harness.stable(2)
+    assert harness.join().answer == JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert harness.state() == "Stable"
 
 
 def test_a_group_loaded_above_its_size_rebalances_and_leaves_the_last_outside() -> None:
-    world = World()
-    ids, _ = world.stable(3)
-    world.settings.group_max_size = 2
-    world.fail_over()
-    assert world.state() == "PreparingRebalance"
-    slots = [world.join(member_id) for member_id in ids]
+    harness = Harness()
+    ids, _ = harness.stable(3)
+    harness.settings.group_max_size = 2
+    harness.fail_over()
+    assert harness.state() == "PreparingRebalance"
+    slots = [harness.join(member_id) for member_id in ids]
     assert slots[2].answer == JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     assert [slot.answer.error for slot in slots[:2]] == [ErrorCode.NONE] * 2
 
 
 def test_a_new_member_that_goes_silent_in_its_join_does_not_stay_for_ever() -> None:
-    world = World()
-    (leader,), generation = world.stable(1, rebalance_ms=600_000, session_ms=1_000_000)
-    newcomer = world.join(rebalance_ms=600_000)
-    world.time.advance(299_999)
+    harness = Harness()
+    (leader,), generation = harness.stable(1, rebalance_ms=600_000, session_ms=1_000_000)
+    newcomer = harness.join(rebalance_ms=600_000)
+    harness.time.advance(299_999)
     assert newcomer.waits
-    world.time.advance(1)
+    harness.time.advance(1)
     assert newcomer.answer == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "")
-    assert world.join(leader).answer.generation == generation + 1
+    assert harness.join(leader).answer.generation == generation + 1
 
 
 def test_a_second_join_of_a_member_answers_the_first() -> None:
-    world = World()
-    (leader, other), generation = world.stable(2)
-    first = world.join(leader)
-    second = world.join(leader)
+    harness = Harness()
+    (leader, other), generation = harness.stable(2)
+    first = harness.join(leader)
+    second = harness.join(leader)
     assert first.answer == JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, leader)
-    third = world.join(other)
+    third = harness.join(other)
     assert second.answer.generation == third.answer.generation == generation + 1
 
 
@@ -165,80 +165,80 @@ def test_a_second_join_of_a_member_answers_the_first() -> None:
 
 
 def test_in_a_stable_group_only_the_leader_or_new_metadata_cause_a_rebalance() -> None:
-    world = World()
-    (leader, follower), generation = world.stable(2)
-    again = world.join(follower).answer
+    harness = Harness()
+    (leader, follower), generation = harness.stable(2)
+    again = harness.join(follower).answer
     assert (again.generation, again.leader, again.members) == (generation, leader, ())
-    assert world.state() == "Stable"
-    assert world.join(follower, protocols=(("range", b"other"),)).waits
-    assert world.state() == "PreparingRebalance"
-    world = World()
-    (leader, _), generation = world.stable(2)
-    assert world.join(leader).waits
-    assert world.state() == "PreparingRebalance"
+    assert harness.state() == "Stable"
+    assert harness.join(follower, protocols=(("range", b"other"),)).waits
+    assert harness.state() == "PreparingRebalance"
+    harness = Harness()
+    (leader, _), generation = harness.stable(2)
+    assert harness.join(leader).waits
+    assert harness.state() == "PreparingRebalance"
 
 
 def test_a_repeated_join_before_the_sync_gets_the_same_generation() -> None:
-    world = World()
-    slots = [world.join(), world.join()]
-    world.time.advance(9_000)
+    harness = Harness()
+    slots = [harness.join(), harness.join()]
+    harness.time.advance(9_000)
     leader, follower = (slot.answer for slot in slots)
-    assert world.join(leader.member_id).answer == leader
-    assert world.join(follower.member_id).answer == follower
-    assert world.state() == "CompletingRebalance"
-    assert world.join(follower.member_id, protocols=(("range", b"other"),)).waits
-    assert world.state() == "PreparingRebalance"
+    assert harness.join(leader.member_id).answer == leader
+    assert harness.join(follower.member_id).answer == follower
+    assert harness.state() == "CompletingRebalance"
+    assert harness.join(follower.member_id, protocols=(("range", b"other"),)).waits
+    assert harness.state() == "PreparingRebalance"
 
 
 def test_who_does_not_join_again_in_time_is_struck_out() -> None:
-    world = World()
-    (leader, follower), generation = world.stable(2, session_ms=100_000)
-    slot = world.join(leader, session_ms=100_000)
-    assert world.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    world.time.advance(60_000)
+    harness = Harness()
+    (leader, follower), generation = harness.stable(2, session_ms=100_000)
+    slot = harness.join(leader, session_ms=100_000)
+    assert harness.beat(follower, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    harness.time.advance(60_000)
     assert slot.answer.members == ((leader, None, b"meta"),)
-    assert world.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_another_member_leads_when_the_leader_does_not_come_back() -> None:
-    world = World()
-    (leader, follower), generation = world.stable(2, session_ms=100_000)
-    slot = world.join(follower, protocols=(("range", b"new"),))
-    world.time.advance(60_000)
+    harness = Harness()
+    (leader, follower), generation = harness.stable(2, session_ms=100_000)
+    slot = harness.join(follower, protocols=(("range", b"new"),))
+    harness.time.advance(60_000)
     assert slot.answer.leader == follower
     assert slot.answer.generation == generation + 1
-    assert world.beat(leader, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.beat(leader, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_session_that_ends_causes_a_rebalance_and_an_empty_group_stays() -> None:
-    world = World()
-    (leader, follower), generation = world.stable(2)
-    world.time.advance(9_999)
-    assert world.beat(leader, generation) is ErrorCode.NONE
-    world.time.advance(1)
-    assert world.state() == "PreparingRebalance"
-    assert world.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    world.time.advance(100_000)
-    assert world.state() == "Empty"
-    assert world.groups.list_groups()[1][0][:2] == (GROUP, "consumer")
+    harness = Harness()
+    (leader, follower), generation = harness.stable(2)
+    harness.time.advance(9_999)
+    assert harness.beat(leader, generation) is ErrorCode.NONE
+    harness.time.advance(1)
+    assert harness.state() == "PreparingRebalance"
+    assert harness.beat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.beat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    harness.time.advance(100_000)
+    assert harness.state() == "Empty"
+    assert harness.groups.list_groups()[1][0][:2] == (GROUP, "consumer")
 
 
 def test_leaving_starts_a_rebalance() -> None:
-    world = World()
-    (leader, follower), generation = world.stable(2)
-    assert world.leave(leader) is ErrorCode.NONE
-    assert world.leave(leader) is ErrorCode.UNKNOWN_MEMBER_ID
-    slot = world.join(follower)
+    harness = Harness()
+    (leader, follower), generation = harness.stable(2)
+    assert harness.leave(leader) is ErrorCode.NONE
+    assert harness.leave(leader) is ErrorCode.UNKNOWN_MEMBER_ID
+    slot = harness.join(follower)
     assert slot.answer.leader == follower
     assert slot.answer.generation == generation + 1
 
 
 def test_a_waiting_join_is_answered_when_its_member_is_removed() -> None:
-    world = World()
-    ids, _ = world.stable(2, instance=None)
-    slot = world.join(ids[0])
-    assert world.leave(ids[0]) is ErrorCode.NONE
+    harness = Harness()
+    ids, _ = harness.stable(2, instance=None)
+    slot = harness.join(ids[0])
+    assert harness.leave(ids[0]) is ErrorCode.NONE
     assert slot.answer == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "")
 
 
@@ -246,91 +246,91 @@ def test_a_waiting_join_is_answered_when_its_member_is_removed() -> None:
 
 
 def test_followers_wait_for_the_leader_and_whoever_is_left_out_gets_nothing() -> None:
-    world = World()
-    slots = [world.join(), world.join()]
-    world.time.advance(9_000)
+    harness = Harness()
+    slots = [harness.join(), harness.join()]
+    harness.time.advance(9_000)
     leader, follower = (slot.answer.member_id for slot in slots)
-    early = world.sync(follower, 1)
+    early = harness.sync(follower, 1)
     assert early.waits
-    assert world.sync(leader, 1, {leader: b"all"}).answer.assignment == b"all"
+    assert harness.sync(leader, 1, {leader: b"all"}).answer.assignment == b"all"
     assert early.answer.assignment == b""
-    assert world.state() == "Stable"
-    assert world.sync(follower, 1).answer.error is ErrorCode.NONE
+    assert harness.state() == "Stable"
+    assert harness.sync(follower, 1).answer.error is ErrorCode.NONE
 
 
 def test_a_sync_is_checked() -> None:
-    world = World()
-    slot = world.join()
-    world.time.advance(3_000)
+    harness = Harness()
+    slot = harness.join()
+    harness.time.advance(3_000)
     member_id = slot.answer.member_id
-    assert world.sync("ghost", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.sync(member_id, 2).answer.error is ErrorCode.ILLEGAL_GENERATION
-    assert world.sync(member_id, 1, protocol_type="x").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.sync(member_id, 1, protocol_name="x").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    answer = world.sync(member_id, 1, {member_id: b"a"}, protocol_type="consumer", protocol_name="range").answer
+    assert harness.sync("ghost", 1).answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.sync(member_id, 2).answer.error is ErrorCode.ILLEGAL_GENERATION
+    assert harness.sync(member_id, 1, protocol_type="x").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert harness.sync(member_id, 1, protocol_name="x").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    answer = harness.sync(member_id, 1, {member_id: b"a"}, protocol_type="consumer", protocol_name="range").answer
     assert answer == (ErrorCode.NONE, "consumer", "range", b"a")
 
 
 def test_a_rebalance_sends_waiting_syncs_back() -> None:
-    world = World()
-    slots = [world.join(), world.join()]
-    world.time.advance(9_000)
-    waiting = world.sync(slots[1].answer.member_id, 1)
-    world.join()
+    harness = Harness()
+    slots = [harness.join(), harness.join()]
+    harness.time.advance(9_000)
+    waiting = harness.sync(slots[1].answer.member_id, 1)
+    harness.join()
     assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.sync(slots[0].answer.member_id, 1).answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert harness.sync(slots[0].answer.member_id, 1).answer.error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_second_sync_of_a_member_answers_the_first() -> None:
-    world = World()
-    slots = [world.join(), world.join()]
-    world.time.advance(9_000)
-    first, second = (world.sync(slots[1].answer.member_id, 1) for _ in range(2))
+    harness = Harness()
+    slots = [harness.join(), harness.join()]
+    harness.time.advance(9_000)
+    first, second = (harness.sync(slots[1].answer.member_id, 1) for _ in range(2))
     assert first.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
-    world.sync(slots[0].answer.member_id, 1, {slots[1].answer.member_id: b"x"})
+    harness.sync(slots[0].answer.member_id, 1, {slots[1].answer.member_id: b"x"})
     assert second.answer.assignment == b"x"
 
 
 def test_a_member_that_leaves_while_its_sync_waits_gets_an_answer() -> None:
-    world = World()
-    slots = [world.join(), world.join()]
-    world.time.advance(9_000)
-    waiting = world.sync(slots[1].answer.member_id, 1)
-    world.leave(slots[1].answer.member_id)
+    harness = Harness()
+    slots = [harness.join(), harness.join()]
+    harness.time.advance(9_000)
+    waiting = harness.sync(slots[1].answer.member_id, 1)
+    harness.leave(slots[1].answer.member_id)
     assert waiting.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_who_does_not_sync_in_time_is_struck_out_even_if_it_beats() -> None:
-    world = World()
-    slots = [world.join(rebalance_ms=20_000), world.join(rebalance_ms=20_000)]
-    world.time.advance(9_000)
+    harness = Harness()
+    slots = [harness.join(rebalance_ms=20_000), harness.join(rebalance_ms=20_000)]
+    harness.time.advance(9_000)
     leader, follower = (slot.answer.member_id for slot in slots)
-    assert world.sync(leader, 1, {}).answer.error is ErrorCode.NONE
+    assert harness.sync(leader, 1, {}).answer.error is ErrorCode.NONE
     for _ in range(3):
-        world.time.advance(5_000)
-        assert world.beat(leader, 1) is ErrorCode.NONE
-        assert world.beat(follower, 1) is ErrorCode.NONE
-    world.time.advance(2_000)
-    assert world.state() == "PreparingRebalance"
-    assert world.beat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.join(leader).answer.generation == 2
+        harness.time.advance(5_000)
+        assert harness.beat(leader, 1) is ErrorCode.NONE
+        assert harness.beat(follower, 1) is ErrorCode.NONE
+    harness.time.advance(2_000)
+    assert harness.state() == "PreparingRebalance"
+    assert harness.beat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.join(leader).answer.generation == 2
 
 
 def test_an_assignment_is_given_out_only_when_it_is_durable() -> None:
-    world = World()
-    slot = world.join()
-    world.time.advance(3_000)
+    harness = Harness()
+    slot = harness.join()
+    harness.time.advance(3_000)
     member_id = slot.answer.member_id
-    world.log.hold = True
-    sync = world.sync(member_id, 1, {member_id: b"a"})
-    again = world.sync(member_id, 1, {member_id: b"other"})
+    harness.log.hold = True
+    sync = harness.sync(member_id, 1, {member_id: b"a"})
+    again = harness.sync(member_id, 1, {member_id: b"other"})
     assert sync.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert again.waits
-    assert world.log.held == 1, "one assignment for a generation"
-    assert world.state() == "CompletingRebalance"
-    world.log.release()
+    assert harness.log.held == 1, "one assignment for a generation"
+    assert harness.state() == "CompletingRebalance"
+    harness.log.release()
     assert again.answer.assignment == b"a"
-    assert world.state() == "Stable"
+    assert harness.state() == "Stable"
 
 
 @pytest.mark.parametrize(
@@ -343,25 +343,25 @@ def test_an_assignment_is_given_out_only_when_it_is_durable() -> None:
     ],
 )
 def test_an_assignment_that_cannot_be_stored_starts_over(log_says: ErrorCode, client_hears: ErrorCode) -> None:
-    world = World()
-    slot = world.join()
-    world.time.advance(3_000)
+    harness = Harness()
+    slot = harness.join()
+    harness.time.advance(3_000)
     member_id = slot.answer.member_id
-    world.log.error = log_says
-    assert world.sync(member_id, 1, {member_id: b"a"}).answer.error is client_hears
-    assert world.state() == "PreparingRebalance"
-    world.log.error = ErrorCode.NONE
-    assert world.join(member_id).answer.generation == 2
+    harness.log.error = log_says
+    assert harness.sync(member_id, 1, {member_id: b"a"}).answer.error is client_hears
+    assert harness.state() == "PreparingRebalance"
+    harness.log.error = ErrorCode.NONE
+    assert harness.join(member_id).answer.generation == 2
 
 
 def test_an_assignment_that_a_rebalance_has_overtaken_is_not_given_out() -> None:
-    world = World()
-    slot = world.join()
-    world.time.advance(3_000)
+    harness = Harness()
+    slot = harness.join()
+    harness.time.advance(3_000)
     member_id = slot.answer.member_id
-    world.log.hold = True
-    sync = world.sync(member_id, 1, {member_id: b"a"})
-    world.join()
+    harness.log.hold = True
+    sync = harness.sync(member_id, 1, {member_id: b"a"})
+    harness.join()
     assert sync.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
-    world.log.release()
-    assert world.state() == "PreparingRebalance"
+    harness.log.release()
+    assert harness.state() == "PreparingRebalance"

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Slot, World
+from tests.machines.group_world import GROUP, Slot, Harness
 
 PARTITIONS = [("t", index) for index in range(4)]
 PROTOCOLS = [
@@ -45,7 +45,7 @@ class Groups(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from([0, 3_000]))
     def begin(self, delay: int) -> None:
-        self.world = World(group_initial_rebalance_delay_ms=delay, group_max_size=4)
+        self.harness = Harness(group_initial_rebalance_delay_ms=delay, group_max_size=4)
         self.clients = [
             Client(None, False),
             Client(None, True),
@@ -77,7 +77,7 @@ class Groups(RuleBasedStateMachine):
         client = self.clients[index]
         if fresh:
             client.member_id = ""
-        slot = self.world.join(
+        slot = self.harness.join(
             client.member_id,
             instance=client.instance,
             protocols=protocols,
@@ -94,29 +94,29 @@ class Groups(RuleBasedStateMachine):
         if client.leads:
             for number, member_id in enumerate(client.members):
                 assignments[member_id] = bytes(range(number, len(PARTITIONS), len(client.members)))
-        slot = self.world.sync(client.member_id, generation, assignments, instance=client.instance)
+        slot = self.harness.sync(client.member_id, generation, assignments, instance=client.instance)
         self.syncs.append((self.keep(slot), generation, client.instance or client.member_id))
 
     @rule(index=st.integers(0, 5))
     def beat(self, index: int) -> None:
         client = self.clients[index]
-        code = self.world.beat(client.member_id, client.generation, instance=client.instance)
+        code = self.harness.beat(client.member_id, client.generation, instance=client.instance)
         if code is ErrorCode.NONE:
             assert client.generation == self.generation()
 
     @rule(index=st.integers(0, 5))
     def leave(self, index: int) -> None:
         client = self.clients[index]
-        self.world.leave(client.member_id, instance=client.instance)
+        self.harness.leave(client.member_id, instance=client.instance)
         client.member_id, client.generation = "", -1
 
     @rule(index=st.integers(0, 5), partition=st.sampled_from(PARTITIONS), stale=st.sampled_from([0, 0, 1]))
     def commit(self, index: int, partition: tuple[str, int], stale: int) -> None:
         client = self.clients[index]
-        before, generation = self.world.state(), self.generation()
+        before, generation = self.harness.state(), self.generation()
         sent = client.generation - stale
         self.next_value += 1
-        slot = self.world.commit({partition: self.next_value}, client.member_id, sent, instance=client.instance)
+        slot = self.harness.commit({partition: self.next_value}, client.member_id, sent, instance=client.instance)
         self.keep(slot)
         taken = slot.waits or slot.answer == [ErrorCode.NONE]
         if taken:
@@ -131,25 +131,25 @@ class Groups(RuleBasedStateMachine):
         for _ in range(3):
             for index in chosen:
                 client = self.clients[index]
-                if client.generation != self.generation() or self.world.state() == "PreparingRebalance":
+                if client.generation != self.generation() or self.harness.state() == "PreparingRebalance":
                     self.join(index, PROTOCOLS[0], True, False)
-            self.world.time.advance(6_000)
+            self.harness.time.advance(6_000)
             self.answers_agree()
         if sync:
             for index in chosen:
                 self.sync(index, False)
 
-    @precondition(lambda self: self.world.state() == "Stable")
+    @precondition(lambda self: self.harness.state() == "Stable")
     @rule(may_skip=st.booleans(), protocols=st.sampled_from(PROTOCOLS))
     def static_member_returns(self, may_skip: bool, protocols: Any) -> None:
         self.join(3, protocols, may_skip, True)
 
-    @precondition(lambda self: self.world.state() in ("Stable", "CompletingRebalance"))
+    @precondition(lambda self: self.harness.state() in ("Stable", "CompletingRebalance"))
     @rule(index=st.integers(0, 3), partition=st.sampled_from(PARTITIONS), stale=st.sampled_from([0, 1]))
     def member_commits(self, index: int, partition: tuple[str, int], stale: int) -> None:
         self.commit(index, partition, stale)
 
-    @precondition(lambda self: self.world.state() == "CompletingRebalance")
+    @precondition(lambda self: self.harness.state() == "CompletingRebalance")
     @rule(order=st.permutations([0, 1, 2, 3]), shift=st.integers(0, 1))
     def all_sync(self, order: list[int], shift: int) -> None:
         """All hand in what they have; a leader that asks again may have changed its mind."""
@@ -162,56 +162,56 @@ class Groups(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 1_000, 3_000, 6_000, 300_000]))
     def wait(self, ms: int) -> None:
-        self.world.time.advance(ms)
+        self.harness.time.advance(ms)
 
     @rule()
     def hold(self) -> None:
-        self.world.log.hold = True
+        self.harness.log.hold = True
 
     @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]))
     def release(self, error: ErrorCode) -> None:
-        self.refused |= bool(error) and self.world.log.held > 0
-        self.world.log.hold = False
-        self.world.log.release(error)
+        self.refused |= bool(error) and self.harness.log.held > 0
+        self.harness.log.hold = False
+        self.harness.log.release(error)
 
-    @precondition(lambda self: not self.world.log.held)
+    @precondition(lambda self: not self.harness.log.held)
     @rule()
     def fail_over(self) -> None:
         before = self.metadata_cache()
-        settled = self.world.state() in ("Stable", "Empty", "Dead") and not self.refused
-        self.world.fail_over()
+        settled = self.harness.state() in ("Stable", "Empty", "Dead") and not self.refused
+        self.harness.fail_over()
         if settled:
             assert self.metadata_cache() == before
         self.life += 1
         self.refused = False
 
-    @precondition(lambda self: self.world.log.held)
+    @precondition(lambda self: self.harness.log.held)
     @rule()
     def lose_leadership(self) -> None:
-        self.world.fail_over()
-        self.world.log.hold = False
-        self.world.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.harness.fail_over()
+        self.harness.log.hold = False
+        self.harness.log.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.life += 1
         self.refused = False
 
     # Kafka answers a deletion before its tombstones are durable, so one that is held back may be undone by a failover.
-    @precondition(lambda self: not self.world.log.hold)
+    @precondition(lambda self: not self.harness.log.hold)
     @rule()
     def delete(self) -> None:
-        if self.world.groups.delete_group(GROUP) is ErrorCode.NONE:
+        if self.harness.groups.delete_group(GROUP) is ErrorCode.NONE:
             self.life += 1
             self.committed.clear()
 
     # --- what must hold ---
 
     def generation(self) -> int:
-        _, membership = self.world.groups.describe(GROUP)
+        _, membership = self.harness.groups.describe(GROUP)
         return membership.generation if membership is not None else 0
 
     def metadata_cache(self) -> Any:
         """All of a settled group that has to outlive its coordinator; None for one that leaves nothing behind."""
-        _, membership = self.world.groups.describe(GROUP)
-        offsets = {partition: self.world.offset(partition) for partition in PARTITIONS}
+        _, membership = self.harness.groups.describe(GROUP)
+        offsets = {partition: self.harness.offset(partition) for partition in PARTITIONS}
         if membership is None or membership.generation == 0:
             return None if not any(offsets.values()) else (0, None, offsets)
         assignments = {member.member_id: member.assignment for member in membership.group_members}
@@ -264,16 +264,16 @@ class Groups(RuleBasedStateMachine):
                 self.committed[partition] = value
         self.commits = waiting
         for partition in PARTITIONS:
-            assert self.world.offset(partition) == self.committed.get(partition)
+            assert self.harness.offset(partition) == self.committed.get(partition)
 
     @invariant()
     def timers_belong_to_someone(self) -> None:
-        _, membership = self.world.groups.describe(GROUP)
+        _, membership = self.harness.groups.describe(GROUP)
         if membership is None:
-            assert self.world.time.waiting == 0
+            assert self.harness.time.waiting == 0
         else:
             known = membership.armed
-            assert self.world.time.waiting == len(known)
+            assert self.harness.time.waiting == len(known)
             members = {member.member_id for member in membership.group_members}
             assert {name[1] for name in known if name[0] == "member"} <= members
             assert (("join",) in known) == (membership.state is State.PREPARING)
@@ -283,15 +283,15 @@ class Groups(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        self.world.log.hold = False
-        self.world.log.release()
+        self.harness.log.hold = False
+        self.harness.log.release()
         for _ in range(20):
-            self.world.time.advance(600_000)
-        assert self.world.state() in ("Empty", "Dead"), "members that say nothing do not stay"
-        assert self.world.time.waiting == 0
+            self.harness.time.advance(600_000)
+        assert self.harness.state() in ("Empty", "Dead"), "members that say nothing do not stay"
+        assert self.harness.time.waiting == 0
         for slot in self.slots:
             assert not slot.waits
-        self.world.groups.close()
+        self.harness.groups.close()
 
 
 TestGroups = Groups.TestCase

@@ -20,7 +20,7 @@ from odradek.broker.group.state.loading import Loader
 from odradek.broker.group.state.offsets import NO_OFFSET, Offsets
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import beat, facts, subscription
-from tests.machines.group_world import GROUP, Slot, World
+from tests.machines.group_world import GROUP, Slot, Harness
 
 OUTCOMES = (
     ErrorCode.NONE,
@@ -64,9 +64,9 @@ class Coordinator(RuleBasedStateMachine):
     @initialize(largest=st.sampled_from((900_000, 900_000, 300)), delay=st.sampled_from((0, 3_000)))
     def begin(self, largest: int, delay: int) -> None:
         self.largest, consumer_group_writes.LARGEST_APPEND = consumer_group_writes.LARGEST_APPEND, largest  # type: ignore[misc]
-        self.world = World(group_initial_rebalance_delay_ms=delay)
+        self.harness = Harness(group_initial_rebalance_delay_ms=delay)
         for topic in TOPICS:
-            self.world.topics.put(topic, 2)
+            self.harness.topics.put(topic, 2)
         self.slots: list[Slot] = []
         self.joins: dict[str, Slot] = {}
         self.value = 0
@@ -77,7 +77,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @property
     def group(self) -> Group | None:
-        return self.world.groups._groups[0].get(GROUP)
+        return self.harness.groups._groups[0].get(GROUP)
 
     # --- members ---
 
@@ -89,25 +89,25 @@ class Coordinator(RuleBasedStateMachine):
         joins=st.booleans(),
     )
     def consumer_beats(self, name: str, behind: int, topics: tuple[str, ...], static: bool, joins: bool) -> None:
-        _, group = self.world.groups.describe_consumers(GROUP)
+        _, group = self.harness.groups.describe_consumers(GROUP)
         known = group.group_members.members.get(name) if group is not None else None
         epoch = max(known.epoch - behind, 0) if known is not None and not joins else 0
         owned = {topic: frozenset(parts) for topic, parts in known.assigned.items()} if known is not None else {}
         instance_id = f"i{name}" if static else None
         fields: dict[str, Any] = {"instance_id": instance_id, "rebalance_timeout_ms": 60_000, "names": topics}
-        self.keep(beat(self.world, name, epoch, owned=owned if epoch else {}, **fields))
+        self.keep(beat(self.harness, name, epoch, owned=owned if epoch else {}, **fields))
 
     @rule(name=st.sampled_from("abc"), for_a_while=st.booleans())
     def consumer_leaves(self, name: str, for_a_while: bool) -> None:
         instance_id = f"i{name}" if for_a_while else None
-        self.keep(beat(self.world, name, -2 if for_a_while else -1, instance_id=instance_id))
+        self.keep(beat(self.harness, name, -2 if for_a_while else -1, instance_id=instance_id))
 
     @rule(name=st.sampled_from(("x", "y", "static")), topic=st.sampled_from(TOPICS), fresh=st.booleans())
     def classic_joins(self, name: str, topic: str, fresh: bool) -> None:
         before = self.joins.get(name)
         known = before.answers[0].member_id if before is not None and before.answers and not fresh else ""
         instance = name if name == "static" else None
-        slot = self.world.join(known, instance=instance, protocols=(("range", subscription(topic)),))
+        slot = self.harness.join(known, instance=instance, protocols=(("range", subscription(topic)),))
         self.joins[name] = self.keep(slot)
 
     @rule(name=st.sampled_from(("x", "y", "static")))
@@ -116,81 +116,81 @@ class Coordinator(RuleBasedStateMachine):
             joined = self.joins[name].answer
             assignments = {member_id: b"" for member_id, _, _ in joined.members}
             instance = name if name == "static" else None
-            self.keep(self.world.sync(joined.member_id, joined.generation, assignments, instance=instance))
+            self.keep(self.harness.sync(joined.member_id, joined.generation, assignments, instance=instance))
 
     @rule(name=st.sampled_from(("x", "y", "static")), leaves=st.booleans())
     def classic_beats_or_leaves(self, name: str, leaves: bool) -> None:
         if name in self.joins and self.joins[name].answers:
             joined = self.joins[name].answer
             if leaves:
-                self.world.leave(joined.member_id)
+                self.harness.leave(joined.member_id)
             else:
-                self.world.beat(joined.member_id, joined.generation)
+                self.harness.beat(joined.member_id, joined.generation)
 
     # --- offsets ---
 
     @rule(partition=st.sampled_from(PARTITIONS), member=st.sampled_from(("", "a", "b")))
     def commit(self, partition: tuple[str, int], member: str) -> None:
         self.value += 1
-        _, group = self.world.groups.describe_consumers(GROUP)
+        _, group = self.harness.groups.describe_consumers(GROUP)
         known = group.group_members.members.get(member) if group is not None else None
-        self.keep(self.world.commit({partition: self.value}, member, known.epoch if known is not None else -1))
+        self.keep(self.harness.commit({partition: self.value}, member, known.epoch if known is not None else -1))
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def commit_in_transaction(self, partitions: set[tuple[str, int]]) -> None:
         self.value += 1
-        self.keep(self.world.commit_in_transaction(dict.fromkeys(sorted(partitions), self.value)))
+        self.keep(self.harness.commit_in_transaction(dict.fromkeys(sorted(partitions), self.value)))
 
-    @precondition(lambda self: not self.world.log.held and not self.world.log.late)
+    @precondition(lambda self: not self.harness.log.held and not self.harness.log.late)
     @rule(commit=st.booleans())
     def end_transaction(self, commit: bool) -> None:
-        self.world.end_transaction(commit=commit)
+        self.harness.end_transaction(commit=commit)
 
     @rule(partition=st.sampled_from(PARTITIONS), topic_goes=st.booleans())
     def delete_offsets(self, partition: tuple[str, int], topic_goes: bool) -> None:
         group = self.group
         # The offsets that an open transaction has of a deleted topic go from memory only, as with Kafka.
         if topic_goes and (group is None or not offsets_of(group.offsets)["in transaction"]):
-            self.world.groups.forget_partitions([partition])
+            self.harness.groups.forget_partitions([partition])
         else:
-            self.world.groups.delete_offsets(GROUP, [partition])
+            self.harness.groups.delete_offsets(GROUP, [partition])
 
     @rule()
     def delete_group(self) -> None:
-        self.world.groups.delete_group(GROUP)
+        self.harness.groups.delete_group(GROUP)
 
     # --- the world ---
 
     @rule(ms=st.sampled_from((1, 500, 3_000, 45_000, 60_000, WEEK_MS)))
     def time_passes(self, ms: int) -> None:
-        self.world.time.advance(ms)
+        self.harness.time.advance(ms)
 
     @rule(error=st.sampled_from(OUTCOMES))
     def log_answers(self, error: ErrorCode) -> None:
-        self.world.log.error = error
+        self.harness.log.error = error
 
     @rule(hold=st.booleans(), error=st.sampled_from(OUTCOMES))
     def log_holds(self, hold: bool, error: ErrorCode) -> None:
-        self.world.log.hold = hold
-        self.world.log.release(error)
+        self.harness.log.hold = hold
+        self.harness.log.release(error)
 
     @rule()
     def log_is_later_still(self) -> None:
-        self.world.log.time_out()
+        self.harness.log.time_out()
 
     @rule()
     def fail_over(self) -> None:
-        self.world.fail_over()
+        self.harness.fail_over()
 
     # --- what always holds ---
 
     @invariant()
     def memory_is_the_log_and_what_is_in_flight(self) -> None:
         loader = Loader()
-        for header, record in self.world.log.pending(0):
+        for header, record in self.harness.log.pending(0):
             loader.feed(header, record)
-        world = self.world
-        found = loader.groups(world.settings, world.groups._now(), world.topics)
+        harness = self.harness
+        found = loader.groups(harness.settings, harness.groups._now(), harness.topics)
         assert remembered(self.group) == remembered(next(iter(found), None))
 
     @invariant()
@@ -223,23 +223,23 @@ class Coordinator(RuleBasedStateMachine):
     def members_have_sessions(self) -> None:
         group = self.group
         if group is None:
-            assert self.world.time.waiting == 0
+            assert self.harness.time.waiting == 0
         elif isinstance(group.membership, ConsumerMembership):
             sessions = {name[1] for name in group.membership.armed if name[0] == "session"}
             assert sessions == set(group.membership.group_members.members)
         if group is not None:
-            assert self.world.time.waiting == len(group.membership.armed)
+            assert self.harness.time.waiting == len(group.membership.armed)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
         consumer_group_writes.LARGEST_APPEND = self.largest  # type: ignore[misc]
-        self.world.log.hold, self.world.log.error = False, ErrorCode.NONE
-        self.world.log.release()
+        self.harness.log.hold, self.harness.log.error = False, ErrorCode.NONE
+        self.harness.log.release()
         for _ in range(6):
-            self.world.time.advance(WEEK_MS)
+            self.harness.time.advance(WEEK_MS)
         assert self.group is None or self.group.is_empty or self.group.is_dead
-        self.world.groups.close()
+        self.harness.groups.close()
         assert not any(slot.waits for slot in self.slots), "a request without an answer"
 
 

@@ -10,127 +10,127 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.machines.group_world import GROUP, World
+from tests.machines.group_world import GROUP, Harness
 
 P = ("t", 0)
 Q = ("t", 1)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> Harness:
+    return Harness()
 
 
-def unstable(world: World, partition: tuple[str, int] = P) -> bool:
-    error, (found,) = world.groups.fetch(GROUP, [partition], require_stable=True)
+def unstable(harness: Harness, partition: tuple[str, int] = P) -> bool:
+    error, (found,) = harness.groups.fetch(GROUP, [partition], require_stable=True)
     assert not error
     return found.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-def test_they_count_with_the_marker(world: World) -> None:
-    assert world.commit_in_transaction({P: 5}).answer == [ErrorCode.NONE]
-    assert world.offset(P) is None
-    assert unstable(world)
-    assert not unstable(world, Q)
-    world.end_transaction(commit=True)
-    assert world.offset(P) == 5
-    assert not unstable(world)
-    world.commit_in_transaction({P: 6, Q: 7})
-    world.end_transaction(commit=False)
-    assert (world.offset(P), world.offset(Q)) == (5, None)
-    assert not unstable(world)
+def test_they_count_with_the_marker(harness: Harness) -> None:
+    assert harness.commit_in_transaction({P: 5}).answer == [ErrorCode.NONE]
+    assert harness.offset(P) is None
+    assert unstable(harness)
+    assert not unstable(harness, Q)
+    harness.end_transaction(commit=True)
+    assert harness.offset(P) == 5
+    assert not unstable(harness)
+    harness.commit_in_transaction({P: 6, Q: 7})
+    harness.end_transaction(commit=False)
+    assert (harness.offset(P), harness.offset(Q)) == (5, None)
+    assert not unstable(harness)
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_failover_in_the_middle_changes_nothing(world: World, commit: bool) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5})
-    world.fail_over()
-    assert world.offset(P) == 1
-    assert unstable(world)
-    world.end_transaction(commit=commit)
-    assert world.offset(P) == (5 if commit else 1)
-    world.fail_over()
-    assert world.offset(P) == (5 if commit else 1)
-    assert not unstable(world)
+def test_a_failover_in_the_middle_changes_nothing(harness: Harness, commit: bool) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5})
+    harness.fail_over()
+    assert harness.offset(P) == 1
+    assert unstable(harness)
+    harness.end_transaction(commit=commit)
+    assert harness.offset(P) == (5 if commit else 1)
+    harness.fail_over()
+    assert harness.offset(P) == (5 if commit else 1)
+    assert not unstable(harness)
 
 
 def test_a_marker_that_comes_while_the_partition_is_read_is_not_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.commit_in_transaction({P: 5})
+    harness.commit_in_transaction({P: 5})
     monkeypatch.setattr("odradek.broker.group.coordinator.RECORDS_AT_A_TIME", 1)
-    read_all = world.log.read_all
-    monkeypatch.setattr(world.log, "read_all", lambda partition: iter(list(read_all(partition))))  # up to here
-    world.fail_over()
+    read_all = harness.log.read_all
+    monkeypatch.setattr(harness.log, "read_all", lambda partition: iter(list(read_all(partition))))  # up to here
+    harness.fail_over()
     with pytest.raises(KafkaError, match="is not loaded"):
-        world.end_transaction(commit=True)
-    world.end_transaction(commit=False)
-    assert world.groups.fetch(GROUP, [P], require_stable=False)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    world.time.advance(10)
-    assert world.offset(P) is None
-    assert not unstable(world)
+        harness.end_transaction(commit=True)
+    harness.end_transaction(commit=False)
+    assert harness.groups.fetch(GROUP, [P], require_stable=False)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    harness.time.advance(10)
+    assert harness.offset(P) is None
+    assert not unstable(harness)
 
 
-def test_a_later_commit_outside_of_the_transaction_wins(world: World) -> None:
-    world.commit_in_transaction({P: 5})
-    world.commit({P: 9})
-    world.end_transaction(commit=True)
-    assert world.offset(P) == 9
-    world.fail_over()
-    assert world.offset(P) == 9
+def test_a_later_commit_outside_of_the_transaction_wins(harness: Harness) -> None:
+    harness.commit_in_transaction({P: 5})
+    harness.commit({P: 9})
+    harness.end_transaction(commit=True)
+    assert harness.offset(P) == 9
+    harness.fail_over()
+    assert harness.offset(P) == 9
 
 
-def test_two_producers_do_not_disturb_each_other(world: World) -> None:
-    world.commit_in_transaction({P: 5}, producer=(1, 0))
-    world.commit_in_transaction({P: 6, Q: 6}, producer=(2, 0))
-    world.end_transaction(commit=True, producer=(2, 0))
-    assert (world.offset(P), world.offset(Q)) == (6, 6)
-    assert unstable(world)
-    world.end_transaction(commit=True, producer=(1, 0))
-    assert world.offset(P) == 6, "the newer of both stands later in the log"
-    assert not unstable(world)
+def test_two_producers_do_not_disturb_each_other(harness: Harness) -> None:
+    harness.commit_in_transaction({P: 5}, producer=(1, 0))
+    harness.commit_in_transaction({P: 6, Q: 6}, producer=(2, 0))
+    harness.end_transaction(commit=True, producer=(2, 0))
+    assert (harness.offset(P), harness.offset(Q)) == (6, 6)
+    assert unstable(harness)
+    harness.end_transaction(commit=True, producer=(1, 0))
+    assert harness.offset(P) == 6, "the newer of both stands later in the log"
+    assert not unstable(harness)
 
 
-def test_a_member_is_checked_and_a_producer_from_before_kip_447_is_believed(world: World) -> None:
-    (member, _), generation = world.stable(2)
-    commit = world.commit_in_transaction
+def test_a_member_is_checked_and_a_producer_from_before_kip_447_is_believed(harness: Harness) -> None:
+    (member, _), generation = harness.stable(2)
+    commit = harness.commit_in_transaction
     assert commit({P: 1}, member, generation).answer == [ErrorCode.NONE]
     assert commit({P: 1}, member, generation + 1).answer == [ErrorCode.ILLEGAL_GENERATION]
     assert commit({P: 1}, "stranger", generation).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert commit({P: 1}, member, generation, instance="i").answer == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert commit({P: 2}).answer == [ErrorCode.NONE]
-    world.end_transaction(commit=True)
-    assert world.offset(P) == 2
+    harness.end_transaction(commit=True)
+    assert harness.offset(P) == 2
 
 
-def test_a_static_member_that_was_replaced_is_fenced(world: World) -> None:
-    ((old,), generation) = world.stable(1, instance="i")
-    world.join(instance="i")
-    assert world.commit_in_transaction({P: 1}, old, generation, instance="i").answer == [ErrorCode.FENCED_INSTANCE_ID]
+def test_a_static_member_that_was_replaced_is_fenced(harness: Harness) -> None:
+    ((old,), generation) = harness.stable(1, instance="i")
+    harness.join(instance="i")
+    assert harness.commit_in_transaction({P: 1}, old, generation, instance="i").answer == [ErrorCode.FENCED_INSTANCE_ID]
 
 
-def test_a_rebalance_that_completes_does_not_hinder(world: World) -> None:
-    (leader, _), generation = world.stable(2)
-    world.leave(_)
-    rejoined = world.join(leader).answer
-    assert world.state() == "CompletingRebalance"
-    assert world.commit({P: 1}, leader, rejoined.generation).answer == [ErrorCode.REBALANCE_IN_PROGRESS]
-    assert world.commit_in_transaction({P: 1}, leader, rejoined.generation).answer == [ErrorCode.NONE]
-    assert world.commit_in_transaction({P: 1}, leader, generation).answer == [ErrorCode.ILLEGAL_GENERATION]
+def test_a_rebalance_that_completes_does_not_hinder(harness: Harness) -> None:
+    (leader, _), generation = harness.stable(2)
+    harness.leave(_)
+    rejoined = harness.join(leader).answer
+    assert harness.state() == "CompletingRebalance"
+    assert harness.commit({P: 1}, leader, rejoined.generation).answer == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert harness.commit_in_transaction({P: 1}, leader, rejoined.generation).answer == [ErrorCode.NONE]
+    assert harness.commit_in_transaction({P: 1}, leader, generation).answer == [ErrorCode.ILLEGAL_GENERATION]
 
 
-def test_a_group_that_nobody_joined_may_keep_them(world: World) -> None:
-    assert world.commit_in_transaction({P: 1}, "member", 3).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert world.state() == "Dead"
-    assert world.commit_in_transaction({P: 1}).answer == [ErrorCode.NONE]
-    assert world.state() == "Empty"
-    assert world.commit_in_transaction({P: 1}, group="").answer == [ErrorCode.INVALID_GROUP_ID]
+def test_a_group_that_nobody_joined_may_keep_them(harness: Harness) -> None:
+    assert harness.commit_in_transaction({P: 1}, "member", 3).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert harness.state() == "Dead"
+    assert harness.commit_in_transaction({P: 1}).answer == [ErrorCode.NONE]
+    assert harness.state() == "Empty"
+    assert harness.commit_in_transaction({P: 1}, group="").answer == [ErrorCode.INVALID_GROUP_ID]
 
 
-def test_metadata_is_limited(world: World) -> None:
-    assert world.commit_in_transaction({P: 1}, metadata="x" * 4097).answer == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert not unstable(world)
+def test_metadata_is_limited(harness: Harness) -> None:
+    assert harness.commit_in_transaction({P: 1}, metadata="x" * 4097).answer == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert not unstable(harness)
 
 
 @pytest.mark.parametrize(
@@ -145,102 +145,102 @@ def test_metadata_is_limited(world: World) -> None:
         ("CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS"),
     ],
 )
-def test_without_the_word_of_the_coordinator_nothing_is_written(world: World, said: str, heard: str) -> None:
-    world.transactions.error = ErrorCode[said]
-    assert world.commit_in_transaction({P: 1, Q: 1}).answer == [ErrorCode[heard]] * 2
-    assert world.log.batches == {}
-    assert world.state() == "Dead"
+def test_without_the_word_of_the_coordinator_nothing_is_written(harness: Harness, printed: str, received: str) -> None:
+    harness.transactions.error = ErrorCode[printed]
+    assert harness.commit_in_transaction({P: 1, Q: 1}).answer == [ErrorCode[received]] * 2
+    assert harness.log.batches == {}
+    assert harness.state() == "Dead"
 
 
-def test_a_refused_append_leaves_nothing(world: World) -> None:
-    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert world.commit_in_transaction({P: 1}).answer == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert not unstable(world)
-    world.log.error = ErrorCode.NONE
-    world.end_transaction(commit=True)
-    assert world.offset(P) is None
+def test_a_refused_append_leaves_nothing(harness: Harness) -> None:
+    harness.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert harness.commit_in_transaction({P: 1}).answer == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert not unstable(harness)
+    harness.log.error = ErrorCode.NONE
+    harness.end_transaction(commit=True)
+    assert harness.offset(P) is None
 
 
-def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(world: World) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5, Q: 5})
-    world.groups.start()
-    assert world.groups.delete_group(GROUP) is ErrorCode.NONE
-    assert world.offset(P) is None, "what was committed is gone"
-    assert unstable(world)
-    world.time.advance(30 * 24 * 3_600_000)
-    assert world.state() == "Empty"
-    world.end_transaction(commit=True)
-    assert world.offset(P) == 5, "the transaction committed after the deletion"
-    world.fail_over()
-    assert world.offset(P) == 5
-    world.groups.start()
-    world.time.advance(30 * 24 * 3_600_000)
-    assert world.state() == "Dead", "afterwards it expires like any other"
+def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(harness: Harness) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5, Q: 5})
+    harness.groups.start()
+    assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
+    assert harness.offset(P) is None, "what was committed is gone"
+    assert unstable(harness)
+    harness.time.advance(30 * 24 * 3_600_000)
+    assert harness.state() == "Empty"
+    harness.end_transaction(commit=True)
+    assert harness.offset(P) == 5, "the transaction committed after the deletion"
+    harness.fail_over()
+    assert harness.offset(P) == 5
+    harness.groups.start()
+    harness.time.advance(30 * 24 * 3_600_000)
+    assert harness.state() == "Dead", "afterwards it expires like any other"
 
 
-def test_deleting_one_offset_leaves_what_a_transaction_has_of_it(world: World) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5})
-    assert world.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
-    assert world.offset(P) is None
-    world.end_transaction(commit=True)
-    assert world.offset(P) == 5
-    world.fail_over()
-    assert world.offset(P) == 5
+def test_deleting_one_offset_leaves_what_a_transaction_has_of_it(harness: Harness) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5})
+    assert harness.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
+    assert harness.offset(P) is None
+    harness.end_transaction(commit=True)
+    assert harness.offset(P) == 5
+    harness.fail_over()
+    assert harness.offset(P) == 5
 
 
-def test_an_offset_that_stands_before_a_tombstone_outlives_compaction(world: World) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5, Q: 6})
-    assert world.groups.delete_group(GROUP) is ErrorCode.NONE
-    world.end_transaction(commit=True)
-    world.log.compact()
-    world.fail_over()
-    assert (world.offset(P), world.offset(Q)) == (5, 6)
+def test_an_offset_that_stands_before_a_tombstone_outlives_compaction(harness: Harness) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5, Q: 6})
+    assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
+    harness.end_transaction(commit=True)
+    harness.log.compact()
+    harness.fail_over()
+    assert (harness.offset(P), harness.offset(Q)) == (5, 6)
 
 
-def test_the_tombstone_is_known_to_a_coordinator_that_loads_before_the_marker(world: World) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5})
-    assert world.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
-    world.fail_over()
-    world.end_transaction(commit=True)
-    world.log.compact()
-    world.fail_over()
-    assert world.offset(P) == 5
+def test_the_tombstone_is_known_to_a_coordinator_that_loads_before_the_marker(harness: Harness) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5})
+    assert harness.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
+    harness.fail_over()
+    harness.end_transaction(commit=True)
+    harness.log.compact()
+    harness.fail_over()
+    assert harness.offset(P) == 5
 
 
-def test_the_marker_waits_until_the_log_takes_the_offset_again(world: World) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5})
-    world.groups.delete_group(GROUP)
-    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+def test_the_marker_waits_until_the_log_takes_the_offset_again(harness: Harness) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5})
+    harness.groups.delete_group(GROUP)
+    harness.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(KafkaError, match="refused"):
-        world.end_transaction(commit=True)
-    assert unstable(world)
-    world.log.error = ErrorCode.NONE
-    world.end_transaction(commit=True)
-    world.log.compact()
-    world.fail_over()
-    assert world.offset(P) == 5
+        harness.end_transaction(commit=True)
+    assert unstable(harness)
+    harness.log.error = ErrorCode.NONE
+    harness.end_transaction(commit=True)
+    harness.log.compact()
+    harness.fail_over()
+    assert harness.offset(P) == 5
 
 
-def test_an_aborted_transaction_writes_nothing_again(world: World) -> None:
-    world.commit({P: 1})
-    world.commit_in_transaction({P: 5})
-    world.groups.delete_group(GROUP)
-    written = len(world.log.batches[0])
-    world.end_transaction(commit=False)
-    assert len(world.log.batches[0]) == written + 1, "the marker"
-    assert world.offset(P) is None
+def test_an_aborted_transaction_writes_nothing_again(harness: Harness) -> None:
+    harness.commit({P: 1})
+    harness.commit_in_transaction({P: 5})
+    harness.groups.delete_group(GROUP)
+    written = len(harness.log.batches[0])
+    harness.end_transaction(commit=False)
+    assert len(harness.log.batches[0]) == written + 1, "the marker"
+    assert harness.offset(P) is None
 
 
-def test_no_commit_marker_is_written_before_the_partition_is_loaded(world: World) -> None:
-    world.commit_in_transaction({P: 5})
-    world.groups.unload(0)
+def test_no_commit_marker_is_written_before_the_partition_is_loaded(harness: Harness) -> None:
+    harness.commit_in_transaction({P: 5})
+    harness.groups.unload(0)
     with pytest.raises(KafkaError) as refused:
-        world.end_transaction(commit=True)
+        harness.end_transaction(commit=True)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -249,7 +249,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.harness = Harness()
         self.offsets = itertools.count(1)
         self.committed: dict[tuple[str, int], tuple[int, int]] = {}
         self.pending: dict[int, dict[tuple[str, int], tuple[int, int]]] = {}
@@ -260,19 +260,19 @@ class TransactionalOffsets(RuleBasedStateMachine):
     @rule(partition=partitions)
     def commit(self, partition: tuple[str, int]) -> None:
         offset = next(self.offsets)
-        assert self.world.commit({partition: offset}).answer == [ErrorCode.NONE]
+        assert self.harness.commit({partition: offset}).answer == [ErrorCode.NONE]
         self.committed[partition] = (offset, offset)
 
     @rule(partition=partitions, producer=producers)
     def commit_in_transaction(self, partition: tuple[str, int], producer: int) -> None:
         offset = next(self.offsets)
-        answer = self.world.commit_in_transaction({partition: offset}, producer=(producer, 0)).answer
+        answer = self.harness.commit_in_transaction({partition: offset}, producer=(producer, 0)).answer
         assert answer == [ErrorCode.NONE]
         self.pending.setdefault(producer, {})[partition] = (offset, offset)
 
     @rule(producer=producers, commit=st.booleans())
     def end(self, producer: int, commit: bool) -> None:
-        self.world.end_transaction(commit=commit, producer=(producer, 0))
+        self.harness.end_transaction(commit=commit, producer=(producer, 0))
         for partition, entry in self.pending.pop(producer, {}).items():
             if commit and self.committed.get(partition, (0, 0)) < entry:
                 self.committed[partition] = entry
@@ -280,27 +280,27 @@ class TransactionalOffsets(RuleBasedStateMachine):
     @rule(compacts=st.booleans())
     def fail_over(self, compacts: bool) -> None:
         if compacts:
-            self.world.log.compact()
-        self.world.fail_over()
+            self.harness.log.compact()
+        self.harness.fail_over()
 
     @precondition(lambda self: self.committed or self.pending)
     @rule()
     def delete_group(self) -> None:
-        assert self.world.groups.delete_group(GROUP) is ErrorCode.NONE
+        assert self.harness.groups.delete_group(GROUP) is ErrorCode.NONE
         self.committed.clear()
 
     @precondition(lambda self: self.committed or self.pending)
     @rule(partition=partitions)
     def delete_offset(self, partition: tuple[str, int]) -> None:
-        assert self.world.groups.delete_offsets(GROUP, [partition]) == (ErrorCode.NONE, [ErrorCode.NONE])
+        assert self.harness.groups.delete_offsets(GROUP, [partition]) == (ErrorCode.NONE, [ErrorCode.NONE])
         self.committed.pop(partition, None)
 
     @invariant()
     def the_log_is_what_counts(self) -> None:
         for partition in (P, Q):
             expected = self.committed.get(partition)
-            assert self.world.offset(partition) == (expected[0] if expected is not None else None)
-            assert unstable(self.world, partition) == any(partition in each for each in self.pending.values())
+            assert self.harness.offset(partition) == (expected[0] if expected is not None else None)
+            assert unstable(self.harness, partition) == any(partition in each for each in self.pending.values())
 
 
 TestTransactionalOffsets = TransactionalOffsets.TestCase

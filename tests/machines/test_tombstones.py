@@ -125,8 +125,8 @@ class InSyncOnly(PartitionMachine):
     __slots__ = ()
 
     def _count_compacted(self) -> None:
-        said = (remote.compacted_to for each, remote in self.remotes.items() if each in self.isr)
-        self.compacted_everywhere = max(0, min((self.cleaned_to, *said)))
+        printed = (remote.compacted_to for each, remote in self.remotes.items() if each in self.isr)
+        self.compacted_everywhere = max(0, min((self.cleaned_to, *printed)))
 
 
 class ReportedOnly(PartitionMachine):
@@ -135,8 +135,8 @@ class ReportedOnly(PartitionMachine):
     __slots__ = ()
 
     def _count_compacted(self) -> None:
-        said = (remote.compacted_to for remote in self.remotes.values() if remote.end_offset >= 0)
-        self.compacted_everywhere = max(0, min((self.cleaned_to, *said)))
+        printed = (remote.compacted_to for remote in self.remotes.values() if remote.end_offset >= 0)
+        self.compacted_everywhere = max(0, min((self.cleaned_to, *printed)))
 
 
 class FetchedIsEnough(PartitionMachine):
@@ -144,8 +144,8 @@ class FetchedIsEnough(PartitionMachine):
 
     __slots__ = ()
 
-    def follower_fetched(self, replica_id: int, offset: int, now_ms: int, **said: int) -> bool:
-        return super().follower_fetched(replica_id, offset, now_ms, **{**said, "cleaned_to": -1})
+    def follower_fetched(self, replica_id: int, offset: int, now_ms: int, **printed: int) -> bool:
+        return super().follower_fetched(replica_id, offset, now_ms, **{**printed, "cleaned_to": -1})
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ class Asked:
 
 
 @dataclass
-class World:
+class Harness:
     """The machine, and all that it asked for."""
 
     machine: Transaction | None = None

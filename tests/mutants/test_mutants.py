@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.machines import test_group_transactions as groups
-from tests.machines.group_world import World
+from tests.machines.group_world import Harness
 from tests.mutants.compaction import CHECKPOINT_MUTANTS, kafka_3330, unsynced_swap
 from tests.mutants.groups import tombstone_after_offset
 from tests.mutants.transactions import kafka_9307
 from tests.simulation.campaign import seeds_to_find
 from tests.simulation.directed import PowerLossInSwap, UncleanElection
-from tests.simulation.world import Fault, Simulation
+from tests.simulation.harness import Fault, Simulation
 from tests.storage import test_compaction_power_loss as power_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
@@ -96,9 +96,9 @@ def test_a_registry_that_is_lost_midway_leaves_no_coordinator_that_does_not_know
 
 def test_an_offset_that_stands_before_a_tombstone_is_lost_where_it_is_not_written_again() -> None:
     """A scenario of the group coordinator: delete the group under a transaction, commit, compact, load."""
-    groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(World())
+    groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(Harness())
     with tombstone_after_offset(), pytest.raises(AssertionError):
-        groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(World())
+        groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(Harness())
 
 
 UNCLEAN = range(6)

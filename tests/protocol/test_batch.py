@@ -261,7 +261,7 @@ def test_records_that_decompress_to_too_much_are_a_protocol_error() -> None:
 
 
 @pytest.fixture(params=["C", "Python"])
-def _each_twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _each_implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
         monkeypatch.setattr(chain, "scan", chain.scan_in_python)
 
@@ -279,7 +279,7 @@ def _refusal(action: Callable[[], object]) -> KafkaError:
     return refusal.value
 
 
-@pytest.mark.usefixtures("_each_twin")
+@pytest.mark.usefixtures("_each_implementation")
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_sound_batch_passes_and_tells_its_last_time(codec: Codec) -> None:
     assert _check(_built(codec=codec)) == NOW_MS + 2
@@ -305,12 +305,12 @@ def test_a_sound_batch_passes_and_tells_its_last_time(codec: Codec) -> None:
         (43, ">q", 5, "sequence -1 with producer id 5"),
     ],
 )
-def test_a_header_that_a_client_may_not_write_is_refused(position: int, layout: str, value: int, told: str) -> None:
+def test_a_header_that_a_client_may_not_write_is_refused(position: int, layout: str, value: int, notified: str) -> None:
     produced = _built()
     struct.pack_into(layout, produced, position, value)
     refusal = _refusal(lambda: _check(sealed(produced)))
     assert refusal.code is ErrorCode.INVALID_RECORD
-    assert told in refusal.message
+    assert notified in refusal.message
     assert isinstance(refusal, InvalidRecords)
     assert refusal.record_errors == []
 
@@ -322,7 +322,7 @@ def test_a_length_that_cannot_be_is_refused(length: int) -> None:
     assert _refusal(lambda: _check(produced)).code is ErrorCode.CORRUPT_MESSAGE
 
 
-@pytest.mark.usefixtures("_each_twin")
+@pytest.mark.usefixtures("_each_implementation")
 @pytest.mark.parametrize("codec", list(Codec))
 def test_bad_records_are_named_one_by_one(codec: Codec) -> None:
     records = [
@@ -344,7 +344,7 @@ def test_bad_records_are_named_one_by_one(codec: Codec) -> None:
     assert str(NOW_MS + 501) in refusal.record_errors[2][1]
 
 
-@pytest.mark.usefixtures("_each_twin")
+@pytest.mark.usefixtures("_each_implementation")
 def test_times_within_the_bounds_pass() -> None:
     bounds = [Record(0, NOW_MS - 1_000, None, None), Record(1, NOW_MS + 500, None, None), Record(2, -1, None, None)]
     assert _check(batch.build(bounds)) == NOW_MS + 500
@@ -354,7 +354,7 @@ def test_times_within_the_bounds_pass() -> None:
     assert _check(batch.build([Record(0, -1, None, None)])) == -1
 
 
-@pytest.mark.usefixtures("_each_twin")
+@pytest.mark.usefixtures("_each_implementation")
 def test_only_a_broker_says_log_append_time() -> None:
     refusal = _refusal(lambda: _check(_built(log_append_time_ms=NOW_MS), timestamps=None))
     assert isinstance(refusal, InvalidRecords)
@@ -363,7 +363,7 @@ def test_only_a_broker_says_log_append_time() -> None:
     assert "LogAppendTime" in refusal.message
 
 
-@pytest.mark.usefixtures("_each_twin")
+@pytest.mark.usefixtures("_each_implementation")
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_broken_chain_is_refused_and_says_where(codec: Codec) -> None:
     payload = bytes(batch.build([Record(0, 5, b"k", b"v")])[batch.HEADER_SIZE :])

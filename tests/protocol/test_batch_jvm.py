@@ -225,24 +225,24 @@ def test_produced_batches_are_judged_as_kafka_judges_them() -> None:
     agreed_refusals, agreed_bytes = 0, 0
     for case, answer in zip(cases, answers, strict=True):
         ours, kafkas = _ours(case), _kafkas(answer)
-        told = f"{case.question()}\nKafka: {answer}\nours: {ours}"
+        notified = f"{case.question()}\nKafka: {answer}\nours: {ours}"
         if kafkas.appended is None:
-            assert ours.appended is None, f"we take what Kafka refuses\n{told}"
+            assert ours.appended is None, f"we take what Kafka refuses\n{notified}"
             if kafkas.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # an exception that nobody there foresaw
                 assert ours.code in (
                     ErrorCode.INVALID_RECORD,
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                     ErrorCode.CORRUPT_MESSAGE,
-                ), told
+                ), notified
             else:
-                assert (ours.code, ours.bad) == (kafkas.code, kafkas.bad), told
+                assert (ours.code, ours.bad) == (kafkas.code, kafkas.bad), notified
                 agreed_refusals += 1
         elif ours.appended is None:
             compressed = batch.read_header(case.produced).codec
             reasons = LAXER + LAXER_WHEN_COMPRESSED if compressed else LAXER
-            assert any(reason in ours.reason for reason in reasons), f"we refuse what Kafka takes\n{told}"
+            assert any(reason in ours.reason for reason in reasons), f"we refuse what Kafka takes\n{notified}"
         else:
-            assert ours.appended == kafkas.appended, told
+            assert ours.appended == kafkas.appended, notified
             agreed_bytes += 1
     assert agreed_refusals > 300
     assert agreed_bytes > 200

@@ -213,8 +213,8 @@ except KafkaError as problem:
 def test_bombs_do_not_fill_the_memory() -> None:
     for codec, bomb in _bombs().items():
         command = [sys.executable, "-c", DEFUSE, str(int(codec))]
-        told = subprocess.run(command, input=bomb, capture_output=True, timeout=60, check=True)
-        code, memory_kib = told.stdout.split()
+        notified = subprocess.run(command, input=bomb, capture_output=True, timeout=60, check=True)
+        code, memory_kib = notified.stdout.split()
         assert code == b"MESSAGE_TOO_LARGE"
         # What may come out, twice while parts are put together, and one large block of the codec's own.
         assert int(memory_kib) < 8 * 1024 + 2 * 8 * 1024 + len(bomb) // 1024, codec.name

@@ -193,11 +193,11 @@ def test_request_and_response_of_an_api_have_the_same_versions() -> None:
 def test_a_comment_says_what_changed_in_each_version() -> None:
     for path in sorted(set(messages.texts().values())):
         text = path.read_text(encoding="utf-8")
-        told = {int(version) for version in re.findall(r"^# v(\d+) ", text, re.MULTILINE)}
+        notified = {int(version) for version in re.findall(r"^# v(\d+) ", text, re.MULTILINE)}
         wanted = set()
         for message in parse(text, path.name).values():
             wanted |= set(message.versions) - {message.versions.first}
-        assert told >= wanted, f"{path.name} does not say what changed in {sorted(wanted - told)}"
+        assert notified >= wanted, f"{path.name} does not say what changed in {sorted(wanted - notified)}"
 
 
 def test_no_array_has_elements_of_no_bytes() -> None:

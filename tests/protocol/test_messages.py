@@ -116,11 +116,11 @@ def test_messages_are_equal_by_value_and_print_their_fields() -> None:
 def test_messages_can_be_copied_and_pickled_and_take_no_other_fields() -> None:
     topic = m.MetadataRequest.MetadataRequestTopic(name="t")
     request = m.MetadataRequest(topics=[topic])
-    twins: list[m.MetadataRequest] = [copy.deepcopy(request), pickle.loads(pickle.dumps(request))]
-    for twin in twins:
-        assert twin == request
-        assert twin.topics is not None
-        assert twin.topics[0] is not topic
+    implementations: list[m.MetadataRequest] = [copy.deepcopy(request), pickle.loads(pickle.dumps(request))]
+    for reference in implementations:
+        assert reference == request
+        assert reference.topics is not None
+        assert reference.topics[0] is not topic
     with pytest.raises(AttributeError):
         request.no_such_field = 1  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="no_such_field"):

@@ -60,7 +60,7 @@ def placed(records: list[Record], base_offset: int) -> list[Record]:
     return found
 
 
-class Twins:
+class Implementations:
     """Both maps, asked the same; they must say the same."""
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class Twins:
 def test_twins_agree_on_any_bytes(
     noted: list[bytes], data: bytes, count: int, base: int, time: int, flags: int
 ) -> None:
-    twins = Twins()
+    implementations = Implementations()
     for each in noted:
-        twins.note(each, 0, len(each), count, base, base)
-    twins.retain(data, 0, len(data), count, base, time, 17, flags, base, base + 2, 99)
+        implementations.note(each, 0, len(each), count, base, base)
+    implementations.retain(data, 0, len(data), count, base, time, 17, flags, base, base + 2, 99)
 
 
 @given(RECORDS, RECORDS, BASE, BASE, INT64, INT64, st.integers(0, 15), st.integers(-2, 20), st.randoms())
@@ -110,12 +110,12 @@ def test_twins_agree_on_records_sound_and_mutated(
     latest: int,
     randomness: random.Random,
 ) -> None:
-    twins = Twins()
+    implementations = Implementations()
     dirty = write_records(placed(before, first), first, time)
-    twins.note(dirty, 0, len(dirty), len(before), first, first + 1)
+    implementations.note(dirty, 0, len(dirty), len(before), first, first + 1)
     payload = write_records(placed(batch, second), second, time)
     for data in (payload, mutated(bytes(payload), randomness)):
-        twins.retain(
+        implementations.retain(
             b"x" + data, 1, 1 + len(data), len(batch), second, time, 5, flags, second + latest, second, horizon
         )
 
@@ -126,11 +126,11 @@ def test_what_stays_is_what_a_dict_would_keep(
 ) -> None:
     """Flags here: whether there is a horizon already, and whether one may be set."""
     records = placed(batch, base)
-    twins = Twins()
+    implementations = Implementations()
     payload = write_records(records, base, time)
-    assert twins.note(payload, 0, len(payload), len(batch), base, base) == (Fault.SOUND, len(batch), len(payload))
+    assert implementations.note(payload, 0, len(payload), len(batch), base, base) == (Fault.SOUND, len(batch), len(payload))
     chosen = (HAS_HORIZON if flags & 1 else 0) | (SET_HORIZON if flags & 2 else 0)
-    fault, _, _, kept, max_timestamp, max_offset, base_time, has_horizon, data = twins.retain(
+    fault, _, _, kept, max_timestamp, max_offset, base_time, has_horizon, data = implementations.retain(
         payload, 0, len(payload), len(batch), base, time, 0, chosen, base + latest, base + tombstones, horizon
     )
     assert fault == Fault.SOUND
@@ -163,8 +163,8 @@ def test_what_stays_is_what_a_dict_would_keep(
 
 def test_a_marker_is_given_a_horizon_and_append_time_stands_for_every_record() -> None:
     payload = write_records([Record(7, 100, b"k", b"v")], 7, 100)
-    twins = Twins()
-    found = twins.retain(payload, 0, len(payload), 1, 7, 100, 500, APPEND_TIME | FORCE_HORIZON, -1, 0, 900)
+    implementations = Implementations()
+    found = implementations.retain(payload, 0, len(payload), 1, 7, 100, 500, APPEND_TIME | FORCE_HORIZON, -1, 0, 900)
     assert found[3:8] == (1, 500, 7, 900, 1)
     data = found[8]
     assert data is not None

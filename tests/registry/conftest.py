@@ -58,11 +58,11 @@ class SimulatedRegistry:
 
     async def expire(self, session_id: int) -> None:
         session = self._ensemble.sessions[session_id]
-        told = asyncio.Event()
-        session.add_listener(lambda state: told.set())
+        notified = asyncio.Event()
+        session.add_listener(lambda state: notified.set())
         self._ensemble.expire(session)
         session.learn()
-        await told.wait()
+        await notified.wait()
 
 
 @pytest.fixture(params=["embedded", "served", "simulated", pytest.param("zookeeper", marks=pytest.mark.jvm)])

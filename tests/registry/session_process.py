@@ -18,12 +18,12 @@ async def main(hosts: str, timeout_ms: int, path: str) -> None:
     registry = await zookeeper.connect(hosts, session_timeout_ms=timeout_ms, connection_timeout_ms=30_000)
     expired = asyncio.Event()
 
-    def heard(state: SessionState) -> None:
+    def received(state: SessionState) -> None:
         print(state.value, flush=True)
         if state is SessionState.EXPIRED:
             expired.set()
 
-    registry.add_listener(heard)
+    registry.add_listener(received)
     await registry.create(path, ephemeral=True)
     print("holding", flush=True)
     await expired.wait()

@@ -55,7 +55,7 @@ class Transcript:
         self._base_zxid = 0
         self._owners: dict[int, str] = {0: "nobody"}
         self._sessions: list[Registry] = []
-        self._heard: list[list[Event]] = []
+        self._received: list[list[Event]] = []
 
     async def run(self, sequence: list[tuple[bool, Call]]) -> list[Any]:
         """One line for each call, then the tree as it stands, then what each watch heard."""
@@ -63,7 +63,7 @@ class Transcript:
         self._base_zxid = (await self._sessions[0].create(self._root)).stat.czxid
         lines = [await self._one(int(second), call) for second, call in sequence]
         lines.append([await self._answer(self._sessions[1].get(self._root + path)) for path in PATHS])
-        lines.append([[(event.kind, self._short(event.path)) for event in events] for events in self._heard])
+        lines.append([[(event.kind, self._short(event.path)) for event in events] for events in self._received])
         for session in self._sessions:
             await session.close()
         return lines
@@ -98,7 +98,7 @@ class Transcript:
 
     def _watch(self) -> Callable[[Event], None]:
         events: list[Event] = []
-        self._heard.append(events)
+        self._received.append(events)
         return events.append
 
     def _below(self, operation: Operation) -> Operation:

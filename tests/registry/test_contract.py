@@ -29,7 +29,7 @@ from odradek.broker.registry.interface import (
 from tests.registry.conftest import Ensemble
 
 
-class Heard:
+class Received:
     """A watcher that keeps what it is told and lets a test wait for it."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ async def test_ephemeral_nodes_end_with_their_session(ensemble: Ensemble, regist
     stat = (await other.create(f"{root}/e", ephemeral=True)).stat
     await other.create(f"{root}/stays")
     assert stat.ephemeral_owner == other.session_id != registry.session_id
-    gone = Heard()
+    gone = Received()
     assert await registry.exists(f"{root}/e", gone) == stat
     await other.close()
     assert await gone.first() == Event(EventKind.DELETED, f"{root}/e")
@@ -165,7 +165,7 @@ async def test_an_expired_session_is_told_and_refused(ensemble: Ensemble, regist
     await other.create(f"{root}/e", ephemeral=True)
     states: list[SessionState] = []
     other.add_listener(states.append)
-    silent = Heard()
+    silent = Received()
     await other.exists(f"{root}/later", silent)
     await ensemble.expire(other.session_id)
     assert (states[-1], other.state) == (SessionState.EXPIRED, SessionState.EXPIRED)
@@ -252,87 +252,87 @@ async def test_an_empty_transaction_does_nothing(registry: Registry) -> None:
 
 
 async def test_a_data_watch_fires_once(registry: Registry, root: str) -> None:
-    heard = Heard()
-    await registry.get(root, heard)
+    received = Received()
+    await registry.get(root, received)
     await registry.create(f"{root}/child")
     await registry.set(root, b"1")
-    assert await heard.first() == Event(EventKind.DATA_CHANGED, root)
+    assert await received.first() == Event(EventKind.DATA_CHANGED, root)
     await registry.set(root, b"2")
     await registry.get(root)
-    assert len(heard.events) == 1
+    assert len(received.events) == 1
 
 
 async def test_a_child_watch_fires_for_children_only(registry: Registry, root: str) -> None:
-    heard = Heard()
-    await registry.children(root, heard)
+    received = Received()
+    await registry.children(root, received)
     await registry.set(root, b"1")
     await registry.create(f"{root}/a")
-    assert await heard.first() == Event(EventKind.CHILDREN_CHANGED, root)
-    again = Heard()
+    assert await received.first() == Event(EventKind.CHILDREN_CHANGED, root)
+    again = Received()
     await registry.children(root, again)
     await registry.set(f"{root}/a", b"1")
     await registry.create(f"{root}/a/b")
     await registry.delete(f"{root}/a/b")
     await registry.delete(f"{root}/a")
     assert await again.first() == Event(EventKind.CHILDREN_CHANGED, root)
-    assert (len(heard.events), len(again.events)) == (1, 1)
+    assert (len(received.events), len(again.events)) == (1, 1)
 
 
 async def test_an_exists_watch_waits_for_a_node_to_come(registry: Registry, root: str) -> None:
-    heard = Heard()
-    assert await registry.exists(f"{root}/a", heard) is None
+    received = Received()
+    assert await registry.exists(f"{root}/a", received) is None
     await registry.create(f"{root}/a")
-    assert await heard.first() == Event(EventKind.CREATED, f"{root}/a")
+    assert await received.first() == Event(EventKind.CREATED, f"{root}/a")
 
 
 async def test_a_failed_read_sets_no_watch(registry: Registry, root: str) -> None:
-    heard, last = Heard(), Heard()
+    received, last = Received(), Received()
     with pytest.raises(NoNodeError):
-        await registry.get(f"{root}/a", heard)
+        await registry.get(f"{root}/a", received)
     with pytest.raises(NoNodeError):
-        await registry.children(f"{root}/a", heard)
+        await registry.children(f"{root}/a", received)
     await registry.exists(f"{root}/a", last)
     await registry.create(f"{root}/a")
     await last.first()
-    assert heard.events == []
+    assert received.events == []
 
 
 async def test_a_deletion_tells_all_who_watch(registry: Registry, root: str) -> None:
     path = f"{root}/a"
     await registry.create(path)
-    data, exists, children, parent = Heard(), Heard(), Heard(), Heard()
+    data, exists, children, parent = Received(), Received(), Received(), Received()
     await registry.get(path, data)
     await registry.exists(path, exists)
     await registry.children(path, children)
     await registry.children(root, parent)
     await registry.delete(path)
     assert await parent.first() == Event(EventKind.CHILDREN_CHANGED, root)
-    for heard in (data, exists, children):
-        assert heard.events == [Event(EventKind.DELETED, path)]
+    for received in (data, exists, children):
+        assert received.events == [Event(EventKind.DELETED, path)]
 
 
 async def test_one_watcher_in_several_places_hears_once(registry: Registry, root: str) -> None:
-    heard = Heard()
-    await registry.get(root, heard)
-    await registry.get(root, heard)
-    await registry.exists(root, heard)
+    received = Received()
+    await registry.get(root, received)
+    await registry.get(root, received)
+    await registry.exists(root, received)
     await registry.set(root, b"1")
-    await heard.first()
+    await received.first()
     await registry.get(root)
-    assert len(heard.events) == 1
+    assert len(received.events) == 1
 
 
 async def test_a_watch_is_heard_before_the_change_is_seen(ensemble: Ensemble, registry: Registry, root: str) -> None:
     other = await ensemble.connect()
     for value in (b"1", b"2", b"3", b"4", b"5"):
-        heard = Heard()
+        received = Received()
         seen: list[tuple[bytes | None, int]] = []
 
-        async def look(heard: Heard = heard, seen: list[tuple[bytes | None, int]] = seen) -> None:
+        async def look(received: Received = received, seen: list[tuple[bytes | None, int]] = seen) -> None:
             data, _ = await registry.get(root)
-            seen.append((data, len(heard.events)))
+            seen.append((data, len(received.events)))
 
-        await registry.get(root, heard)
+        await registry.get(root, received)
         await asyncio.gather(look(), other.set(root, value), *(look() for _ in range(5)))
         await look()
         assert seen[-1] == (value, 1)
@@ -341,7 +341,7 @@ async def test_a_watch_is_heard_before_the_change_is_seen(ensemble: Ensemble, re
 
 async def test_writes_of_one_transaction_fire_in_its_order(registry: Registry, root: str) -> None:
     order: list[Event] = []
-    last = Heard()
+    last = Received()
 
     def watch(event: Event) -> None:
         order.append(event)

@@ -254,18 +254,18 @@ async def gated() -> tuple[SimulatedDisk, EmbeddedEnsemble, EmbeddedRegistry, Ga
 
 async def test_nobody_learns_of_a_write_before_it_is_durable() -> None:
     disk, ensemble, registry, gate = await gated()
-    heard: list[Event] = []
-    await registry.exists("/a", heard.append)
+    received: list[Event] = []
+    await registry.exists("/a", received.append)
     write = asyncio.create_task(registry.create("/a"))
     await gate.arrived.wait()
     read = asyncio.create_task(registry.exists("/a"))
     late = asyncio.create_task(registry.create("/b"))
     assert nodes_on(disk.crash()) == {}
     done, _ = await asyncio.wait([write, read, late], timeout=0)
-    assert (done, heard) == (set(), [])
+    assert (done, received) == (set(), [])
     gate.open()
     await asyncio.gather(write, read, late)
-    assert [event.path for event in heard] == ["/a"]
+    assert [event.path for event in received] == ["/a"]
     assert set(nodes_on(disk.crash())) == {"/a", "/b"}
     await ensemble.close()
 

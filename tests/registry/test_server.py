@@ -277,11 +277,11 @@ async def test_a_watch_stands_between_the_answer_that_set_it_and_the_one_that_sh
     await send_and_see_taken(served, writer, (w.SET_DATA, w.set_data("/a", b"new")))
     await send_and_see_taken(served, reader, (w.GET_DATA, w.read("/a")))
     gate.open()
-    heard = [await reader.reply() for _ in range(3)]
-    assert [reply.xid for reply in heard] == [1, w.WATCH_XID, 2]
-    assert heard[0].body.startswith(w.buffer(b"old"))
-    assert heard[1].body == w.watch_body(CHANGED, "/a")
-    assert heard[2].body.startswith(w.buffer(b"new"))
+    received = [await reader.reply() for _ in range(3)]
+    assert [reply.xid for reply in received] == [1, w.WATCH_XID, 2]
+    assert received[0].body.startswith(w.buffer(b"old"))
+    assert received[1].body == w.watch_body(CHANGED, "/a")
+    assert received[2].body.startswith(w.buffer(b"new"))
     await served.close()
 
 
@@ -340,15 +340,15 @@ async def test_watches_that_were_missed_fire_on_return(served: Served, client: W
     await back.greet(10_000, away.session.session_id, away.session.password)
     watches = w.set_watches(seen, ["/changed", "/calm"], ["/new", "/later"], ["/gone", "/parent", "/calm"])
     back.send(w.SET_WATCHES_2, watches + w.texts([]) * 2, xid=-8)
-    told = [await back.reply() for _ in range(5)]
-    assert [reply.body for reply in told] == [
+    notified = [await back.reply() for _ in range(5)]
+    assert [reply.body for reply in notified] == [
         w.watch_body(CHANGED, "/changed"),
         w.watch_body(CREATED, "/new"),
         w.watch_body(DELETED, "/gone"),
         w.watch_body(CHILDREN_CHANGED, "/parent"),
         b"",
     ]
-    assert (told[-1].xid, told[-1].error) == (-8, 0)
+    assert (notified[-1].xid, notified[-1].error) == (-8, 0)
     for kind, body in ((w.CREATE, w.create("/later")), (w.DELETE, w.delete("/calm"))):
         await client.ask(kind, body)
     assert [reply.body for reply in await back.until_pong()] == [

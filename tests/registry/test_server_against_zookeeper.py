@@ -90,7 +90,7 @@ class Transcript:
             case ("close",):
                 left = await self._leave(index)
                 self._clients[index], self._seen[index] = await self._begin(), 0
-                return left, await self._heard(1 - index)
+                return left, await self._received(1 - index)
             case ("return", *watches):
                 return await self._return(index, watches)
             case burst:
@@ -106,7 +106,7 @@ class Transcript:
     async def _burst(self, index: int, burst: list[Request]) -> Any:
         kinds = {self._clients[index].send(request[0], self._body(request)): request[0] for request in burst}
         lines = [self._line(index, reply, kinds) for reply in await self._clients[index].until_pong()]
-        return lines, await self._heard(1 - index)
+        return lines, await self._received(1 - index)
 
     async def _leave(self, index: int) -> Any:
         client = self._clients[index]
@@ -124,9 +124,9 @@ class Transcript:
         below = [[self._root + path for path in each] for each in watches]
         client.send(w.SET_WATCHES, w.set_watches(self._seen[index], *below), xid=-8)
         lines = [self._line(index, reply, {}) for reply in await client.until_pong()]
-        return again == before.session, lines, await self._heard(1 - index)
+        return again == before.session, lines, await self._received(1 - index)
 
-    async def _heard(self, index: int) -> list[Any]:
+    async def _received(self, index: int) -> list[Any]:
         return [self._line(index, reply, {}) for reply in await self._clients[index].until_pong()]
 
     def _body(self, request: Request) -> bytes:

@@ -45,22 +45,22 @@ class States:
     """What a session's listener hears; a test waits for the state that it needs."""
 
     def __init__(self, registry: Registry) -> None:
-        self.heard: list[SessionState] = []
+        self.received: list[SessionState] = []
         self._arrived = asyncio.Event()
         registry.add_listener(self._hear)
 
     def _hear(self, state: SessionState) -> None:
-        self.heard.append(state)
+        self.received.append(state)
         self._arrived.set()
 
     async def until(self, state: SessionState) -> None:
         async with asyncio.timeout(30):
-            while state not in self.heard:
+            while state not in self.received:
                 self._arrived.clear()
                 await self._arrived.wait()
 
 
-class Heard:
+class Received:
     """A watcher that keeps what it is told and lets a test wait for the first."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ async def test_a_session_outlives_its_server(own_server: ZooKeeperServer) -> Non
     registry = await registry_in_zookeeper.connect(
         own_server.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
     )
-    states, changed, deleted = States(registry), Heard(), Heard()
+    states, changed, deleted = States(registry), Received(), Received()
     session_id = registry.session_id
     await registry.create("/a", b"1")
     created = await registry.create("/e", ephemeral=True)
@@ -140,7 +140,7 @@ async def test_a_session_outlives_its_server(own_server: ZooKeeperServer) -> Non
     assert await changed.first() == Event(EventKind.DATA_CHANGED, "/a")
     await registry.delete("/e")
     assert await deleted.first() == Event(EventKind.DELETED, "/e")
-    assert states.heard == [SessionState.SUSPENDED, SessionState.CONNECTED]
+    assert states.received == [SessionState.SUSPENDED, SessionState.CONNECTED]
     await registry.close()
 
 
@@ -192,13 +192,13 @@ async def test_watches_outlive_a_connection(ensemble: KazooEnsemble, other: Regi
     for name in ("set", "gone", "again", "parent", "same", "gone-parent", "quiet-parent"):
         await other.create(f"{root}/{name}", b"1")
     names = ("set", "gone", "again", "came", "same")
-    data = {name: Heard() for name in names}
-    children = {name: Heard() for name in ("parent", "gone-parent", "quiet-parent")}
-    both = Heard()
-    for name, heard in data.items():
-        await registry.exists(f"{root}/{name}", heard)
-    for name, heard in children.items():
-        await registry.children(f"{root}/{name}", heard)
+    data = {name: Received() for name in names}
+    children = {name: Received() for name in ("parent", "gone-parent", "quiet-parent")}
+    both = Received()
+    for name, received in data.items():
+        await registry.exists(f"{root}/{name}", received)
+    for name, received in children.items():
+        await registry.children(f"{root}/{name}", received)
     await registry.get(f"{root}/gone", both)
     await registry.children(f"{root}/gone", both)
     ensemble.link.cut()
@@ -214,14 +214,14 @@ async def test_watches_outlive_a_connection(ensemble: KazooEnsemble, other: Regi
     await states.until(SessionState.CONNECTED)
     assert (await registry.get(f"{root}/set"))[0] == b"2"
     kinds = EventKind
-    assert {name: [event.kind for event in heard.events] for name, heard in data.items()} == {
+    assert {name: [event.kind for event in received.events] for name, received in data.items()} == {
         "set": [kinds.DATA_CHANGED],
         "gone": [kinds.DELETED],
         "again": [kinds.DATA_CHANGED],
         "came": [kinds.CREATED],
         "same": [],
     }
-    assert {name: [event.kind for event in heard.events] for name, heard in children.items()} == {
+    assert {name: [event.kind for event in received.events] for name, received in children.items()} == {
         "parent": [kinds.CHILDREN_CHANGED],
         "gone-parent": [kinds.DELETED],
         "quiet-parent": [],
@@ -238,7 +238,7 @@ async def test_watches_outlive_a_connection(ensemble: KazooEnsemble, other: Regi
 
 async def test_a_write_in_flight_may_have_taken_effect(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
     registry = await ensemble.connect()
-    states, done = States(registry), Heard()
+    states, done = States(registry), Received()
     await other.exists(f"{root}/a", done)
     ensemble.link.hold_answers()
     write = asyncio.ensure_future(registry.create(f"{root}/a", ephemeral=True))
@@ -289,7 +289,7 @@ async def test_a_session_that_expired_while_cut_off_ends(ensemble: KazooEnsemble
     registry = await registry_in_zookeeper.connect(
         f"{link.connect},{link.connect}", session_timeout_ms=SHORT_MS, connection_timeout_ms=30_000
     )
-    states, gone, silent = States(registry), Heard(), Heard()
+    states, gone, silent = States(registry), Received(), Received()
     await registry.create(f"{root}/e", ephemeral=True)
     await registry.exists(f"{root}/later", silent)
     await other.exists(f"{root}/e", gone)
@@ -306,7 +306,7 @@ async def test_a_session_that_expired_while_cut_off_ends(ensemble: KazooEnsemble
     await registry.close()
     assert silent.events == []
     assert set(link.passwords) - {0} == sessions, "a second session was begun"
-    assert states.heard == [SessionState.SUSPENDED, SessionState.EXPIRED]
+    assert states.received == [SessionState.SUSPENDED, SessionState.EXPIRED]
 
 
 class ForgetfulServer:
@@ -317,7 +317,7 @@ class ForgetfulServer:
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.connect = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.drop, self.told, self.asked_again = threading.Event(), threading.Event(), threading.Event()
+        self.drop, self.notified, self.asked_again = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -325,7 +325,7 @@ class ForgetfulServer:
         with self._accept(timeout_ms=LONG_MS):
             self.drop.wait(30)
         with self._accept(timeout_ms=0):
-            self.told.set()
+            self.notified.set()
         try:
             self._accept(timeout_ms=LONG_MS).close()
             self.asked_again.set()
@@ -353,7 +353,7 @@ async def test_no_session_is_begun_before_the_owner_has_heard_of_the_end() -> No
     states = States(registry)
     server.drop.set()
     # The loop stands still from here on: only kazoo's own thread goes on.
-    assert server.told.wait(30)
+    assert server.notified.wait(30)
     assert not server.asked_again.wait(0.5)
     await states.until(SessionState.EXPIRED)
     await registry.close()
@@ -368,7 +368,7 @@ async def test_a_session_that_is_cut_off_can_be_closed(ensemble: KazooEnsemble) 
     await states.until(SessionState.SUSPENDED)
     await registry.close()
     await states.until(SessionState.CLOSED)
-    assert states.heard == [SessionState.SUSPENDED, SessionState.CLOSED]
+    assert states.received == [SessionState.SUSPENDED, SessionState.CLOSED]
 
 
 async def test_calls_before_a_close_are_answered(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
@@ -386,7 +386,7 @@ async def test_a_client_paused_for_too_long_learns_that_it_is_over(
     command = [sys.executable, "-m", "tests.registry.session_process", zookeeper.connect, str(SHORT_MS), f"{root}/e"]
     with BackgroundProcess(command) as process:
         await asyncio.to_thread(process.stdout.wait_for, "holding", 30)
-        gone = Heard()
+        gone = Received()
         assert await other.exists(f"{root}/e", gone) is not None
         os.kill(process.pid, signal.SIGSTOP)
         assert await gone.first() == Event(EventKind.DELETED, f"{root}/e")
@@ -408,11 +408,11 @@ async def test_a_chroot_is_made_and_hides_what_is_above(zookeeper: ZooKeeperServ
     registry = await registry_in_zookeeper.connect(
         zookeeper.connect, chroot + "/", session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
     )
-    heard, above = Heard(), Heard()
+    received, above = Received(), Received()
     assert (await registry.children("/", above))[0] == []
-    await registry.exists("/a", heard)
+    await registry.exists("/a", received)
     assert (await registry.create("/a", b"1")).path == "/a"
-    assert await heard.first() == Event(EventKind.CREATED, "/a")
+    assert await received.first() == Event(EventKind.CREATED, "/a")
     assert await above.first() == Event(EventKind.CHILDREN_CHANGED, "/")
     assert (await registry.create("/", sequential=True)).path == "/0000000001"
     assert await registry.multi([Create("/a/b"), Create("/a/n-", sequential=True), Delete("/a/b")]) == [

@@ -104,12 +104,12 @@ class CompactionMonitor(Monitor):
             return fits
 
         with super().listening():
-            heard = Log.append_replicated  # which tells the monitor what has changed
+            received = Log.append_replicated  # which tells the monitor what has changed
 
             def append_replicated(log: Log, *arguments: Any, **options: Any) -> Any:
                 monitor._follows = True
                 try:
-                    return heard(log, *arguments, **options)
+                    return received(log, *arguments, **options)
                 finally:
                     monitor._follows = False
 
@@ -401,8 +401,8 @@ class CompactionMonitor(Monitor):
             left = copy.left_of(transaction.offsets)
             if transaction.commits or not left or transaction.marker >= copy.agreed:
                 continue
-            told = log.aborted_transactions(left[0], log.end_offset)
-            if not any(producer == transaction.producer_id and first <= left[0] for producer, first in told):
+            notified = log.aborted_transactions(left[0], log.end_offset)
+            if not any(producer == transaction.producer_id and first <= left[0] for producer, first in notified):
                 raise ViolationError(f"T2: broker {key[0]} does not know any more that {left} of {key[1]} were aborted")
 
     def _assigned(self, partition: Partition) -> tuple[int, ...]:

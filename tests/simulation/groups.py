@@ -172,8 +172,8 @@ class GroupMember(Client):
             if not joins and request.topic_partitions == []:
                 self._strays.append(request)
             if joins:
-                for told in self._group.on_join:
-                    told(self._member)
+                for notified in self._group.on_join:
+                    notified(self._member)
 
     def _someone_joins(self, member: str) -> None:
         old = [each for each in self._strays if each.member_epoch < self._previous_epoch]

@@ -100,7 +100,7 @@ class SimulatedSession:
         self.owner = owner
         self.state = SessionState.CONNECTED
         self._ensemble, self._timeout_s = ensemble, timeout_ms / 1000
-        self._heard_s = ensemble.loop.time()
+        self._received_s = ensemble.loop.time()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._context = contextvars.copy_context()
         self._context.run(OWNER.set, owner)
@@ -118,13 +118,13 @@ class SimulatedSession:
         loop, ensemble = self._ensemble.loop, self._ensemble
         unreachable = ensemble.unreachable(self.owner)
         if self.owner.alive and not self.owner.paused and not unreachable:
-            self._heard_s = loop.time()
+            self._received_s = loop.time()
             if self.state is SessionState.SUSPENDED:
                 self._turn(SessionState.CONNECTED)
             untold, self._untold = self._untold, []
             for tell in untold:
                 self.tell(tell)
-        elif loop.time() - self._heard_s > self._timeout_s:
+        elif loop.time() - self._received_s > self._timeout_s:
             ensemble.expired += 1
             ensemble.expire(self)
             self.learn()

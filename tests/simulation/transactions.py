@@ -162,8 +162,8 @@ class TransactionalProducer(Client):
                 return False
         instance.added.add(partition)
         values = [f"{transaction.name}:{partition[1]}:{self.random.getrandbits(40)}".encode() for _ in range(2)]
-        told = transaction.values.setdefault(partition, {})
-        told.update(dict.fromkeys(values))
+        notified = transaction.values.setdefault(partition, {})
+        notified.update(dict.fromkeys(values))
         sequence = instance.sequences.get(partition, 0)
         batch = build(
             [self.record(number, value) for number, value in enumerate(values)],
@@ -187,7 +187,7 @@ class TransactionalProducer(Client):
                 instance.sequences[partition] = sequence + len(values)
                 acknowledged = self.history.acknowledged.setdefault(partition, {})
                 for number, value in enumerate(values):
-                    told[value] = acknowledged_at = offset + number
+                    notified[value] = acknowledged_at = offset + number
                     assert acknowledged.setdefault(acknowledged_at, value) == value, "one offset, two values"
                     self.history.count += 1
                 return True
@@ -207,8 +207,8 @@ class TransactionalProducer(Client):
             answer = (await self.ask(partition, request, 12 if self._newest else 11)).responses[0]
         except LostError:
             return ErrorCode.REQUEST_TIMED_OUT, -1
-        told = answer.partition_responses[0]
-        return ErrorCode(told.error_code), told.base_offset
+        notified = answer.partition_responses[0]
+        return ErrorCode(notified.error_code), notified.base_offset
 
     async def _commit_offset(self, instance: Instance, transaction: Transaction) -> bool:
         if not self._newest:
@@ -426,14 +426,14 @@ class IdempotentProducer(Client):
         request = m.ProduceRequest(acks=-1, timeout_ms=500, topic_data=[topic])
         for _ in range(MOST_TRIES):
             try:
-                told = (await self.ask(partition, request)).responses[0].partition_responses[0]
+                notified = (await self.ask(partition, request)).responses[0].partition_responses[0]
             except LostError:
                 code = ErrorCode.REQUEST_TIMED_OUT
             else:
-                code = ErrorCode(told.error_code)
+                code = ErrorCode(notified.error_code)
             if code is ErrorCode.NONE:
                 acknowledged = self.history.acknowledged.setdefault(partition, {})
-                assert acknowledged.setdefault(told.base_offset, value) == value, "one offset, two values"
+                assert acknowledged.setdefault(notified.base_offset, value) == value, "one offset, two values"
                 self.history.count += 1
                 return True
             assert code in AGAIN, f"P1: a batch of {producer_id} with the sequence {sequence}: {code.name}"

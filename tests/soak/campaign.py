@@ -69,9 +69,9 @@ def faults(minutes: float, seed: int) -> int:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         print(f"{at}, {test} with seed {number}: {_last(ended.stdout)}", flush=True)
         if ended.returncode:
-            said = Path(tempfile.mkdtemp(prefix="odradek-soak-")) / "output"
-            said.write_text(ended.stdout + ended.stderr)
-            print(f"all that it has said is in {said}")
+            printed = Path(tempfile.mkdtemp(prefix="odradek-soak-")) / "output"
+            printed.write_text(ended.stdout + ended.stderr)
+            print(f"all that it has said is in {printed}")
             return 1
     return 0
 

@@ -44,7 +44,7 @@ SHORT_MEMORY: Final[Mapping[str, str]] = {
 }
 LASTING: Final = "lasting"
 """A topic that stays, with retention; the others go with their round."""
-_PATIENCE_S: Final = 60.0
+_DEADLINE_S: Final = 60.0
 _RECORDS: Final = 500
 _STRANGERS: Final = 20
 
@@ -79,13 +79,13 @@ class Life:
         self._administer(passing, f"readers-classic-{self._number}")
         self._visit_as_strangers()
         self._admin.delete_consumer_groups([f"readers-consumer-{self._number}"])  # the other one's offsets expire
-        self._admin.delete_topics([passing])[passing].result(_PATIENCE_S)
+        self._admin.delete_topics([passing])[passing].result(_DEADLINE_S)
 
     def _common(self) -> dict[str, str | int | float | bool]:
         return {"bootstrap.servers": self._bootstrap, "log_level": 3}
 
     def _make_topic(self, name: str) -> None:
-        self._admin.create_topics([NewTopic(name, 3, self._replicas)])[name].result(_PATIENCE_S)
+        self._admin.create_topics([NewTopic(name, 3, self._replicas)])[name].result(_DEADLINE_S)
 
     def _write(self, topic: str) -> None:
         failures: list[object] = []
@@ -93,7 +93,7 @@ class Life:
         for number in range(_RECORDS):
             value = self._chance.randbytes(self._chance.randrange(400))
             producer.produce(topic, value, str(number), on_delivery=lambda error, _: error and failures.append(error))
-        left = producer.flush(_PATIENCE_S)
+        left = producer.flush(_DEADLINE_S)
         assert not left, f"{left} records are not acknowledged"
         assert not failures, failures[0]
         producer.close()
@@ -113,7 +113,7 @@ class Life:
         consumer.subscribe([topic])
         seen = 0
         while seen < _RECORDS:
-            messages = consumer.consume(_RECORDS, _PATIENCE_S)
+            messages = consumer.consume(_RECORDS, _DEADLINE_S)
             assert messages, f"{group}: {seen} of {_RECORDS} records came"
             seen += sum(1 for message in messages if message.error() is None)
         consumer.commit(asynchronous=False)
@@ -122,35 +122,35 @@ class Life:
 
     def _transact(self, topic: str) -> None:
         producer = Producer({**self._common(), "transactional.id": f"writer-{self._number}"})
-        producer.init_transactions(_PATIENCE_S)
+        producer.init_transactions(_DEADLINE_S)
         for commits in (True, False, True):
             producer.begin_transaction()
             for partition in range(3):
                 producer.produce(topic, b"in a transaction", partition=partition)
             if commits:
-                producer.commit_transaction(_PATIENCE_S)
+                producer.commit_transaction(_DEADLINE_S)
             else:
-                producer.abort_transaction(_PATIENCE_S)
+                producer.abort_transaction(_DEADLINE_S)
         producer.close()
 
     def _administer(self, topic: str, group: str) -> None:
         """What operators' tools ask and change, and some of it refused."""
         admin = self._admin
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        admin.describe_configs([resource])[resource].result(_PATIENCE_S)
+        admin.describe_configs([resource])[resource].result(_DEADLINE_S)
         entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)
         change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([change])[change].result(_PATIENCE_S)
-        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(_PATIENCE_S)
+        admin.incremental_alter_configs([change])[change].result(_DEADLINE_S)
+        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(_DEADLINE_S)
         place = TopicPartition(topic, 0, 1)
-        admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})[place].result(_PATIENCE_S)
-        admin.delete_records([place])[place].result(_PATIENCE_S)
-        admin.list_consumer_groups().result(_PATIENCE_S)
-        admin.describe_consumer_groups([group])[group].result(_PATIENCE_S)
+        admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})[place].result(_DEADLINE_S)
+        admin.delete_records([place])[place].result(_DEADLINE_S)
+        admin.list_consumer_groups().result(_DEADLINE_S)
+        admin.describe_consumer_groups([group])[group].result(_DEADLINE_S)
         moved = ConsumerGroupTopicPartitions(group, [place])
-        admin.alter_consumer_group_offsets([moved])[group].result(_PATIENCE_S)
-        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(_PATIENCE_S)
-        admin.describe_cluster().result(_PATIENCE_S)
+        admin.alter_consumer_group_offsets([moved])[group].result(_DEADLINE_S)
+        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(_DEADLINE_S)
+        admin.describe_cluster().result(_DEADLINE_S)
         refused = [
             admin.create_topics([NewTopic(topic, 1, 1)])[topic],
             admin.create_topics([NewTopic("no/topic", 1, 1)])["no/topic"],
@@ -159,13 +159,13 @@ class Life:
             admin.delete_consumer_groups(["nobodys"])["nobodys"],
         ]
         for each in refused:
-            assert each.exception(_PATIENCE_S) is not None
+            assert each.exception(_DEADLINE_S) is not None
 
     def _visit_as_strangers(self) -> None:
         """Connections that are opened for nothing, for a part of a request, or for bytes that are none."""
         for _ in range(_STRANGERS):
             host, _, port = self._chance.choice(self._bootstrap.split(",")).partition(":")
-            with socket.create_connection((host, int(port)), _PATIENCE_S) as stranger:
+            with socket.create_connection((host, int(port)), _DEADLINE_S) as stranger:
                 stranger.sendall(
                     self._chance.choice((b"", b"\0\0\1\0", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\4\0\x12\0\3"))
                 )

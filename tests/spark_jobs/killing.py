@@ -35,15 +35,15 @@ def run_killed(jobs: Jobs, kills: Sequence[int]) -> list[int]:
     batches each run told; jobs that end with another status than 0 fail. JARS_VARIABLE and JAVA_HOME have to be in the
     environment.
     """
-    told: list[int] = []
+    notified: list[int] = []
     for run, batches in enumerate(kills):
         first = [*jobs][run * AT_A_TIME % len(jobs) :]
         with _host({name: jobs[name] for name in (*first, *jobs)}) as host:
-            host.stderr.wait_until(lambda lines, least=batches: _told(lines) >= least or _failed(lines), TIMEOUT_S)
+            host.stderr.wait_until(lambda lines, least=batches: _notified(lines) >= least or _failed(lines), TIMEOUT_S)
             _kill(host)
             _check_ended(host)
-            told.append(_told(host.stderr.wait_for_end(TIMEOUT_S)))
-    return told
+            notified.append(_notified(host.stderr.wait_for_end(TIMEOUT_S)))
+    return notified
 
 
 def run_to_the_end(jobs: Jobs) -> dict[str, int]:
@@ -74,7 +74,7 @@ def _kill(host: BackgroundProcess) -> None:
     os.killpg(host.pid, signal.SIGKILL)
 
 
-def _told(lines: Sequence[str]) -> int:
+def _notified(lines: Sequence[str]) -> int:
     return sum(bool(_BATCH.match(line)) for line in lines)
 
 

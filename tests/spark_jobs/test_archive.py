@@ -110,7 +110,7 @@ def test_archive_has_every_record_once_with_all_that_a_consumer_sees(
     group = topics.unique("archive")
     more = ("--batch-records", str(count * 4 // 5), "--group", group)
     assert run_archive(bootstrap, [large, small], tmp_path, *more) == DONE
-    check_told(capsys.readouterr().err, count + 1_500, {name: committed(bootstrap, group, name) for name in sizes})
+    check_reported(capsys.readouterr().err, count + 1_500, {name: committed(bootstrap, group, name) for name in sizes})
     # The next run goes on from there, and one without anything new adds nothing.
     topics.write(bootstrap, records(large, 3, 1_000, "more"))
     assert run_archive(bootstrap, [large, small], tmp_path, "--codec", "gzip") == DONE
@@ -121,19 +121,19 @@ def test_archive_has_every_record_once_with_all_that_a_consumer_sees(
     assert read_files(tmp_path) == as_archived(seen)
 
 
-def check_told(said: str, rows: int, offsets: dict[str, dict[int, int]]) -> None:
+def check_reported(printed: str, rows: int, offsets: dict[str, dict[int, int]]) -> None:
     """A line for each batch; the last one has no lag, and its offsets are those that the group has."""
-    told = [re.fullmatch(LINE, line) for line in said.splitlines()]
-    assert len(told) > 1
-    lines = [each for each in told if each is not None]
-    assert len(lines) == len(told), said
+    notified = [re.fullmatch(LINE, line) for line in printed.splitlines()]
+    assert len(notified) > 1
+    lines = [each for each in notified if each is not None]
+    assert len(lines) == len(notified), printed
     assert [int(each[1]) for each in lines] == list(range(len(lines)))
     assert sum(int(each[2].replace(",", "")) for each in lines) == rows
     lags = [int(each[3].replace(",", "")) for each in lines]
     assert lags == sorted(set(lags), reverse=True)
     assert lags[-1] == 0
-    told_offsets = json.loads(lines[-1][4])
-    assert {name: {int(n): at for n, at in places.items()} for name, places in told_offsets.items()} == offsets
+    reported_offsets = json.loads(lines[-1][4])
+    assert {name: {int(n): at for n, at in places.items()} for name, places in reported_offsets.items()} == offsets
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
@@ -154,20 +154,20 @@ def test_what_is_not_there_is_said_in_a_line_with_status_3(
     topics.write(bootstrap, records(topic, 1, 100, "errors"))
 
     assert run_archive(bootstrap, ["no-such-topic"], tmp_path) == NOT_THERE
-    assert _said(capsys) == "archive: no such topic: no-such-topic"
+    assert _printed(capsys) == "archive: no such topic: no-such-topic"
     assert not (tmp_path / "archive").exists()
 
     assert run_archive(bootstrap, [topic], tmp_path, "--from", f'{{"{topic}": {{"3": 0}}}}') == NOT_THERE
-    assert _said(capsys) == f"archive: {topic} has no partition 3: it has 1"
+    assert _printed(capsys) == f"archive: {topic} has no partition 3: it has 1"
 
     assert run_archive(bootstrap, [topic], tmp_path) == DONE
     capsys.readouterr()
     assert run_archive(bootstrap, [other], tmp_path) == NOT_THERE
-    assert _said(capsys).endswith(f"is the checkpoint of the topics {topic}; choose another folder")
+    assert _printed(capsys).endswith(f"is the checkpoint of the topics {topic}; choose another folder")
 
     (tmp_path / "checkpoint").rename(tmp_path / "elsewhere")
     assert run_archive(bootstrap, [topic], tmp_path) == NOT_THERE
-    assert "was written from another checkpoint" in _said(capsys)
+    assert "was written from another checkpoint" in _printed(capsys)
     (tmp_path / "checkpoint" / "odradek.json").unlink()
     (tmp_path / "checkpoint").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "checkpoint")
@@ -175,10 +175,10 @@ def test_what_is_not_there_is_said_in_a_line_with_status_3(
     topics.write(bootstrap, records(topic, 1, 100, "lost"))
     delete_records(bootstrap, topic, 150)
     assert run_archive(bootstrap, [topic], tmp_path) == NOT_THERE
-    assert _said(capsys) == f"archive: offset 100 of {topic}-0 is gone: the partition begins at 150"
+    assert _printed(capsys) == f"archive: offset 100 of {topic}-0 is gone: the partition begins at 150"
     again = tmp_path / "again"
     assert run_archive(bootstrap, [topic], again, "--from", f'{{"{topic}": {{"0": 120}}}}') == NOT_THERE
-    assert _said(capsys) == f"archive: offset 120 of {topic}-0 is gone: the partition begins at 150"
+    assert _printed(capsys) == f"archive: offset 120 of {topic}-0 is gone: the partition begins at 150"
 
 
 @pytest.mark.usefixtures("spark")
@@ -195,7 +195,7 @@ def test_checkpoint_of_a_topic_that_was_made_anew_is_refused(
     topics.write(bootstrap, records(topic, 1, 20, "second"))
     capsys.readouterr()
     assert run_archive(bootstrap, [topic], tmp_path) == NOT_THERE
-    assert f"is the checkpoint of a topic {topic} that was deleted since, and made anew" in _said(capsys)
+    assert f"is the checkpoint of a topic {topic} that was deleted since, and made anew" in _printed(capsys)
 
 
 def remake(bootstrap: str, topic: str) -> None:
@@ -217,7 +217,7 @@ def delete_records(bootstrap: str, topic: str, before: int) -> None:
         done.result(topics.TIMEOUT_S)
 
 
-def _said(capsys: pytest.CaptureFixture[str]) -> str:
+def _printed(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 

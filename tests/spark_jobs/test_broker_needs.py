@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-PATIENCE_S: Final = 120.0
+DEADLINE_S: Final = 120.0
 PARTITIONS: Final = 2
 FETCH_VERSION: Final = 12  # the last with names of topics
 
@@ -63,9 +63,9 @@ class Batches:
 
 
 def await_true(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not holds():
-        assert time.monotonic() < deadline, f"{what} not within {PATIENCE_S:g} s"
+        assert time.monotonic() < deadline, f"{what} not within {DEADLINE_S:g} s"
         time.sleep(0.02)
 
 
@@ -88,7 +88,7 @@ class Ends:
 
     def __exit__(self, *raised: object) -> None:
         self._ended.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(DEADLINE_S)
 
     def _ask(self) -> None:
         while not self._ended.is_set():
@@ -132,11 +132,11 @@ def test_a_leader_dies_in_mid_job(spark: SparkSession, spark_cluster: ClusterPro
     options = options_of(cluster.bootstrap_servers, topic, tmp_path / "checkpoint", batch_records=350)
     with KafkaAdmin(spark, options.client) as admin, Ends(admin, topic) as ends:
         query = batches.start(read_stream(spark, options), options)
-        assert query.awaitTermination(PATIENCE_S)
+        assert query.awaitTermination(DEADLINE_S)
         assert query.exception() is None
         assert len(killed) == 1
         assert sorted(batches.values) == sorted(record.value for record in written[:1_000])
-        batches.start(read_stream(spark, options), options).awaitTermination(PATIENCE_S)
+        batches.start(read_stream(spark, options), options).awaitTermination(DEADLINE_S)
         assert sorted(batches.values) == sorted(record.value for record in written)
         await_true(lambda: sum(ends.seen.values()) == len(written), "the ends")
     assert ends.regressions == []
@@ -150,7 +150,7 @@ def test_list_offsets_waits_for_nobody(spark_broker: BrokerProcess) -> None:
     write(spark_broker.bootstrap, records_of(topic, 0, 100, 1))
     host, port = spark_broker.host, spark_broker.port
     answered = threading.Event()
-    with Wire(host, port, timeout_s=PATIENCE_S) as polling, Wire(host, port, timeout_s=PATIENCE_S) as asking:
+    with Wire(host, port, timeout_s=DEADLINE_S) as polling, Wire(host, port, timeout_s=DEADLINE_S) as asking:
         waiting = threading.Thread(target=lambda: (polling.ask(long_poll(topic), FETCH_VERSION), answered.set()))
         waiting.start()
         for spec, offset in ((-2, 0), (-1, 100)) * 500:
@@ -158,14 +158,14 @@ def test_list_offsets_waits_for_nobody(spark_broker: BrokerProcess) -> None:
             assert found.topics[0].partitions[0].offset == offset
         assert not answered.is_set()
         write(spark_broker.bootstrap, records_of(topic, 100, 101, 1))
-        waiting.join(PATIENCE_S)
+        waiting.join(DEADLINE_S)
     assert answered.is_set()
 
 
 def long_poll(topic: str) -> m.FetchRequest:
     partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=100, partition_max_bytes=1 << 20)
     wanted = m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])
-    return m.FetchRequest(max_wait_ms=int(PATIENCE_S * 1000), min_bytes=1, max_bytes=1 << 20, topics=[wanted])
+    return m.FetchRequest(max_wait_ms=int(DEADLINE_S * 1000), min_bytes=1, max_bytes=1 << 20, topics=[wanted])
 
 
 def list_offsets(topic: str, timestamp: int) -> m.ListOffsetsRequest:
@@ -188,13 +188,13 @@ def test_a_topic_grows_and_goes_under_a_running_query(spark: SparkSession, boots
     try:
         batches.wait_for(100, query)
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result(PATIENCE_S)
+        admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result(DEADLINE_S)
         with KafkaAdmin(spark, options.client) as asked:
             await_true(lambda: asked.topics([topic])[topic].partitions == PARTITIONS, "the new partitions")
         write(bootstrap, records_of(topic, 100, 400))
         batches.wait_for(400, query)
         assert sorted(batches.values) == sorted(b"%d" % number for number in range(400))
-        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        admin.delete_topics([topic])[topic].result(DEADLINE_S)
         await_true(lambda: not query.isActive, "the end of a query whose topic is gone")
         assert query.exception() is not None
         assert len(batches.values) == 400
@@ -207,19 +207,19 @@ def test_what_is_read_of_transactions(spark: SparkSession, spark_broker: BrokerP
     topic, bootstrap = unique("transactional"), spark_broker.bootstrap
     make_topics(bootstrap, {topic: PARTITIONS})
     to = producer(bootstrap, transactional_id=topic)
-    to.init_transactions(PATIENCE_S)
+    to.init_transactions(DEADLINE_S)
     for begin, commit in ((0, True), (300, False), (600, True), (900, False)):
         to.begin_transaction()
         for record in records_of(topic, begin, begin + 300):
             send(to, record)
-        assert to.flush(PATIENCE_S) == 0
+        assert to.flush(DEADLINE_S) == 0
         if commit:
-            to.commit_transaction(PATIENCE_S)
+            to.commit_transaction(DEADLINE_S)
         else:
-            to.abort_transaction(PATIENCE_S)
+            to.abort_transaction(DEADLINE_S)
     to.begin_transaction()
     send(to, Record(topic, 0, 0, b"open"))
-    assert to.flush(PATIENCE_S) == 0
+    assert to.flush(DEADLINE_S) == 0
     write(bootstrap, [Record(topic, 0, 0, b"behind")])
 
     committed = {b"%d" % number for number in (*range(300), *range(600, 900))}
@@ -228,10 +228,10 @@ def test_what_is_read_of_transactions(spark: SparkSession, spark_broker: BrokerP
     assert values(everything) == {*(b"%d" % number for number in range(1_200)), b"open", b"behind"}
     batches = Batches()
     options = options_of(bootstrap, topic, tmp_path / "checkpoint", batch_records=700)
-    assert batches.start(read_stream(spark, options), options).awaitTermination(PATIENCE_S)
+    assert batches.start(read_stream(spark, options), options).awaitTermination(DEADLINE_S)
     assert sorted(batches.values) == sorted(committed)
-    to.abort_transaction(PATIENCE_S)
-    assert batches.start(read_stream(spark, options), options).awaitTermination(PATIENCE_S)
+    to.abort_transaction(DEADLINE_S)
+    assert batches.start(read_stream(spark, options), options).awaitTermination(DEADLINE_S)
     assert sorted(batches.values) == sorted([*committed, b"behind"])
     assert sorted(batches.values) == sorted(seen.value or b"" for seen in read(bootstrap, {topic: PARTITIONS}))
 

@@ -103,10 +103,10 @@ def test_a_batch_does_not_wait_for_what_the_batch_before_has_asked_for(more: tup
     ],
 )
 def test_wrong_usage_is_told_with_status_2(
-    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], notified: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert asked(*arguments) == (WRONG_USAGE, None)
-    assert told in " ".join(capsys.readouterr().err.split())
+    assert notified in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_wrong_usage_is_told_with_status_2(
         (KeyboardInterrupt(), DONE, ""),
     ],
 )
-def test_how_a_job_ends(result: Any, status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_a_job_ends(result: Any, status: int, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(*NEEDED, result=result)[0] == status
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == printed
 
 
 def test_a_mistake_of_the_job_shows_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,9 +143,9 @@ def test_sigterm_ends_a_job_as_ctrl_c_does() -> None:
 @pytest.mark.parametrize("job", [archive, replay])
 def test_help_shows_whole_examples_that_are_commands(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert job.main(["--help"]) == DONE
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for line in job.EXAMPLE.strip("\n").splitlines():
-        assert line in said
+        assert line in printed
     name = job.command.name
     commands = job.EXAMPLE.replace("\\\n", " ").split(f"python -m odradek.spark_jobs.{name}")[1:]
     assert len(commands) == 2

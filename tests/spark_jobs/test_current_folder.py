@@ -29,5 +29,5 @@ print(sorted(row.id for row in rows))
 def test_python_workers_a_broker_and_a_streams_application_start(
     tmp_path: Path, spark_environment: dict[str, str]
 ) -> None:
-    said = run(JOB, crowded_folder(tmp_path / "crowded"), spark_environment, timeout_s=400)
-    assert said.splitlines()[-1] == "[0, 2, 4]"
+    printed = run(JOB, crowded_folder(tmp_path / "crowded"), spark_environment, timeout_s=400)
+    assert printed.splitlines()[-1] == "[0, 2, 4]"

@@ -40,7 +40,7 @@ def test_parts_and_times_are_found_or_replaced(spark: SparkSession) -> None:
     assert [bytes(row.k) for row in found] == [b"key\xff"] * 4
     assert [row.h and bytes(row.h) for row in found] == [b"2", None, None, None]
     assert [row["$"] for row in found] == ["u1", None, None, None]
-    assert [row.told.astimezone(UTC) for row in found] == [MOMENT, MOMENT, START, START]
+    assert [row.notified.astimezone(UTC) for row in found] == [MOMENT, MOMENT, START, START]
     assert [row.headed.timestamp() for row in found] == [START.timestamp(), START.timestamp(), 0.003, START.timestamp()]
     assert {row.own.astimezone(UTC) for row in found} == {START}
 
@@ -74,11 +74,11 @@ def test_durations(text: str, ms: int) -> None:
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(
-    main: object, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    main: object, arguments: list[str], notified: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(main)
     assert main(arguments) == WRONG_USAGE
-    assert told in capsys.readouterr().err
+    assert notified in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("main", [windows.main, sessions.main, dedup_sink.main, snapshot.main])

@@ -82,8 +82,8 @@ def test_every_job_keeps_its_promise_when_it_is_killed_and_run_again(
     draw = random.Random(SEED)
     kills = [draw.randrange(2, 6) for _ in range(KILLS)]
     jobs = {name: jobs[name] for name in draw.sample(list(jobs), len(jobs))}
-    told = run_killed(jobs, kills)
-    assert all(told), "a run was killed before any batch"
+    notified = run_killed(jobs, kills)
+    assert all(notified), "a run was killed before any batch"
     assert run_to_the_end(jobs) == dict.fromkeys(jobs, 0)
 
     seen = topics.read(at, {records: 3})

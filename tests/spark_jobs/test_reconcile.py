@@ -85,8 +85,8 @@ def test_each_part_of_a_record_counts_and_null_is_not_empty(spark: SparkSession)
     # A partition for each pair: within one they would be taken to have changed places.
     left = [replace(each, partition=each.offset) for each in left]
     right = [replace(each, partition=each.offset) for each in right]
-    told = {(kind, partition) for kind, _, partition, *_ in found(spark, left, right, "offset")}
-    assert told == {("corruption", n) for n, (a, b) in enumerate(pairs) if a is not b}
+    notified = {(kind, partition) for kind, _, partition, *_ in found(spark, left, right, "offset")}
+    assert notified == {("corruption", n) for n, (a, b) in enumerate(pairs) if a is not b}
 
 
 def test_what_is_ignored_is_not_compared(spark: SparkSession) -> None:

@@ -165,15 +165,15 @@ def test_what_is_not_there_is_said_in_a_line_with_status_3(
     topic, narrow = topics.unique("wide"), topics.unique("narrow")
     topics.make_topics(bootstrap, {topic: 2, narrow: 1})
     topics.write(bootstrap, [Record(topic, 1, 0, b"value")])
-    for arguments, told in (
+    for arguments, notified in (
         ((topic, "nowhere"), "no such topic: nowhere"),
         (("nothing", narrow), "no such topic: nothing"),
         ((topic, narrow), f"{narrow} has 1 partitions, of the 2 that the records come from"),
         ((topic, topic, "--archive", str(tmp_path)), f"{tmp_path} is no archive"),
     ):
-        case = tmp_path / str(len(told))
+        case = tmp_path / str(len(notified))
         assert run_replay(bootstrap, arguments[0], arguments[1], case, *arguments[2:]) == NOT_THERE
-        assert capsys.readouterr().err.splitlines()[-1] == f"replay: {told}"
+        assert capsys.readouterr().err.splitlines()[-1] == f"replay: {notified}"
     archive.Archive(tmp_path / "archive", "empty")
     assert run_replay(bootstrap, topic, topic, tmp_path, "--archive", str(tmp_path / "archive")) == NOT_THERE
     assert capsys.readouterr().err.splitlines()[-1] == f"replay: the archive has nothing of {topic}"

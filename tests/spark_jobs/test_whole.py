@@ -58,7 +58,7 @@ GAP_MS: Final = 5_000
 LATENESS_MS: Final = 3_000
 SINCE: Final = LATE_MS + 20_000
 TAIL: Final = 100
-PATIENCE_S: Final = 300.0
+DEADLINE_S: Final = 300.0
 Check = Callable[[Any, Any], None]
 
 
@@ -136,11 +136,11 @@ def moving_in_the_second_batch(ground: Ground) -> Iterator[None]:
     """Its offsets are known then, and it has read nothing."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    each_batch, told = DataStreamWriter.foreachBatch, []
+    each_batch, notified = DataStreamWriter.foreachBatch, []
 
     def with_a_move(self: DataStreamWriter, write: Any) -> DataStreamWriter:
         def moved(batch: DataFrame, number: int) -> None:
-            told.append(number)
+            notified.append(number)
             if number == 1:
                 ground.move_leaders()
             write(batch, number)
@@ -150,7 +150,7 @@ def moving_in_the_second_batch(ground: Ground) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DataStreamWriter, "foreachBatch", with_a_move)
         yield
-    assert len(told) >= LEAST_BATCHES
+    assert len(notified) >= LEAST_BATCHES
 
 
 @contextmanager
@@ -174,28 +174,28 @@ def moving_at_call(ground: Ground, number: int, owner: Any, name: str, least: in
 @contextmanager
 def moving_under_a_running_query(ground: Ground) -> Iterator[None]:
     """When a batch was told; then something is written that a later batch reads, and then the query is stopped."""
-    look, told = progress.Follower.look, []
+    look, notified = progress.Follower.look, []
     ends = {ground.plan.topic: ground.plan.ends, ground.tail: {0: TAIL}}
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
 
     def moved(self: progress.Follower, query: StreamingQuery) -> None:
-        assert time.monotonic() < deadline, f"not at {ends} within {PATIENCE_S:g} s"
+        assert time.monotonic() < deadline, f"not at {ends} within {DEADLINE_S:g} s"
         look(self, query)
         latest = query.lastProgress
         if latest is None:
             return
         at = latest.sources[0].endOffset
-        if not told:
+        if not notified:
             ground.move_leaders()
             topics.write(ground.bootstrap, [Record(ground.tail, 0, 0, b"%d" % number) for number in range(TAIL)])
         elif at and parse_offsets(at) == ends:
             query.stop()
-        told.append(latest.batchId)
+        notified.append(latest.batchId)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress.Follower, "look", moved)
         yield
-    assert told[0] < told[-1] >= LEAST_BATCHES - 1
+    assert notified[0] < notified[-1] >= LEAST_BATCHES - 1
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -284,8 +284,8 @@ def test_reconcile_job(ground: Ground, check: Check, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report").read_text())
     first, count = ground.plan.since(SINCE)[0], len(ground.plan.since(SINCE))
     lost = [{"topic": ground.plan.topic, "partition": 0, "offset": first.offset}]
-    told = [report["records"], report["examples"], report["differences"]["loss"]]
-    check(told, [{"left": count, "right": count - 1}, {"loss": lost}, 1])
+    notified = [report["records"], report["examples"], report["differences"]["loss"]]
+    check(notified, [{"left": count, "right": count - 1}, {"loss": lost}, 1])
 
 
 def test_snapshot_job(ground: Ground, check: Check) -> None:

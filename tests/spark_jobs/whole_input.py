@@ -146,8 +146,8 @@ def _await_ends(admin: AdminClient, topic: str, ends: Mapping[int, int]) -> None
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in ends}
     deadline = time.monotonic() + topics.TIMEOUT_S
     while True:
-        told = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        found = {place.partition: done.result(topics.TIMEOUT_S).offset for place, done in told.items()}
+        notified = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        found = {place.partition: done.result(topics.TIMEOUT_S).offset for place, done in notified.items()}
         if found == ends:
             return
         assert time.monotonic() < deadline, f"the ends are {found}, not {dict(ends)}"

@@ -197,7 +197,7 @@ def batches_of(log: Log) -> list[object]:
     ]
 
 
-class Twins:
+class Implementations:
     """One log in two directories: Kafka's cleaner works on the first, ours on the second."""
 
     def __init__(self, folder: Path, witness: Witness, segment_bytes: int) -> None:
@@ -274,14 +274,14 @@ class Twins:
 def test_both_cleaners_leave_the_same_batches(witness: Witness, rounds: list[Round], segment_bytes: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix="odradek-cleaners-"))
     try:
-        twins, now_ms = Twins(folder, witness, segment_bytes), NOW_MS
+        implementations, now_ms = Implementations(folder, witness, segment_bytes), NOW_MS
         for steps, later_ms in rounds:
             now_ms += later_ms
-            twins.write(steps, now_ms)
-            twins.compact(now_ms)
-            twins.check_recovery(now_ms)
-        twins.check_kafka_opens(now_ms)
-        event(f"{min(twins.empty, 5)} empty batches or more")
+            implementations.write(steps, now_ms)
+            implementations.compact(now_ms)
+            implementations.check_recovery(now_ms)
+        implementations.check_kafka_opens(now_ms)
+        event(f"{min(implementations.empty, 5)} empty batches or more")
     finally:
         shutil.rmtree(folder)
 
@@ -290,15 +290,15 @@ def test_of_plain_producers_no_empty_batch_stays_but_that_before_the_active_segm
     witness: Witness, tmp_path: Path
 ) -> None:
     """Twenty segments of 200 bytes, several leaders, one key: Kafka leaves one record."""
-    twins, now_ms = Twins(tmp_path, witness, 200), NOW_MS
+    implementations, now_ms = Implementations(tmp_path, witness, 200), NOW_MS
     for number in range(20):
         steps: list[Step] = [Write(PLAIN, ((b"k", b"%d" % number * 30),)), Roll()]
-        twins.write([Epoch(False), *steps] if number % 5 == 0 else steps, now_ms)
-    twins.compact(now_ms)
-    log = open_log(twins.ours, twins.config, cleaned_to=twins.cleaned_to)
+        implementations.write([Epoch(False), *steps] if number % 5 == 0 else steps, now_ms)
+    implementations.compact(now_ms)
+    log = open_log(implementations.ours, implementations.config, cleaned_to=implementations.cleaned_to)
     assert [header.base_offset for segment in log.segments for _, header in segment.headers()] == [19]
     assert log.epochs.entries() == [(1, 0), (2, 5), (3, 10), (4, 15)]
     log.close(now_ms=now_ms)
-    twins.check_recovery(now_ms)
-    twins.check_kafka_opens(now_ms)
-    assert (twins.ours / COMPACTION_CHECKPOINT).exists(), "Kafka leaves the file alone"
+    implementations.check_recovery(now_ms)
+    implementations.check_kafka_opens(now_ms)
+    assert (implementations.ours / COMPACTION_CHECKPOINT).exists(), "Kafka leaves the file alone"

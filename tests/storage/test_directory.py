@@ -44,8 +44,8 @@ def test_a_second_owner_is_refused_with_kafkas_words(tmp_path: Path) -> None:
         "except KafkaError as error:\n"
         "    print(error.message)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert said.stdout.strip() == words
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout.strip() == words
     directory.close(now_ms=NOW_MS)
     Directory.open(str(tmp_path), request()).close(now_ms=NOW_MS)
 

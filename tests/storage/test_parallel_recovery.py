@@ -93,9 +93,9 @@ def contents(path: Path) -> dict[str, dict[str, bytes]]:
 def test_processes_leave_what_one_process_leaves(
     killed: Path, tmp_path: Path, eager: None, processes: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    twin = tmp_path / "twin"
-    shutil.copytree(killed, twin)
-    expected = Directory.open(str(twin), request(), OneProcessDisk())
+    reference = tmp_path / "twin"
+    shutil.copytree(killed, reference)
+    expected = Directory.open(str(reference), request(), OneProcessDisk())
     with caplog.at_level(logging.INFO, "odradek.storage"):
         recovered = Directory.open(str(killed), request(recovery_processes=processes))
     assert f"recovered {LOGS} of {LOGS} logs, 0.0 GiB of 0.0 GiB" in caplog.text
@@ -104,7 +104,7 @@ def test_processes_leave_what_one_process_leaves(
     assert recovered.logs["x", 6].damaged_at is not None
     assert 0 < recovered.logs["x", 3].recovery_point < recovered.logs["x", 3].end_offset
     assert state(recovered) == state(expected)
-    assert contents(killed) == contents(twin)
+    assert contents(killed) == contents(reference)
     for directory in (recovered, expected):
         for log in directory.logs.values():
             log.append(batch(1), leader_epoch=9, now_ms=NOW_MS)
@@ -145,16 +145,16 @@ def test_logs_of_several_directories_are_recovered_together(killed: Path, tmp_pa
 def test_logs_whose_process_dies_are_recovered_all_the_same(
     killed: Path, tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    twin = tmp_path / "twin"
-    shutil.copytree(killed, twin)
-    expected = Directory.open(str(twin), request(), OneProcessDisk())
+    reference = tmp_path / "twin"
+    shutil.copytree(killed, reference)
+    expected = Directory.open(str(reference), request(), OneProcessDisk())
     monkeypatch.setattr(parallel_recovery, "recover_folders", worker_tasks.die_over_some)
     recovered = Directory.open(str(killed), request())
     assert "logs are recovered without a worker process: the worker process ended (status -9)" in caplog.text
     assert state(recovered) == state(expected)
     for directory in (recovered, expected):
         directory.close(now_ms=NOW_MS)
-    assert contents(killed) == contents(twin)
+    assert contents(killed) == contents(reference)
 
 
 def test_what_one_log_raises_is_what_opening_raises(killed: Path, eager: None) -> None:

@@ -23,7 +23,7 @@ END: Final = "<!-- /configuration -->\n"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-class Chapter(NamedTuple):
+class Scenario(NamedTuple):
     """A chapter that has pieces of Python, in their order; they share their names."""
 
     title: str
@@ -43,14 +43,14 @@ class Chapter(NamedTuple):
         return names
 
 
-def chapters(text: str) -> list[Chapter]:
+def scenarios(text: str) -> list[Scenario]:
     """The chapters of the page that have pieces of Python."""
     found = []
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, _, body = part.partition("\n")
         blocks = tuple(match[1] for match in _BLOCK.finditer(body))
         if blocks:
-            found.append(Chapter(title, blocks))
+            found.append(Scenario(title, blocks))
     return found
 
 
@@ -81,7 +81,7 @@ def with_table(text: str) -> str:
 
 def picture() -> str:
     """The picture of the topology of the first application."""
-    first = next(chapter for chapter in chapters(PAGE.read_text()) if chapter.title == "A first application")
+    first = next(scenario for scenario in scenarios(PAGE.read_text()) if scenario.title == "A first application")
     code, _, _ = first.blocks[0].partition("streams = ")
     names: dict[str, Any] = {}
     exec(code, names)

@@ -10,7 +10,7 @@ from typing import Any
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, RebalanceNeeded
 from tests.streams.group_member import deal
 
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
 TOPIC = "membership"
 
 
@@ -60,16 +60,16 @@ class Group:
             member.close()
 
 
-def until(true: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+def until(true: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
     """Ask again and again. What is asked waits by itself."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + deadline_s
     while not true():
         assert time.monotonic() < deadline, "this does not come true"
 
 
-def told(member: GroupMember, *others: GroupMember) -> RebalanceNeeded:
+def notified(member: GroupMember, *others: GroupMember) -> RebalanceNeeded:
     """The rebalance that a member is told of, while others poll as they have to."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         for other in others:
             assert other.poll() is None

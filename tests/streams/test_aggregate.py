@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
 from odradek.streams.serdes import JSON, LONG, STRING
 from odradek.streams.stores.builders import key_value_store, lru_map, versioned_key_value_store
-from tests.streams.oracle.twins import Piped, both_refuse, records, same, same_text
+from tests.streams.oracle.implementations import Piped, both_refuse, records, same, same_text
 
 pytestmark = pytest.mark.jvm
 
@@ -69,8 +69,8 @@ def test_stores_of_ones_own(java: Any, steps: list[Piped]) -> None:
             key_value_store("memory", None, None, persistent=False),
             versioned_key_value_store("versions", 100, None, None),
         ):
-            said = Materialized(key=STRING, value=STRING, store=store)
-            grouped.aggregate(str, joined, said).to_stream().to(f"{store.name}-out")
+            printed = Materialized(key=STRING, value=STRING, store=store)
+            grouped.aggregate(str, joined, printed).to_stream().to(f"{store.name}-out")
             reduced = Materialized(store=versioned_key_value_store(f"{store.name}-reduced", 50, None, None))
             grouped.reduce(lambda so_far, value: so_far + value, reduced).to_stream().to(f"{store.name}-reduced-out")
 
@@ -79,8 +79,8 @@ def test_stores_of_ones_own(java: Any, steps: list[Piped]) -> None:
 
 def test_few_keys_are_kept(java: Any) -> None:
     def build(builder: Any) -> None:
-        said = Materialized(key=STRING, value=LONG, store=lru_map("few", 2, None, None))
-        builder.stream("in").group_by_key().count(said).to_stream().to("out", LONGS)
+        printed = Materialized(key=STRING, value=LONG, store=lru_map("few", 2, None, None))
+        builder.stream("in").group_by_key().count(printed).to_stream().to("out", LONGS)
 
     same(build, [Piped("in", key, "v", time) for time, key in enumerate("abacabcc")], stores=False)
 

@@ -22,7 +22,7 @@ from odradek.streams.records import Record, Window, Windowed
 from odradek.streams.serdes import BYTES, LONG, STRING, windowed_serde
 from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
-from tests.streams.oracle.twins import Piped, both_refuse, same
+from tests.streams.oracle.implementations import Piped, both_refuse, same
 from tests.streams.oracle.values import java_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,18 +92,18 @@ def test_a_missing_serde_is_told_with_its_node() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, name="reader"))
     stream.map_values(len).to("out", Produced(name="writer"))
-    said = _refused(builder.build(), value=None)
-    assert "writer" in said or "reader" in said
-    assert "default.value.serde" in said
+    printed = _refused(builder.build(), value=None)
+    assert "writer" in printed or "reader" in printed
+    assert "default.value.serde" in printed
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).map_values(len).to("out", Produced(name="writer"))
-    said = _refused(builder.build())
-    assert all(word in said for word in ("writer", "out", "Produced", "default.value.serde"))
+    printed = _refused(builder.build())
+    assert all(word in printed for word in ("writer", "out", "Produced", "default.value.serde"))
     builder = StreamsBuilder()
     table = builder.table("rows", Consumed(STRING, STRING)).group_by(lambda key, value: (value, len(key)))
     table.reduce(max, min, "largest").to_stream().to("out", Produced(STRING, LONG))
-    said = _refused(builder.build(), key=STRING)
-    assert all(word in said for word in ("default.value.serde", "largest"))
+    printed = _refused(builder.build(), key=STRING)
+    assert all(word in printed for word in ("default.value.serde", "largest"))
 
 
 TYPED = """
@@ -157,9 +157,9 @@ def test_partitions_of_keys_are_javas(java: Any, key: bytes, partitions: int) ->
 
 
 def test_a_store_by_its_name_alone() -> None:
-    for said in ("rows", Materialized("rows")):
+    for printed in ("rows", Materialized("rows")):
         builder = StreamsBuilder()
-        table = builder.table("in", Consumed(STRING, STRING), said)
+        table = builder.table("in", Consumed(STRING, STRING), printed)
         table.filter(lambda value: True)
         assert table.queryable_store_name == "rows"
         assert "stores: [rows]" in builder.build().describe()

@@ -16,7 +16,7 @@ from odradek.streams.records import Record
 from odradek.streams.serdes import STRING
 from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
-from tests.streams.oracle.twins import same_text
+from tests.streams.oracle.implementations import same_text
 
 Node = tuple[str, list[int], list[int]]
 

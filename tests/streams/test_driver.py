@@ -237,7 +237,7 @@ def test_processors_are_closed_even_if_one_fails() -> None:
 
 
 def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
-    told: list[tuple[str, str]] = []
+    notified: list[tuple[str, str]] = []
 
     class Telling(Idle):
         def __init__(self, name: str) -> None:
@@ -246,10 +246,10 @@ def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
         def init(self, context: ProcessorContext) -> None:
             if self._name == "bad":
                 raise RuntimeError("it cannot begin")
-            told.append(("begins", self._name))
+            notified.append(("begins", self._name))
 
         def close(self) -> None:
-            told.append(("ends", self._name))
+            notified.append(("ends", self._name))
             if self._name == "first":
                 raise RuntimeError("it does not want to end")
 
@@ -260,7 +260,7 @@ def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
         before = name
     with pytest.raises(RuntimeError, match="it cannot begin") as caught:
         TopologyTestDriver(topology)
-    assert told == [("begins", "first"), ("begins", "second"), ("ends", "first"), ("ends", "second")]
+    assert notified == [("begins", "first"), ("begins", "second"), ("ends", "first"), ("ends", "second")]
     assert "does not want to end" in caught.value.__notes__[0]
 
 

@@ -25,7 +25,7 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS
-from tests.streams.test_runtime import PATIENCE_S, Stage, until
+from tests.streams.test_runtime import DEADLINE_S, Stage, until
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
 
     def write(word: str, partition: int) -> None:
         producer.produce(stage.words, b"w", word.encode(), partition)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(DEADLINE_S) == 0
 
     def counts() -> Topology:
         builder = StreamsBuilder()
@@ -100,14 +100,14 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
 
     threads: list[StreamThread] = []
 
-    def told(admin: Any, places: Any, timeout_s: float) -> dict[tuple[str, int], int]:
+    def notified(admin: Any, places: Any, timeout_s: float) -> dict[tuple[str, int], int]:
         """Nobody tells where the second changelog ends, as long as there is no transaction."""
         found = high_watermarks(admin, places, timeout_s)
         if not any(thread._collector.in_transaction for thread in threads):
             found.pop((changelog, 1), None)
         return found
 
-    monkeypatch.setattr("odradek.streams.running.thread.high_watermarks", told)
+    monkeypatch.setattr("odradek.streams.running.thread.high_watermarks", notified)
     with KafkaStreams(counts(), stage.config(**more)) as streams:
         thread = streams.stream_threads[0]
         threads.append(thread)
@@ -115,7 +115,7 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
         generation = thread.generation
         write("x", 0)
         until(lambda: "up to offset 300" in caplog.text)
-        streams.wait_until(State.RUNNING, PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
         write("y", 1)
         until(lambda: thread.processed == 2)
         assert thread.generation == generation
@@ -124,9 +124,9 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heard_by", ["send", "poll", "flush", "settle", "close"])
+@pytest.mark.parametrize("received_by", ["send", "poll", "flush", "settle", "close"])
 def test_who_is_fenced_with_records_on_the_way_loses_its_tasks_only(
-    streams_broker: BrokerProcess, tmp_path: Path, heard_by: str
+    streams_broker: BrokerProcess, tmp_path: Path, received_by: str
 ) -> None:
     """librdkafka's fatal error is raised by the call that tells of the records, and Python refuses their callbacks.
 
@@ -136,34 +136,34 @@ def test_who_is_fenced_with_records_on_the_way_loses_its_tasks_only(
     stage.make_topics(2)
     more = {"processing.guarantee": "exactly_once_v2", "producer.linger.ms": 1_000}
     settings = StreamsConfig(stage.config(**more))
-    clients = Clients(settings, heard_by)
+    clients = Clients(settings, received_by)
     make = partial(clients.producer, "t", stage.application_id)
 
     def write(collector: RecordCollector, value: bytes, partition: int = 0) -> None:
         collector.send(stage.counts, b"k", value, partition, 1, None)
 
-    old = RecordCollector(make, settings.handlers, PATIENCE_S, transactional=True)
+    old = RecordCollector(make, settings.handlers, DEADLINE_S, transactional=True)
     for number in range(100):
         write(old, b"old", number % 2)
-    new = RecordCollector(make, settings.handlers, PATIENCE_S, transactional=True)
+    new = RecordCollector(make, settings.handlers, DEADLINE_S, transactional=True)
     write(new, b"new")
-    if heard_by == "send":
+    if received_by == "send":
         with pytest.raises(TaskMigratedError, match="fenced"):
             until(lambda: write(old, b"old"))
-    elif heard_by == "poll":
+    elif received_by == "poll":
         with pytest.raises(TaskMigratedError, match="fenced"):
             until(old.poll)
-    elif heard_by == "flush":
+    elif received_by == "flush":
         with pytest.raises(TaskMigratedError, match="fenced"):
             old.flush()
-    elif heard_by == "settle":
+    elif received_by == "settle":
         assert not old.settle()
     else:
         old.close()
     new.commit({}, b"")
     new.close()
     expected = [(b"k", b"new")]
-    if heard_by != "close":
+    if received_by != "close":
         old.renew()
         write(old, b"renewed")
         old.commit({}, b"")

@@ -34,10 +34,10 @@ def test_help_shows_a_session(name: str, capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit) as ended:
         example.main(["--help"])
     assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert f"\n    python -m odradek.streams.examples.{name}" in said
-    assert "--bootstrap-servers" in said
-    assert "--seconds" in said
+    printed = capsys.readouterr().out
+    assert f"\n    python -m odradek.streams.examples.{name}" in printed
+    assert "--bootstrap-servers" in printed
+    assert "--seconds" in printed
 
 
 # ---- word count
@@ -64,8 +64,8 @@ def test_word_count() -> None:
         counts = driver.create_output_topic(word_count.OUTPUT, STRING, LONG)
         lines.pipe_input("all streams lead to kafka")
         lines.pipe_input("hello kafka streams")
-        told = counts.read_key_values_to_list()
-    assert told == [
+        notified = counts.read_key_values_to_list()
+    assert notified == [
         *[(word, 1) for word in ("all", "streams", "lead", "to", "kafka", "hello")],
         ("kafka", 2),
         ("streams", 2),
@@ -78,8 +78,8 @@ def test_word_count_by_windows() -> None:
         counts = driver.create_output_topic(word_count.WINDOWED_OUTPUT, STRING, LONG)
         for line, at in [("a b", 0), ("a", 4999), ("a", 5000)]:
             lines.pipe_input(None, line, timestamp=at)
-        told = counts.read_key_values_to_list()
-    assert told == [("[a@0/5000]", 1), ("[b@0/5000]", 1), ("[a@0/5000]", 2), ("[a@5000/10000]", 1)]
+        notified = counts.read_key_values_to_list()
+    assert notified == [("[a@0/5000]", 1), ("[b@0/5000]", 1), ("[a@0/5000]", 2), ("[a@5000/10000]", 1)]
 
 
 @pytest.mark.parametrize(("text", "ms"), [("250ms", 250), ("5s", 5000), ("2m", 120_000), ("1h", 3_600_000)])
@@ -99,19 +99,19 @@ def test_what_is_no_duration(text: str) -> None:
 def test_stocks_tell_each_window_once() -> None:
     with TopologyTestDriver(stocks.topology()) as driver:
         trades = driver.create_input_topic(stocks.TRADES, STRING, JSON)
-        told = driver.create_output_topic(stocks.STATISTICS, stocks.WINDOW_KEYS, JSON)
+        notified = driver.create_output_topic(stocks.STATISTICS, stocks.WINDOW_KEYS, JSON)
         for at, price in [(10_000, 4.0), (10_500, 1.0), (14_000, 7.0)]:
             trades.pipe_input("KAFK", {"price": price, "size": 1}, timestamp=at)
-        assert told.is_empty or all(record.key.window.end <= 13_000 for record in told.read_records_to_list())
+        assert notified.is_empty or all(record.key.window.end <= 13_000 for record in notified.read_records_to_list())
         trades.pipe_input("ODRA", {"price": 1.0, "size": 1}, timestamp=16_000)
-        last = told.read_records_to_list()[-1]
+        last = notified.read_records_to_list()[-1]
         assert last.key == Windowed("KAFK", Window(10_000, 15_000))
         assert last.value == {"count": 3, "minimum": 1.0, "average": 4.0}
         trades.pipe_input("KAFK", {"price": 0.5, "size": 1}, timestamp=14_999)  # a second late, and no more
         trades.pipe_input("KAFK", {"price": 0.5, "size": 1}, timestamp=9_000)
         assert driver.dropped_records > 0
         trades.pipe_input("ODRA", {"price": 1.0, "size": 1}, timestamp=20_000)
-        windows = {record.key: record.value for record in told.read_records_to_list()}
+        windows = {record.key: record.value for record in notified.read_records_to_list()}
     assert windows[Windowed("KAFK", Window(11_000, 16_000))] == {"count": 2, "minimum": 0.5, "average": 3.75}
     assert Windowed("KAFK", Window(10_000, 15_000)) not in windows
 
@@ -133,9 +133,9 @@ def test_clicks() -> None:
         views.pipe_input("k", {"page": "/village"}, timestamp=5000)
         views.pipe_input("nobody", {"page": "/castle"}, timestamp=7000)
         views.pipe_input("nobody", {"page": "/castle"}, timestamp=9000)
-        told = activity.read_key_values_to_list()
+        notified = activity.read_key_values_to_list()
     known = {"name": "Josef K.", "city": "Prague"}
-    assert told == [
+    assert notified == [
         ("k", {"page": "/castle", **known, "search": "land surveyor"}),
         ("k", {"page": "/court", **known, "search": None}),
         ("k", {"page": "/village", "name": "Josef K.", "city": "the castle", "search": None}),
@@ -154,18 +154,18 @@ def test_transfers_move_money_and_make_none() -> None:
         orders.pipe_input("anna", {"to": "bert", "amount": 30})
         orders.pipe_input("bert", {"to": "anna", "amount": 31})  # it has not so much
         orders.pipe_input("bert", {"to": "carl", "amount": 30})
-        told = entries.read_key_values_to_list()
+        notified = entries.read_key_values_to_list()
         store = driver.get_key_value_store("accounts")
         assert store is not None
         assert dict(store.all()) == {"anna": 70, "bert": 0, "carl": 30}
-    assert [(account, entry["change"]) for account, entry in told if account and entry] == [
+    assert [(account, entry["change"]) for account, entry in notified if account and entry] == [
         ("anna", 100),
         ("anna", -30),
         ("bert", 30),
         ("bert", -30),
         ("carl", 30),
     ]
-    all_entries = [(account, entry) for account, entry in told if account and entry]
+    all_entries = [(account, entry) for account, entry in notified if account and entry]
     assert transfer.audit(all_entries) == transfer.Audit(3, 100, 100, 0)
     assert transfer.audit(all_entries[:-1]) == transfer.Audit(2, 100, 70, 30)
 

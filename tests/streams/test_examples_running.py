@@ -62,9 +62,9 @@ class Running:
     def end(self) -> list[str]:
         """End it by ctrl-C. Returns what it said."""
         os.kill(self.process.pid, signal.SIGINT)
-        said = self.process.stdout.wait_for_end(TIMEOUT_S)
+        printed = self.process.stdout.wait_for_end(TIMEOUT_S)
         assert self.process.stop() == 0, self.process.stderr.lines()
-        return said
+        return printed
 
     def __enter__(self) -> Running:
         return self
@@ -113,9 +113,9 @@ def test_word_count_as_in_the_tutorial_of_kafka(broker: BrokerProcess, tmp_path:
     ]
 
 
-def counts_in(said: Sequence[str]) -> list[str]:
+def counts_in(printed: Sequence[str]) -> list[str]:
     """The lines that tell of a word and its count."""
-    return [line for line in said if "\t" in line]
+    return [line for line in printed if "\t" in line]
 
 
 def test_word_count_by_windows_shares_nothing_with_that_of_all_time(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_word_count_by_windows_shares_nothing_with_that_of_all_time(tmp_path: Pa
                 example.says("RUNNING")
                 write(broker, [Written(word_count.INPUT, None, b"kafka")])
                 stdout = example.process.stdout
-                stdout.wait_until(lambda said, all_of=lines: len(counts_in(said)) == all_of, TIMEOUT_S)
+                stdout.wait_until(lambda printed, all_of=lines: len(counts_in(printed)) == all_of, TIMEOUT_S)
                 counts = counts_in(example.end())
             assert [each.startswith("[kafka@") for each in counts] == [bool(arguments)] * lines
         plain = counting.read_all(broker.bootstrap, word_count.OUTPUT)
@@ -220,8 +220,8 @@ def test_transfers_over_a_kill(broker: BrokerProcess, tmp_path: Path) -> None:
         example.kill()
         before = len(entries())
         eventually(entries, lambda found: len(found) > before + 50)
-        said = example.end()
-    assert said[-1].startswith("audit: 5 accounts, 1000 deposited")
+        printed = example.end()
+    assert printed[-1].startswith("audit: 5 accounts, 1000 deposited")
     assert transfer.audit(entries()).deposited == 1000
 
 

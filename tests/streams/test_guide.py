@@ -14,7 +14,7 @@ from odradek.streams import config, examples
 from tests.streams import counting, guide
 
 TEXT: Final = guide.PAGE.read_text()
-CHAPTERS: Final = guide.chapters(TEXT)
+SCENARIOS: Final = guide.scenarios(TEXT)
 TOPICS: Final = ("text", "counts", "lines", "loud-lines", "numbers", "parsed", "query-words", "in", "out")
 
 
@@ -26,23 +26,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(CHAPTERS) >= 12
-    assert sum(len(chapter.blocks) for chapter in CHAPTERS) == TEXT.count("```python")
+    assert len(SCENARIOS) >= 12
+    assert sum(len(scenario.blocks) for scenario in SCENARIOS) == TEXT.count("```python")
 
 
-@pytest.mark.parametrize("chapter", [each for each in CHAPTERS if not each.needs_broker], ids=lambda each: each.title)
-def test_what_needs_no_broker(chapter: guide.Chapter) -> None:
-    chapter.run("none")
+@pytest.mark.parametrize("chapter", [each for each in SCENARIOS if not each.needs_broker], ids=lambda each: each.title)
+def test_what_needs_no_broker(scenario: guide.Scenario) -> None:
+    scenario.run("none")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", [each for each in CHAPTERS if each.needs_broker], ids=lambda each: each.title)
+@pytest.mark.parametrize("chapter", [each for each in SCENARIOS if each.needs_broker], ids=lambda each: each.title)
 def test_what_needs_a_broker(
-    chapter: guide.Chapter, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: guide.Scenario, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row._replace(default=str(tmp_path)) if row.name == "state.dir" else row for row in config.TABLE]
     monkeypatch.setattr(config, "TABLE", tuple(rows))  # state is not kept where other applications keep theirs
-    names: dict[str, Any] = chapter.run(broker.bootstrap)
+    names: dict[str, Any] = scenario.run(broker.bootstrap)
     assert names["streams"].state.name in ("NOT_RUNNING", "PENDING_SHUTDOWN")
 
 

@@ -116,7 +116,7 @@ class PythonTurn:
         assert self._streams.close(DEADLINE_S)
 
 
-class World:
+class Harness:
     """The input, what a batch makes of it, and what the applications have made of it."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
@@ -237,16 +237,16 @@ def test_java_and_python_take_turns(odradek_broker_factory: BrokerFactory, tmp_p
     orders = {"java-first": (JavaTurn, PythonTurn, JavaTurn), "python-first": (PythonTurn, JavaTurn, PythonTurn)}
     topics = ["lines", "left", "right", *(f"{name}-{output}" for name in orders for output in OUTPUTS)]
     counting.make_topics(broker.bootstrap, dict.fromkeys(topics, PARTITIONS))
-    world = World(broker.bootstrap, 3)
+    harness = Harness(broker.bootstrap, 3)
     made: dict[str, dict[str, tuple[int, Mapping[str, str | None]]]] = {}
     for number in range(3):
-        world.write(1_500)
+        harness.write(1_500)
         turns = {name: turn[number](broker.bootstrap, name, tmp_path) for name, turn in orders.items()}
         try:
-            told = {name: turn.await_running().replace(name, "") for name, turn in turns.items()}
-            assert told["java-first"] == told["python-first"]
+            notified = {name: turn.await_running().replace(name, "") for name, turn in turns.items()}
+            assert notified["java-first"] == notified["python-first"]
             for name in turns:
-                world.await_some(name) if number < 2 else world.check(name)
+                harness.await_some(name) if number < 2 else harness.check(name)
         finally:
             for turn in turns.values():
                 turn.end(abruptly=number == 0)

@@ -19,7 +19,7 @@ from odradek.streams.murmur3 import hash128
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores.builders import versioned_key_value_store
 from tests.streams.oracle.java import Java
-from tests.streams.oracle.twins import Piped, both_refuse, same
+from tests.streams.oracle.implementations import Piped, both_refuse, same
 
 pytestmark = pytest.mark.jvm
 

@@ -16,7 +16,7 @@ from odradek.streams.serdes import STRING, windowed_serde
 from odradek.streams.stores.builders import versioned_key_value_store
 from odradek.streams.windows import TimeWindows
 from tests.streams.oracle.java import Java
-from tests.streams.oracle.twins import Piped, both_refuse, records, same, same_text
+from tests.streams.oracle.implementations import Piped, both_refuse, records, same, same_text
 
 pytestmark = pytest.mark.jvm
 
@@ -46,11 +46,11 @@ def versioned(name: str, history_ms: int = 1000) -> Materialized[Any, Any]:
 @settings(max_examples=4)
 @given(given_records=records("stream", "table"))
 def test_stream_and_table(
-    java: Java, kind: JoinKind, said: Joined[Any, Any, Any] | None, given_records: list[Piped]
+    java: Java, kind: JoinKind, printed: Joined[Any, Any, Any] | None, given_records: list[Piped]
 ) -> None:
     def build(builder: Any) -> None:
         stream, table = builder.stream("stream"), builder.table("table")
-        options = {} if said is None else {"joined": said}
+        options = {} if printed is None else {"joined": printed}
         getattr(stream, METHODS[kind])(table, text_with_key, **options).to("out")
 
     same(build, given_records)
@@ -120,9 +120,9 @@ def test_waiting_needs_a_key(java: Java) -> None:
 
 
 def test_waiting_needs_versions(java: Java) -> None:
-    def build(said: Materialized[Any, Any]) -> Callable[[Any], None]:
+    def build(printed: Materialized[Any, Any]) -> Callable[[Any], None]:
         def build(builder: Any) -> None:
-            builder.stream("stream").join(builder.table("table", materialized=said), text, joined=Joined(grace=50)).to(
+            builder.stream("stream").join(builder.table("table", materialized=printed), text, joined=Joined(grace=50)).to(
                 "out"
             )
 
@@ -171,13 +171,13 @@ def test_stream_and_global_table(java: Java, kind: JoinKind, given_records: list
 @settings(max_examples=3)
 @given(given_records=records("left", "right"), cache=st.sampled_from([0, 10_000_000]))
 def test_two_tables(
-    java: Java, kind: JoinKind, said: Any, name: str | None, given_records: list[Piped], cache: int
+    java: Java, kind: JoinKind, printed: Any, name: str | None, given_records: list[Piped], cache: int
 ) -> None:
     def build(builder: Any) -> None:
         left, right = builder.table("left"), builder.table("right")
         options: dict[str, Any] = {} if name is None else {"name": name}
-        if said is not None:
-            options["materialized"] = said
+        if printed is not None:
+            options["materialized"] = printed
         getattr(left, METHODS[kind])(right, text, **options).to_stream().to("out")
 
     same(build, given_records, {"statestore.cache.max.bytes": cache})

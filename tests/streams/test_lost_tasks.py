@@ -21,7 +21,7 @@ from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all
-from tests.streams.test_runtime import PATIENCE_S, Stage, until
+from tests.streams.test_runtime import DEADLINE_S, Stage, until
 from tests.streams.test_runtime_life import Keeping
 
 pytestmark = pytest.mark.slow
@@ -39,17 +39,17 @@ def values(stage: Stage) -> list[bytes | None]:
 
 def lose_all(streams: KafkaStreams, patch: pytest.MonkeyPatch) -> None:
     """The group has gone on without the only thread, as it hears now. Returns when the thread has its tasks back."""
-    member, heard = streams.stream_threads[0]._member, []
+    member, received = streams.stream_threads[0]._member, []
     poll = GroupMember.poll
 
     def hear(self: GroupMember, timeout_s: float) -> Any:
-        if self is member and not heard:
-            heard.append(self.generation)
+        if self is member and not received:
+            received.append(self.generation)
             return RebalanceNeeded("its session has expired", lost=True)
         return poll(self, timeout_s)
 
     patch.setattr(GroupMember, "poll", hear)
-    until(lambda: heard and streams.stream_threads[0].generation > heard[0] and is_running(streams))
+    until(lambda: received and streams.stream_threads[0].generation > received[0] and is_running(streams))
 
 
 def is_running(streams: KafkaStreams) -> bool:
@@ -81,7 +81,7 @@ def test_what_lost_tasks_hold_back_is_sent_and_not_committed(
         assert values(stage) == [b"1"]
         consumer = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": stage.application_id})
         try:
-            assert consumer.committed([Position(stage.words, 0)], PATIENCE_S)[0].offset < 0
+            assert consumer.committed([Position(stage.words, 0)], DEADLINE_S)[0].offset < 0
         finally:
             consumer.close()
         until(lambda: streams.stream_threads[0].processed == 2)
@@ -140,7 +140,7 @@ def test_a_store_on_disk_does_not_remember_what_was_never_written(tmp_path: Path
         acknowledged = threading.Event()  # or its writer would try again when the broker is back
 
         def kill() -> None:
-            assert acknowledged.wait(PATIENCE_S)
+            assert acknowledged.wait(DEADLINE_S)
             if not killed:
                 killed.append(True)
                 broker.kill()

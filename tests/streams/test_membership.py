@@ -35,7 +35,7 @@ from odradek.streams.group.membership import (
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
 from tests.streams.group_member import PARTITIONS, deal
-from tests.streams.membership_group import PATIENCE_S, TOPIC, Group, numbers, told, until
+from tests.streams.membership_group import DEADLINE_S, TOPIC, Group, numbers, notified, until
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             running = stack.enter_context(BrokerProcess(folder, overrides))
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])[TOPIC].result(
-            PATIENCE_S
+            DEADLINE_S
         )
         yield running
 
@@ -83,14 +83,14 @@ def test_a_second_member_and_its_leave(group: Group) -> None:
     first = group.member()
     group.settle(first)
     second = group.member()
-    assert told(first, second) == RebalanceNeeded("the group is rebalancing", lost=False)
+    assert notified(first, second) == RebalanceNeeded("the group is rebalancing", lost=False)
     first.commit({(TOPIC, 0): (7, 3, "before it joins again")})
     first.rejoin()
     both = group.settle(first, second)
     assert [numbers(event) for event in both] == [[0, 2], [1, 3]]
     assert [event.leader for event in both] == [True, False]
     second.leave()
-    assert not told(first).lost
+    assert not notified(first).lost
     first.rejoin()
     (alone,) = group.settle(first)
     assert numbers(alone) == [0, 1, 2, 3]
@@ -103,7 +103,7 @@ def test_who_closes_does_not_leave_unless_it_is_to(group: Group) -> None:
     third = group.member(leave_group_on_close=True)
     group.settle(first, second, third)
     third.close()
-    assert not told(first).lost  # the second may have heard of it before, and does not ask
+    assert not notified(first).lost  # the second may have heard of it before, and does not ask
     first.rejoin()
     second.close()  # while the others are on their way
     (event,) = group.settle(first)
@@ -172,7 +172,7 @@ def test_a_coordinator_that_restarts_in_the_middle_of_a_rebalance(broker: Broker
     first = group.member(session_timeout_ms=30_000)
     group.settle(first)
     second = group.member(session_timeout_ms=30_000)
-    assert not told(first, second).lost
+    assert not notified(first, second).lost
     broker.restart()
     first.rejoin()
     both = group.settle(first, second)
@@ -204,7 +204,7 @@ def test_a_member_that_was_thrown_out_loses_its_tasks_and_comes_back(group: Grou
         member.commit({(TOPIC, 0): (1, None, "")})
     assert (caught.value.kind, caught.value.code) == (CommitFailure.MIGRATED, ErrorCode.UNKNOWN_MEMBER_ID)
     member.rejoin()  # by mistake: it has not heard yet that its tasks are lost
-    assert member.poll(PATIENCE_S) == RebalanceNeeded("UNKNOWN_MEMBER_ID", lost=True)
+    assert member.poll(DEADLINE_S) == RebalanceNeeded("UNKNOWN_MEMBER_ID", lost=True)
     member.rejoin()
     (event,) = group.settle(member)
     assert event.member_id != old
@@ -214,17 +214,17 @@ def test_a_heartbeat_learns_that_the_member_was_thrown_out(group: Group) -> None
     member = group.member()
     group.settle(member)
     _throw_out(group, member.member_id)
-    assert told(member) == RebalanceNeeded("UNKNOWN_MEMBER_ID", lost=True)
+    assert notified(member) == RebalanceNeeded("UNKNOWN_MEMBER_ID", lost=True)
 
 
 def test_who_is_thrown_out_while_it_joins_loses_its_tasks_too(group: Group) -> None:
     first = group.member()
     group.settle(first)
     second = group.member()
-    assert not told(first, second).lost
+    assert not notified(first, second).lost
     _throw_out(group, first.member_id)
     first.rejoin()
-    assert told(first).lost
+    assert notified(first).lost
     first.rejoin()
     assert sorted(map(numbers, group.settle(first, second))) == [[0, 2], [1, 3]]
 
@@ -236,16 +236,16 @@ def test_a_transaction_of_an_old_generation_is_fenced(broker: Broker, group: Gro
     second = group.member()
     group.settle(first, second)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": group.name})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
     with pytest.raises(KafkaException) as caught:
-        producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 5)], old, PATIENCE_S)
+        producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 5)], old, DEADLINE_S)
     assert caught.value.args[0].code() == ErrorCode.ILLEGAL_GENERATION
-    producer.abort_transaction(PATIENCE_S)
+    producer.abort_transaction(DEADLINE_S)
     producer.begin_transaction()
-    producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 6)], first.group_metadata, PATIENCE_S)
+    producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, 6)], first.group_metadata, DEADLINE_S)
     assert first.fetch_committed([(TOPIC, 0)], require_stable=False) == {}
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(DEADLINE_S)
     assert first.fetch_committed([(TOPIC, 0)])[(TOPIC, 0)].offset == 6, "it waits for the transaction's end"
 
 
@@ -285,7 +285,7 @@ def test_who_does_not_poll_leaves(group: Group) -> None:
     group.settle(idle)
     other = group.member(b"b")
     group.settle(idle, other)
-    assert not told(other).lost  # `idle` polls no more
+    assert not notified(other).lost  # `idle` polls no more
     other.rejoin()
     (event,) = group.settle(other)
     assert numbers(event) == [0, 1, 2, 3]
@@ -317,24 +317,24 @@ def test_a_rebalance_on_request(group: Group) -> None:
     leader, follower = group.member(), group.member()
     before = group.settle(leader, follower)
     follower.request_rejoin("probing")
-    assert told(follower, leader) == RebalanceNeeded("probing", lost=False)
+    assert notified(follower, leader) == RebalanceNeeded("probing", lost=False)
     group.userdata[1] = b"member 1 says more"  # the coordinator starts no rebalance for a follower without news
     follower.rejoin()
-    assert not told(leader, follower).lost
+    assert not notified(leader, follower).lost
     leader.request_rejoin("while one is under way")
     leader.rejoin()
     after = group.settle(leader, follower)
     assert after[0].generation > before[0].generation
     assert after[1].userdata == b"to member 1 says more"
     leader.request_rejoin("topics have changed")
-    assert told(leader, follower).reason == "topics have changed"
+    assert notified(leader, follower).reason == "topics have changed"
 
 
 def test_closing_in_the_middle_of_a_rebalance_takes_no_time(group: Group) -> None:
     first = group.member()
     group.settle(first)
     second = group.member()
-    assert not told(first, second).lost
+    assert not notified(first, second).lost
     start = time.monotonic()
     second.close()  # it waits for the first, which does not come
     assert time.monotonic() - start < 2
@@ -362,13 +362,13 @@ def test_the_stock_tool_describes_the_members(broker: Broker, group: Group) -> N
 
 def _rejoined(group: Group, member: GroupMember) -> list[Assigned]:
     """The next assignment, after the rebalance that comes before it."""
-    assert not told(member).lost
+    assert not notified(member).lost
     member.rejoin()
     return group.settle(member)
 
 
 def _link(group: Group) -> CoordinatorLink:
-    return CoordinatorLink(parse_bootstrap(group.bootstrap), group.name, "test", PATIENCE_S)
+    return CoordinatorLink(parse_bootstrap(group.bootstrap), group.name, "test", DEADLINE_S)
 
 
 def _throw_out(group: Group, member_id: str) -> None:

@@ -19,7 +19,7 @@ from odradek.streams.errors import StreamsError
 from odradek.streams.group.connection import Connection, CoordinatorLink, VersionsApartError, parse_bootstrap
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, MembershipError
 from tests.streams.group_member import deal
-from tests.streams.membership_group import PATIENCE_S, Group, numbers, told
+from tests.streams.membership_group import DEADLINE_S, Group, numbers, notified
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, int]]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield server.getsockname()
-        thread.join(PATIENCE_S)
+        thread.join(DEADLINE_S)
 
 
 def test_bootstrap_servers() -> None:
@@ -125,7 +125,7 @@ def test_a_member_waits_for_a_broker_that_is_not_there_yet(broker: BrokerProcess
         assert member.poll(1.0) is None
         assert time.process_time() - spent < 0.5, "it tries now and then, not all the time"
         broker.start()
-        event = member.poll(PATIENCE_S)
+        event = member.poll(DEADLINE_S)
         assert isinstance(event, Assigned)
         broker.kill()
         assert member.poll(0.5) is None, "that nobody answers is no reason to give up anything"
@@ -155,10 +155,10 @@ def test_limits_of_the_broker_are_told_plainly(
     ]
     try:
         members[0].rejoin()
-        assert isinstance(members[0].poll(PATIENCE_S), Assigned)
+        assert isinstance(members[0].poll(DEADLINE_S), Assigned)
         members[1].rejoin()
         with pytest.raises(MembershipError, match=text) as caught:
-            members[1].poll(PATIENCE_S)
+            members[1].poll(DEADLINE_S)
         assert caught.value.code is code
         with pytest.raises(MembershipError, match=text):
             members[1].rejoin()
@@ -179,7 +179,7 @@ def test_what_the_leader_does_wrong_comes_out_of_its_poll(broker: BrokerProcess)
         try:
             member.rejoin()
             with pytest.raises(kind, match=text):
-                member.poll(PATIENCE_S)
+                member.poll(DEADLINE_S)
         finally:
             member.leave() if number == 0 else member.close()
 
@@ -194,7 +194,7 @@ def test_a_coordinator_that_dies_is_succeeded(odradek_cluster: ClusterFactory) -
         first = group.member(session_timeout_ms=30_000)
         group.settle(first)
         second = group.member(session_timeout_ms=30_000)
-        assert not told(first, second).lost
+        assert not notified(first, second).lost
         dead = cluster.leader_of("__consumer_offsets", 0)
         cluster.kill(dead)  # in the middle of a rebalance
         first.rejoin()

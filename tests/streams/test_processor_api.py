@@ -13,12 +13,12 @@ from odradek.streams.processor import Processor, PunctuationType
 from odradek.streams.records import Record
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores.builders import key_value_store
-from tests.streams.oracle.twins import Pass, Piped, both_refuse, records, same
+from tests.streams.oracle.implementations import Pass, Piped, both_refuse, records, same
 
 pytestmark = pytest.mark.jvm
 
 
-def told(context: Any) -> str:
+def notified(context: Any) -> str:
     """What a context knows, as a value."""
     where = context.record_metadata
     return (
@@ -31,7 +31,7 @@ class Teller(Processor):
     """Forwards what its context says."""
 
     def process(self, record: Record) -> None:
-        self.context.forward(record.with_value(told(self.context)))
+        self.context.forward(record.with_value(notified(self.context)))
 
 
 def one(supplier: Any) -> Any:
@@ -97,7 +97,7 @@ class Metronome(Processor):
         self.once = context.schedule(1, PunctuationType.WALL_CLOCK_TIME, self.end)
 
     def beat(self, name: str) -> Any:
-        return lambda now: self.context.forward(Record(name, f"{now} {told(self.context)}", now))
+        return lambda now: self.context.forward(Record(name, f"{now} {notified(self.context)}", now))
 
     def end(self, now: int) -> None:
         self.once.cancel()

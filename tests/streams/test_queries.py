@@ -28,7 +28,7 @@ from tests.streams.counting import word_counts
 from tests.streams.oracle.java import Java
 from tests.streams.oracle.java_dsl import JavaStreamsBuilder
 from tests.streams.oracle.options import java_map
-from tests.streams.stores.twins import Context
+from tests.streams.stores.implementations import Context
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 BUILDERS = {

@@ -27,7 +27,7 @@ from tests.streams.counting import QUICK, STORE, word_counts
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 30.0
+DEADLINE_S = 30.0
 WORDS = [f"word{number % 23}" for number in range(400)]
 PARTITIONS = 4
 Topologies = Callable[[str, str], Topology]
@@ -67,7 +67,7 @@ class Instances:
 
 def await_true(condition: Callable[[], Any], what: str) -> Any:
     """What the condition gives once it is true. A store that moves is asked again."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
             found = condition()
@@ -75,7 +75,7 @@ def await_true(condition: Callable[[], Any], what: str) -> Any:
             found = None
         if found:
             return found
-        assert time.monotonic() < deadline, f"{what} has not come within {PATIENCE_S:g} s"
+        assert time.monotonic() < deadline, f"{what} has not come within {DEADLINE_S:g} s"
         threading.Event().wait(0.02)
 
 
@@ -153,11 +153,11 @@ def test_a_rebalance_refuses_and_standbys_answer_on_request(
     assert {each.offset_lag for each in lags[STORE].values()} == {0}
     assert sum(each.end_offset_position for each in lags[STORE].values()) >= len(expected)
     view = first.store(STORE)
-    second.close(PATIENCE_S)
+    second.close(DEADLINE_S)
     await_true(lambda: dict(view.all()) == expected, "all words on the one that is left")
     with pytest.raises(StreamsError, match="not running"):
         second.store(STORE)
-    first.close(PATIENCE_S)
+    first.close(DEADLINE_S)
     with pytest.raises(InvalidStateStoreError):
         view.get("word1")
 
@@ -179,7 +179,7 @@ def test_windows_and_global_stores_while_records_come(broker: BrokerProcess, tmp
     instances = Instances(broker, tmp_path, "windowed", windowed)
     streams = instances.make(7021, num_stream_threads=2, statestore_cache_max_bytes=100_000)
     stack.enter_context(streams)
-    streams.wait_until(State.RUNNING, PATIENCE_S)
+    streams.wait_until(State.RUNNING, DEADLINE_S)
     assert streams.store("everywhere").get("a") is None
     assert streams.query_metadata_for_key("everywhere", "a", STRING) == KeyQueryMetadata(
         HostInfo("localhost", 7021), frozenset(), -1
@@ -214,15 +214,15 @@ def test_windows_and_global_stores_while_records_come(broker: BrokerProcess, tmp
 
 def test_nothing_is_known_before_the_first_rebalance(broker: BrokerProcess, tmp_path: Path, stack: ExitStack) -> None:
     instances = Instances(broker, tmp_path, "early", word_counts)
-    told: list[KeyQueryMetadata | None] = []
+    notified: list[KeyQueryMetadata | None] = []
     made: list[KafkaStreams] = []
 
     def listen(state: State, before: State) -> None:
         if state is State.REBALANCING:
-            told.append(made[0].query_metadata_for_key(STORE, "a", STRING))
+            notified.append(made[0].query_metadata_for_key(STORE, "a", STRING))
 
     streams = instances.make(7031, listen)
     made.append(streams)
     stack.enter_context(streams)
-    streams.wait_until(State.RUNNING, PATIENCE_S)
-    assert told[0] == NOT_AVAILABLE, "while it starts"
+    streams.wait_until(State.RUNNING, DEADLINE_S)
+    assert notified[0] == NOT_AVAILABLE, "while it starts"

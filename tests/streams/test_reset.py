@@ -27,13 +27,13 @@ RELEASE = "3.9.2"
 WORDS = "reset-words"
 VOCABULARY = [f"word{number % 7}" for number in range(60)]
 Broker = BrokerProcess | Kafka
-TOLD = re.compile(r"Topic: (\S+)\s+Partition: (\d+)\s+Offset: (\d+)")
+NOTIFIED = re.compile(r"Topic: (\S+)\s+Partition: (\d+)\s+Offset: (\d+)")
 
 
 def test_offsets_stay_within_a_partition() -> None:
-    said: list[str] = []
-    assert [clipped(offset, 5, 9, said.append) for offset in (4, 5, 6, 9, 10)] == [5, 5, 6, 9, 9]
-    assert len(said) == 2
+    printed: list[str] = []
+    assert [clipped(offset, 5, 9, printed.append) for offset in (4, 5, 6, 9, 10)] == [5, 5, 6, 9, 9]
+    assert len(printed) == 2
 
 
 def test_internal_topics_are_told_by_their_names() -> None:
@@ -160,13 +160,13 @@ def test_the_stock_tool_and_ours_do_the_same(tmp_path: Path) -> None:
         untouched = both["our"].state()
 
         def same(*how: str, status: int = 0) -> tuple[dict[int, int], list[str]]:
-            told = {}
+            notified = {}
             for tool, each in both.items():
                 code, output = each.reset(*how, tool=tool)
                 assert code == status, f"{tool}: {output}"
-                told[tool] = sorted(TOLD.findall(output)), each.state()
-            assert told["stock"] == told["our"]
-            return told["our"][1]
+                notified[tool] = sorted(NOTIFIED.findall(output)), each.state()
+            assert notified["stock"] == notified["our"]
+            return notified["our"][1]
 
         assert same(*topics, status=1) == untouched, "a member that is still there"
         assert same(*topics, "--dry-run", "--force") == untouched

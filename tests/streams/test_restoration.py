@@ -96,7 +96,7 @@ def test_many_stores_equal_a_dictionary(
             state.close(True)
 
 
-class Told(RestoreListener):
+class Notified(RestoreListener):
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
@@ -120,19 +120,19 @@ def test_a_task_that_moves_away_and_back_goes_on_where_it_was(
     wanted = [rows(40_000, 1), rows(3_000, 2)]
     for partition, each in enumerate(wanted):
         write(broker.bootstrap, topic, each, partition)
-    told = Told()
-    with restorer(broker.bootstrap, listener=told) as one:
+    notified = Notified()
+    with restorer(broker.bootstrap, listener=notified) as one:
         states = [make_state(directory, topic, partition) for partition in range(2)]
         for state in states:
             state.open()
             one.add(state)
         away = 0
-        while not told.calls or told.calls[-1][0] != "end" or one.active:
+        while not notified.calls or notified.calls[-1][0] != "end" or one.active:
             one.step(0.0)
             if one.active and states[0].positions.get((topic, 0), -1) > (away + 1) * 10_000:
                 away += 1
                 one.drop(TaskId(0, 0))
-                assert told.calls[-1][0] == "suspended"
+                assert notified.calls[-1][0] == "suspended"
                 states[0].close(True)
                 states[0] = make_state(directory, topic)
                 states[0].open()
@@ -414,13 +414,13 @@ def test_a_crash_in_a_restoration_goes_on_at_the_last_checkpoint(
     process = BackgroundProcess([sys.executable, "-m", "tests.streams.restoring_process", *arguments])
     process.stdout.wait_for("checkpoint", restoring.TIMEOUT_S)
     process.kill()
-    told = Told()
-    with restoring.directory(tmp_path / "state") as directory, restorer(broker.bootstrap, listener=told) as one:
+    notified = Notified()
+    with restoring.directory(tmp_path / "state") as directory, restorer(broker.bootstrap, listener=notified) as one:
         state = make_state(directory, topic)
         state.open()
         one.add(state)
         restore(one)
-        kind, _, start, end = told.calls[0]
+        kind, _, start, end = notified.calls[0]
         assert kind == "start"
         assert isinstance(start, int)
         assert start > 10_000, "it began anew"

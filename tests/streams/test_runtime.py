@@ -31,7 +31,7 @@ from tests.streams.counting import QUICK, all_of, await_counts, counted, read_al
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 150.0
+DEADLINE_S = 150.0
 SESSION_MS = 30_000
 """No process dies here: a thread that a slow machine keeps waiting for a second has to stay in its group."""
 Broker = BrokerProcess | Kafka
@@ -80,7 +80,7 @@ class Stage:
     def running(self, topology: Topology | None = None, instance: str = "a", **more: Any) -> Iterator[KafkaStreams]:
         streams = KafkaStreams(topology or word_counts(self.words, self.counts), self.config(instance, **more))
         with streams:
-            streams.wait_until(State.RUNNING, PATIENCE_S)
+            streams.wait_until(State.RUNNING, DEADLINE_S)
             yield streams
 
     def write(self, words: list[str]) -> None:
@@ -97,7 +97,7 @@ def stage(odradek: BrokerProcess, tmp_path: Path) -> Stage:
     return made
 
 
-def until(holds: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+def until(holds: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
     """Wait for a condition that other threads bring about. Raises AssertionError after a while."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
@@ -165,7 +165,7 @@ def test_records_keep_time_headers_and_empty_fields(stage: Stage) -> None:
     consumer.assign([Position(stage.counts, partition, 0) for partition in range(2)])
     found = []
     while len(found) < len(sent):
-        message = consumer.poll(PATIENCE_S)
+        message = consumer.poll(DEADLINE_S)
         assert message is not None
         found.append((message.key(), message.value(), message.timestamp()[1], message.headers()))
     consumer.close()
@@ -180,12 +180,12 @@ def test_two_instances_share_the_work_and_one_takes_over(stage: Stage) -> None:
     topology = word_counts(stage.words, stage.counts)
     first = KafkaStreams(topology, stage.config("a"), state_listener=lambda state, before: states.append(state))
     with first:
-        first.wait_until(State.RUNNING, PATIENCE_S)
+        first.wait_until(State.RUNNING, DEADLINE_S)
         assert len(first.metadata_for_local_threads()[0].active_tasks) == 4
         with stage.running(instance="b") as second:
             until(lambda: len(second.metadata_for_local_threads()[0].active_tasks) == 2)
             until(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 2)
-            first.wait_until(State.RUNNING, PATIENCE_S)
+            first.wait_until(State.RUNNING, DEADLINE_S)
             stage.write(["one", "two", "three"] * 100)
             stage.await_counts({"one": 100, "two": 100, "three": 100})
         until(lambda: len(first.metadata_for_local_threads()[0].active_tasks) == 4)
@@ -200,7 +200,7 @@ def test_a_static_member_comes_back_without_a_rebalance(stage: Stage) -> None:
     with stage.running(instance="a", group_instance_id="left") as stays:
         with stage.running(instance="b", group_instance_id="right") as goes:
             until(lambda: len(goes.metadata_for_local_threads()[0].active_tasks) == 2)
-            stays.wait_until(State.RUNNING, PATIENCE_S)
+            stays.wait_until(State.RUNNING, DEADLINE_S)
             had = [task.task_id for task in goes.metadata_for_local_threads()[0].active_tasks]
         rebalances: list[State] = []
         thread = stays.stream_threads[0]
@@ -222,8 +222,8 @@ def test_threads_come_and_go(stage: Stage) -> None:
         assert name is not None
         assert name.endswith("-StreamThread-3")
         until(lambda: sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads()) == [1, 1, 2])
-        assert streams.remove_stream_thread(PATIENCE_S) is not None
-        assert streams.remove_stream_thread(PATIENCE_S) is not None
+        assert streams.remove_stream_thread(DEADLINE_S) is not None
+        assert streams.remove_stream_thread(DEADLINE_S) is not None
         until(lambda: [len(each.active_tasks) for each in streams.metadata_for_local_threads()] == [4])
         stage.write(["x"] * 50)
         stage.await_counts({"x": 50})
@@ -355,7 +355,7 @@ def test_a_missing_source_topic_ends_the_client(odradek: BrokerProcess, tmp_path
     stage = Stage(odradek, tmp_path)
     streams = KafkaStreams(word_counts(stage.words, stage.counts), stage.config())
     with streams, pytest.raises(StreamsError, match="ERROR"):
-        streams.wait_until(State.RUNNING, PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
     assert isinstance(streams.failure, MissingSourceTopicError)
 
 
@@ -370,7 +370,7 @@ def test_a_topic_that_grows_gets_another_task(stage: Stage, paused: bool) -> Non
         if paused:
             streams.pause()
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
-        admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(PATIENCE_S)
+        admin.create_partitions([NewPartitions(stage.words, 3)])[stage.words].result(DEADLINE_S)
         until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
 
 
@@ -391,7 +391,7 @@ def test_a_sink_topic_that_grows_is_written_all_over(stage: Stage) -> None:
         """The partitions that have records; after a round of records more."""
         for number in range(50):
             producer.produce(stage.words, b"v", str(number).encode())
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(DEADLINE_S) == 0
         with counting.reading(stage.bootstrap, topic) as (consumer, partitions):
             marks = {each: consumer.get_watermark_offsets(Position(topic, each)) for each in partitions}
         return {each for each, mark in marks.items() if mark is not None and mark[1] > 0}
@@ -401,7 +401,7 @@ def test_a_sink_topic_that_grows_is_written_all_over(stage: Stage) -> None:
         admin = AdminClient({"bootstrap.servers": stage.bootstrap})
         grown = admin.create_partitions([NewPartitions(stage.counts, 4), NewPartitions(chosen, 3)])
         for future in grown.values():
-            future.result(PATIENCE_S)
+            future.result(DEADLINE_S)
         until(lambda: written(stage.counts) == {0, 1, 2, 3})
         until(lambda: written(chosen) == {0, 1, 2})
         assert streams.state is State.RUNNING
@@ -425,7 +425,7 @@ def test_where_a_source_begins(stage: Stage, policy: Any, sees_all: bool) -> Non
 def test_without_an_offset_and_a_policy_it_ends(stage: Stage) -> None:
     streams = KafkaStreams(passing(Forward, stage=stage), stage.config(**{"auto.offset.reset": "none"}))
     with streams, pytest.raises(StreamsError, match="ERROR"):
-        streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+        streams.wait_until(State.NOT_RUNNING, DEADLINE_S)
     assert "No valid committed offset found" in str(streams.failure)
 
 

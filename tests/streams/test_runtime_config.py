@@ -81,8 +81,8 @@ def test_text_and_values_mean_the_same() -> None:
         ("replication.factor", 100_000, "from -1 to 32767"),
     ],
 )
-def test_what_cannot_be_is_refused(name: str, value: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told.replace(".", r"\.")) as caught:
+def test_what_cannot_be_is_refused(name: str, value: Any, notified: str) -> None:
+    with pytest.raises(ConfigError, match=notified.replace(".", r"\.")) as caught:
         StreamsConfig({**NEEDED, name: value})
     assert name in str(caught.value)
 
@@ -131,8 +131,8 @@ def test_promises_cannot_be_configured_away(caplog: pytest.LogCaptureFixture) ->
     clients = Clients(config, "client")
     clients.producer("thread", None, lambda error, message: None).close()
     clients.main_consumer("thread", False).close()
-    told = [record.getMessage() for record in caplog.records if "is not possible here" in record.getMessage()]
-    assert len(told) == 2
+    notified = [record.getMessage() for record in caplog.records if "is not possible here" in record.getMessage()]
+    assert len(notified) == 2
 
 
 def test_the_table_can_be_read() -> None:

@@ -28,7 +28,7 @@ from odradek.streams.serdes import LONG, STRING
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all, word_counts
-from tests.streams.test_runtime import PATIENCE_S, Forward, Stage, passing, until
+from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing, until
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ class Picky(Forward):
 def ended(streams: KafkaStreams) -> Exception:
     """Why the client is in ERROR."""
     with streams, pytest.raises(StreamsError, match="ERROR"):
-        streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+        streams.wait_until(State.NOT_RUNNING, DEADLINE_S)
     assert streams.failure is not None
     return streams.failure
 
@@ -137,7 +137,7 @@ def narrow(stage: Stage) -> Stage:
     stage.counts += "-narrow"
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     topic = NewTopic(stage.counts, 1, -1, config={"max.message.bytes": "2000"})
-    admin.create_topics([topic])[stage.counts].result(PATIENCE_S)
+    admin.create_topics([topic])[stage.counts].result(DEADLINE_S)
     return stage
 
 
@@ -228,7 +228,7 @@ def test_one_instance_shuts_the_application_down(broker: BrokerProcess, tmp_path
         uncaught_exception_handler=lambda error: UncaughtResponse.SHUTDOWN_APPLICATION,
     )
     with stage.running(passing(Picky, stage=stage), instance="b") as other, streams:
-        streams.wait_until(State.RUNNING, PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
         until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 1)
         partition = streams.metadata_for_local_threads()[0].active_tasks[0].task_id.partition
         write_to(stage, partition, b"bad")

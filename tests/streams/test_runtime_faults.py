@@ -23,7 +23,7 @@ from tests.streams import counting
 from tests.streams.counting import COUNTS, QUICK, WORDS, all_of, assert_exactly_once, await_counts, counted, word_counts
 from tests.streams.test_runtime import until
 
-PATIENCE_S = 60.0
+DEADLINE_S = 60.0
 
 
 def config(bootstrap: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_a_broker_goes_away_and_comes_back(tmp_path: Path, how: str) -> None:
         )
         words: list[str] = []
         with streams:
-            streams.wait_until(State.RUNNING, PATIENCE_S)
+            streams.wait_until(State.RUNNING, DEADLINE_S)
             for _ in range(2):
                 fresh = some_words(3_000)
                 words += fresh
@@ -80,7 +80,7 @@ def test_a_leader_is_killed(odradek_cluster: ClusterFactory, tmp_path: Path) -> 
     options = {"processing.guarantee": "exactly_once_v2", "replication.factor": 3}
     streams = KafkaStreams(word_counts(), config(bootstrap, tmp_path, **options))
     with streams:
-        streams.wait_until(State.RUNNING, PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
         words = some_words(6_000)
         counting.write_words(bootstrap, words)
         await_counts(bootstrap, lambda found: sum(map(len, found.values())) > 300)
@@ -165,7 +165,7 @@ def test_versions_outlive_the_broker_and_the_state_directory(tmp_path: Path, how
         def put(topic: str, value: str, at: int) -> None:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
             producer.produce(topic, value.encode(), b"spool", timestamp=at)
-            assert producer.flush(PATIENCE_S) == 0
+            assert producer.flush(DEADLINE_S) == 0
 
         def set_price(price: str, at: int) -> None:
             """A price, and that the table has it."""
@@ -181,7 +181,7 @@ def test_versions_outlive_the_broker_and_the_state_directory(tmp_path: Path, how
             return [(value or b"").decode() for _, value in counting.read_all(broker.bootstrap, "answers")][known:]
 
         with KafkaStreams(prices(topics), settings) as streams:
-            streams.wait_until(State.RUNNING, PATIENCE_S)
+            streams.wait_until(State.RUNNING, DEADLINE_S)
             set_price("1", 1_000)
             set_price("2", 2_000)
             assert ask(("a", 1_500), ("b", 2_500)) == ["a=1", "b=2"]
@@ -196,6 +196,6 @@ def test_versions_outlive_the_broker_and_the_state_directory(tmp_path: Path, how
             assert before == ["c=1", "d=1.7", "e=2", "f=3"]
         shutil.rmtree(tmp_path / "state")
         with KafkaStreams(prices(topics), settings) as streams:
-            streams.wait_until(State.RUNNING, PATIENCE_S)
+            streams.wait_until(State.RUNNING, DEADLINE_S)
             assert ask(("c", 1_500), ("d", 1_900), ("e", 2_500), ("f", 3_500)) == before
         assert streams.failure is None

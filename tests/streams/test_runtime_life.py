@@ -36,7 +36,7 @@ from odradek.streams.stores.builders import key_value_store
 from odradek.streams.topology import Topology
 from tests.streams import counting
 from tests.streams.counting import read_all, word_counts
-from tests.streams.test_runtime import PATIENCE_S, Forward, Stage, passing, until
+from tests.streams.test_runtime import DEADLINE_S, Forward, Stage, passing, until
 
 pytestmark = pytest.mark.slow
 
@@ -128,11 +128,11 @@ def test_the_time_at_which_a_record_came_in(stage: Stage) -> None:
     """LogAppendTime: the broker's time is the record's, whatever its producer has said."""
     topic = NewTopic(f"{stage.words}-in", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
-    admin.create_topics([topic])[topic.topic].result(PATIENCE_S)
+    admin.create_topics([topic])[topic.topic].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": stage.bootstrap})
     before = time.time_ns() // 1_000_000
     producer.produce(topic.topic, b"x", timestamp=1)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
     times: list[int] = []
     builder = StreamsBuilder()
     builder.stream(topic.topic, Consumed(STRING, STRING)).process(lambda: Timing(times))
@@ -165,7 +165,7 @@ def test_a_listener_may_wait_for_others(stage: Stage) -> None:
 
     streams = KafkaStreams(word_counts(stage.words, stage.counts), stage.config(), state_listener=listener)
     with streams:
-        streams.wait_until(State.RUNNING, PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
     assert len(answered) >= 4
     assert all(answered)
 
@@ -176,8 +176,8 @@ def test_a_listener_that_fails_is_passed_over(stage: Stage) -> None:
 
     streams = KafkaStreams(word_counts(stage.words, stage.counts), stage.config(), state_listener=listener)
     with streams:
-        streams.wait_until(State.RUNNING, PATIENCE_S)
-        assert streams.close(PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
+        assert streams.close(DEADLINE_S)
     assert streams.state is State.NOT_RUNNING
 
 
@@ -206,7 +206,7 @@ def test_an_error_of_a_global_store_does_not_keep_the_client_from_its_end(stage:
         state = streams.global_state
         assert state is not None
         store = state.stores["everything"]
-        assert streams.close(PATIENCE_S)
+        assert streams.close(DEADLINE_S)
     assert streams.state is State.NOT_RUNNING
     assert not store.is_open
     KafkaStreams(with_global_store(stage), stage.config()).close()  # the directory is free
@@ -225,16 +225,16 @@ def test_who_is_closed_while_it_starts_starts_no_threads(stage: Stage) -> None:
     streams = KafkaStreams(with_global_store(stage), stage.config(), restore_listener=Closing())
     closer = threading.Thread(target=streams.close)
     streams.start()
-    closer.join(PATIENCE_S)
+    closer.join(DEADLINE_S)
     assert not closer.is_alive()
     assert streams.state is State.NOT_RUNNING
     assert streams.stream_threads == ()
     assert not [each for each in threading.enumerate() if each.name.startswith(f"{streams.client_id}-StreamThread")]
 
 
-@pytest.mark.parametrize("patience_ms", [300_000, 0], ids=["patient", "impatient"])
+@pytest.mark.parametrize("deadline_ms", [300_000, 0], ids=["patient", "impatient"])
 def test_committed_offsets_that_nobody_tells_are_waited_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, patience_ms: int
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, deadline_ms: int
 ) -> None:
     """As long as task.timeout.ms says; the thread goes on meanwhile."""
     untold = [None] * 3
@@ -248,14 +248,14 @@ def test_committed_offsets_that_nobody_tells_are_waited_for(
 
     monkeypatch.setattr(GroupMember, "fetch_committed", fetch)
     stage.write(["x"])
-    with KafkaStreams(passing(Forward, stage=stage), stage.config(task_timeout_ms=patience_ms)) as streams:
-        if patience_ms:
-            streams.wait_until(State.RUNNING, PATIENCE_S)
+    with KafkaStreams(passing(Forward, stage=stage), stage.config(task_timeout_ms=deadline_ms)) as streams:
+        if deadline_ms:
+            streams.wait_until(State.RUNNING, DEADLINE_S)
             until(lambda: read_all(stage.bootstrap, stage.counts))
             assert not untold
         else:
             with pytest.raises(StreamsError, match="ERROR"):
-                streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+                streams.wait_until(State.NOT_RUNNING, DEADLINE_S)
             assert "nobody tells" in str(streams.failure)
 
 
@@ -269,7 +269,7 @@ def test_a_processor_that_would_end_the_process_ends_the_client(stage: Stage) ->
         KafkaStreams(passing(Leaving, stage=stage), stage.config()) as streams,
         pytest.raises(StreamsError, match="ERROR"),
     ):
-        streams.wait_until(State.NOT_RUNNING, PATIENCE_S)
+        streams.wait_until(State.NOT_RUNNING, DEADLINE_S)
     assert "SystemExit(3)" in str(streams.failure)
 
 
@@ -278,7 +278,7 @@ def test_the_cache_is_shared_with_threads_that_come(stage: Stage) -> None:
         assert [thread.cache.limit for thread in streams.stream_threads] == [1_200]
         streams.add_stream_thread()
         assert [thread.cache.limit for thread in streams.stream_threads] == [600, 600]
-        streams.remove_stream_thread(PATIENCE_S)
+        streams.remove_stream_thread(DEADLINE_S)
         until(lambda: [thread.cache.limit for thread in streams.stream_threads] == [1_200])
 
 
@@ -322,7 +322,7 @@ def test_a_pause_holds_a_restoration_and_keeps_the_place_in_the_group(
     producer = Producer({"bootstrap.servers": stage.bootstrap, "queue.buffering.max.messages": 100_000})
     for word, count in rows.items():
         producer.produce(changelog, LONG.serialize(count), word.encode(), 0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(DEADLINE_S) == 0
     looks: list[int] = []
     poll = GroupMember.poll
 
@@ -356,7 +356,7 @@ def test_a_pause_holds_a_restoration_and_keeps_the_place_in_the_group(
         assert streams.state is State.REBALANCING
         assert not listener.ends
         streams.resume()
-        streams.wait_until(State.RUNNING, PATIENCE_S)
+        streams.wait_until(State.RUNNING, DEADLINE_S)
         assert len(set(looks[begun:])) == 1, "no rebalance"
         assert listener.restored == len(rows) + 1
         with streams.store(counting.STORE, "key-value").all() as found:
@@ -391,7 +391,7 @@ def test_who_has_missed_a_generation_believes_nothing_of_its_tasks(
     def write(count: int) -> None:
         for _ in range(count):
             producer.produce(topics[0], b"w", b"x", 0)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(DEADLINE_S) == 0
 
     def counted() -> list[int]:
         return counting.counted(stage.bootstrap, topics[1]).get("x", [])
@@ -407,20 +407,20 @@ def test_who_has_missed_a_generation_believes_nothing_of_its_tasks(
         more = {"processing.guarantee": "exactly_once_v2", "session.timeout.ms": 30_000}
         return KafkaStreams(builder.build(), stage.config(name, **more))
 
-    heard = GroupMember._settle
+    received = GroupMember._settle
 
     def miss(member: GroupMember, who: Identity, assignment: bytes) -> None:
         if member is deaf and not missed:
             missed.append(who.generation)
             write(3)
             until(lambda: counted() == [1, 2, 3, 4, 5])
-            assert other.close(PATIENCE_S)
+            assert other.close(DEADLINE_S)
             raise ConnectionError("the answer is lost")
-        heard(member, who, assignment)
+        received(member, who, assignment)
 
     missed: list[int] = []
     with instance("a", 1) as one:
-        one.wait_until(State.RUNNING, PATIENCE_S)
+        one.wait_until(State.RUNNING, DEADLINE_S)
         write(2)
         until(lambda: counted() == [1, 2])
         deaf = one.stream_threads[0]._member

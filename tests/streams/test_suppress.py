@@ -11,7 +11,7 @@ from odradek.streams.dsl.options import Grouped, Materialized
 from odradek.streams.dsl.suppress import BufferConfig, Suppressed
 from odradek.streams.serdes import STRING
 from odradek.streams.windows import SessionWindows, SlidingWindows, TimeWindows
-from tests.streams.oracle.twins import Piped, both_refuse, records, same
+from tests.streams.oracle.implementations import Piped, both_refuse, records, same
 from tests.streams.test_windowed import STRINGS, aggregated, joined, merged
 
 pytestmark = [pytest.mark.jvm]
@@ -113,11 +113,11 @@ def test_cogroup(java: None, repartitioned: bool, materialized: Any) -> None:
 @pytest.mark.parametrize("windows", [TUMBLING, SLIDING, SESSIONS], ids=str)
 def test_cogroup_by_windows(java: None, windows: Any) -> None:
     def build(b: Any) -> None:
-        windowed, said = cogrouped(b).windowed_by(windows), Materialized(key=STRING, value=STRING)
+        windowed, printed = cogrouped(b).windowed_by(windows), Materialized(key=STRING, value=STRING)
         if isinstance(windows, SessionWindows):
-            table = windowed.aggregate(lambda: "", merged, said)
+            table = windowed.aggregate(lambda: "", merged, printed)
         else:
-            table = windowed.aggregate(lambda: "", said, name="both")
+            table = windowed.aggregate(lambda: "", printed, name="both")
         table.to_stream().to("out")
 
     check(build, "left", "right")

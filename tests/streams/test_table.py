@@ -14,7 +14,7 @@ from odradek.streams.records import Change
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores.builders import key_value_store, versioned_key_value_store
 from odradek.streams.timestamps import use_partition_time_on_invalid_timestamp
-from tests.streams.oracle.twins import Piped, both_refuse, records, same, same_text
+from tests.streams.oracle.implementations import Piped, both_refuse, records, same, same_text
 
 pytestmark = pytest.mark.jvm
 

@@ -12,7 +12,7 @@ from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Produced
 from odradek.streams.serdes import LONG, STRING, windowed_serde
 from odradek.streams.windows import TimeWindows
-from tests.streams.oracle.twins import Piped, both_refuse, records, same, same_text
+from tests.streams.oracle.implementations import Piped, both_refuse, records, same, same_text
 
 pytestmark = [pytest.mark.jvm, pytest.mark.filterwarnings("ignore:KStream.through:DeprecationWarning")]
 
@@ -91,6 +91,6 @@ def test_what_neither_takes(java: Any) -> None:
 
 
 def test_it_is_deprecated() -> None:
-    with pytest.warns(DeprecationWarning, match=r"KStream\.through is deprecated .*repartition\(\)") as told:
+    with pytest.warns(DeprecationWarning, match=r"KStream\.through is deprecated .*repartition\(\)") as notified:
         StreamsBuilder().stream("in").through("between")
-    assert [each.filename for each in told] == [__file__]
+    assert [each.filename for each in notified] == [__file__]

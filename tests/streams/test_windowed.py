@@ -13,7 +13,7 @@ from odradek.streams.dsl.options import Consumed, Grouped, Materialized
 from odradek.streams.errors import TopologyError
 from odradek.streams.serdes import STRING
 from odradek.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from tests.streams.oracle.twins import Pass, Piped, both_refuse, records, same
+from tests.streams.oracle.implementations import Pass, Piped, both_refuse, records, same
 
 pytestmark = [pytest.mark.jvm]
 
@@ -39,10 +39,10 @@ def merged(key: str, one: str, other: str) -> str:
 
 def aggregated(windowed: Any, windows: Any, materialized: Any = None) -> Any:
     """aggregate() with strings, which sessions also need a merger for."""
-    said = materialized or Materialized(value=STRING)
+    printed = materialized or Materialized(value=STRING)
     if isinstance(windows, SessionWindows):
-        return windowed.aggregate(lambda: "", joined, merged, said)
-    return windowed.aggregate(lambda: "", joined, said)
+        return windowed.aggregate(lambda: "", joined, merged, printed)
+    return windowed.aggregate(lambda: "", joined, printed)
 
 
 def by_windows(windows: Any, emit: EmitStrategy | None = None, caching: bool = True) -> Any:

@@ -23,7 +23,7 @@ from odradek.broker.metrics.exposition.snapshot import PartitionRow, Snapshot
 from odradek.broker.replication.state.partition import Role
 from odradek.protocol.errors import ErrorCode
 
-PATIENCE_S: Final = 10
+DEADLINE_S: Final = 10
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 RUNNING: Final = 3
 """BrokerState of Kafka."""
@@ -326,7 +326,7 @@ class Page(Collector):
                 taken.set_exception(error)
 
         self._loop.call_soon_threadsafe(take)
-        return taken.result(PATIENCE_S)
+        return taken.result(DEADLINE_S)
 
     def _idleness(self, at: Snapshot) -> Iterator[Metric]:
         """One loop is both Kafka's network threads and its request handlers."""

@@ -14,7 +14,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC: Final = 20
 PARTITIONS: Final = 4
 TOTAL: Final = len(CODECS) * PER_CODEC
-PATIENCE_S: Final = 150.0
+DEADLINE_S: Final = 150.0
 """How long to wait for what has to come; on a slow machine that can be long."""
 SESSION_MS: Final = 30_000
 """Longer than a member is ever silent, also where three clients and a broker share a slow core."""
@@ -54,7 +54,7 @@ def settle(partitions: dict[str, int]) -> None:
     affair.
     """
     for address in bootstrap.split(","):
-        with Wire(*parse_address(address), PATIENCE_S) as wire:
+        with Wire(*parse_address(address), DEADLINE_S) as wire:
             until(
                 f"{partitions} on {address}",
                 lambda wire=wire: {  # type: ignore[misc]
@@ -100,7 +100,7 @@ class Limit:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._deadline = time.monotonic() + PATIENCE_S
+        self._deadline = time.monotonic() + DEADLINE_S
 
     def check(self) -> None:
         if time.monotonic() > self._deadline:

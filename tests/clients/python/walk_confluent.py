@@ -8,7 +8,7 @@ from typing import Any
 
 from common import (
     PARTITIONS,
-    PATIENCE_S,
+    DEADLINE_S,
     SESSION_MS,
     TOTAL,
     Digest,
@@ -45,7 +45,7 @@ CODECS_TOPIC, COPY = topic("codecs"), topic("copy")
 
 def outcome(what: str, future: Future[Any]) -> Any:
     try:
-        result = future.result(PATIENCE_S)
+        result = future.result(DEADLINE_S)
     except KafkaException as error:
         say(what, error.args[0].name())
         return None
@@ -77,13 +77,13 @@ def topics(admin: AdminClient) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic("moved"), incremental_configs=changes)
     outcome("altered", admin.incremental_alter_configs([resource])[resource])
     described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic("moved"))])
-    entries = next(iter(described.values())).result(PATIENCE_S)
+    entries = next(iter(described.values())).result(DEADLINE_S)
     for name in ("cleanup.policy", "min.insync.replicas", "retention.ms", "segment.bytes"):
         entry = entries[name]
         say(name, entry.value, entry.source, entry.is_default, entry.is_read_only, sorted(entry.synonyms))
-    metadata = admin.list_topics(timeout=PATIENCE_S)
+    metadata = admin.list_topics(timeout=DEADLINE_S)
     say("listed", sorted(name for name in metadata.topics if name in (CODECS_TOPIC, COPY)))
-    cluster = admin.describe_cluster().result(PATIENCE_S)
+    cluster = admin.describe_cluster().result(DEADLINE_S)
     say("the controller is a broker", cluster.controller.id in {node.id for node in cluster.nodes})
 
 
@@ -106,7 +106,7 @@ def produce() -> None:
                 on_delivery=lambda error, message: offsets.append(-1 if error else message.offset()),
             )
             number += 1
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(DEADLINE_S) == 0
         say(codec, max(offsets))
 
 
@@ -141,7 +141,7 @@ def offsets(admin: AdminClient) -> None:
     consumer = consumer_of("by-time")
     for second in (0, 50, 99, 100):
         asked = [TopicPartition(CODECS_TOPIC, each.partition, begun_ms + 1000 * second) for each in places()]
-        found = consumer.offsets_for_times(asked, timeout=PATIENCE_S)
+        found = consumer.offsets_for_times(asked, timeout=DEADLINE_S)
         say("at", second, sorted((each.partition, each.offset) for each in found))
     consumer.assign([TopicPartition(CODECS_TOPIC, 2, 20)])
     end = Digest()
@@ -150,14 +150,14 @@ def offsets(admin: AdminClient) -> None:
     consumer.close()
     deleted = admin.delete_records([TopicPartition(CODECS_TOPIC, 1, 3)])
     for future in deleted.values():
-        say("deleted up to", future.result(PATIENCE_S).low_watermark)
+        say("deleted up to", future.result(DEADLINE_S).low_watermark)
     for what, spec in (
         ("earliest", OffsetSpec.earliest()),
         ("latest", OffsetSpec.latest()),
         ("newest", OffsetSpec.max_timestamp()),
     ):
         listed = admin.list_offsets(dict.fromkeys(places(), spec))
-        say(what, sorted((place.partition, future.result(PATIENCE_S).offset) for place, future in listed.items()))
+        say(what, sorted((place.partition, future.result(DEADLINE_S).offset) for place, future in listed.items()))
 
 
 def group(admin: AdminClient, assignor: str) -> None:
@@ -178,14 +178,14 @@ def group(admin: AdminClient, assignor: str) -> None:
     describe(admin, "nobody", name)
     altered = ConsumerGroupTopicPartitions(name, [TopicPartition(CODECS_TOPIC, 2, 11)])
     outcome("altered", admin.alter_consumer_group_offsets([altered])[name])
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(PATIENCE_S)
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(DEADLINE_S)
     say("offsets", sorted((each.partition, each.offset) for each in listed.topic_partitions))
     outcome("deleted", admin.delete_consumer_groups([name])[name])
     outcome("deleted again", admin.delete_consumer_groups([name])[name])
 
 
 def describe(admin: AdminClient, what: str, name: str) -> None:
-    one = admin.describe_consumer_groups([name])[name].result(PATIENCE_S)
+    one = admin.describe_consumer_groups([name])[name].result(DEADLINE_S)
     sizes = sorted(len(member.assignment.topic_partitions) for member in one.members)
     say(what, one.state.name, repr(one.partition_assignor), one.is_simple_consumer_group, sizes)
 
@@ -193,26 +193,26 @@ def describe(admin: AdminClient, what: str, name: str) -> None:
 def transactions() -> None:
     settings = {**ADDRESS, "transactional.id": topic("transactional"), "compression.type": "zstd"}
     producer = Producer(settings)
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(DEADLINE_S)
     reader = consumer_of("copiers", **{"isolation.level": "read_committed"})
     for number, end in enumerate(("commit", "abort", "commit")):
         producer.begin_transaction()
         producer.produce(COPY, f"{end} {number}".encode(), partition=0)
         after = [TopicPartition(CODECS_TOPIC, 0, number + 3)]
-        producer.send_offsets_to_transaction(after, reader.consumer_group_metadata(), PATIENCE_S)
-        assert producer.flush(PATIENCE_S) == 0  # what waits for its batch is dropped by an abort
-        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(PATIENCE_S)
-    (committed,) = reader.committed([TopicPartition(CODECS_TOPIC, 0)], timeout=PATIENCE_S)
+        producer.send_offsets_to_transaction(after, reader.consumer_group_metadata(), DEADLINE_S)
+        assert producer.flush(DEADLINE_S) == 0  # what waits for its batch is dropped by an abort
+        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(DEADLINE_S)
+    (committed,) = reader.committed([TopicPartition(CODECS_TOPIC, 0)], timeout=DEADLINE_S)
     say("offset in the transactions", committed.offset)
     reader.close()
     for level in ("read_committed", "read_uncommitted"):
         read_copy(level)
     successor = Producer(settings)
-    successor.init_transactions(PATIENCE_S)
+    successor.init_transactions(DEADLINE_S)
     try:
         producer.begin_transaction()
         producer.produce(COPY, b"of a zombie", partition=0)
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(DEADLINE_S)
         say("the zombie commits")
     except KafkaException as error:
         say("the zombie is fenced", error.args[0].fatal())

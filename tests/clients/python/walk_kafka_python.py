@@ -9,7 +9,7 @@ from typing import Any, Final
 from common import (
     CODECS,
     PARTITIONS,
-    PATIENCE_S,
+    DEADLINE_S,
     PER_CODEC,
     SESSION_MS,
     Digest,
@@ -89,8 +89,8 @@ def produce() -> None:
             )
             for record in map(Record, range(index * PER_CODEC, (index + 1) * PER_CODEC))
         ]
-        producer.flush(PATIENCE_S)
-        last = sent[-1].get(PATIENCE_S)
+        producer.flush(DEADLINE_S)
+        last = sent[-1].get(DEADLINE_S)
         say(codec, last.partition, last.offset, last.timestamp - begun_ms)
         producer.close()
 
@@ -187,9 +187,9 @@ def transactions() -> None:
         sent = producer.send(COPY, f"{end} {number}".encode(), partition=0)
         after = {places()[0]: OffsetAndMetadata(number + 3, "", -1)}
         producer.send_offsets_to_transaction(after, consumer.group_metadata())
-        producer.flush(PATIENCE_S)
+        producer.flush(DEADLINE_S)
         (producer.commit_transaction if end == "commit" else producer.abort_transaction)()
-        say(end, sent.get(PATIENCE_S).offset)
+        say(end, sent.get(DEADLINE_S).offset)
     for level in ("read_committed", "read_uncommitted"):
         read_copy(level)
     # The group has the offset of the first until its coordinator has heard of the last one's commit.
@@ -199,7 +199,7 @@ def transactions() -> None:
     producer.begin_transaction()
     successor = transactional()
     try:
-        producer.send(COPY, b"of a zombie", partition=0).get(PATIENCE_S)
+        producer.send(COPY, b"of a zombie", partition=0).get(DEADLINE_S)
         say("the zombie writes")
     except KafkaError as error:
         say("the zombie", outcome(error))

@@ -37,7 +37,7 @@ PARTITIONS: Final = 3
 SESSION_S: Final = 2.0
 AWAY_S: Final = 1.5 * SESSION_S
 """How long who is away has to be so that the others notice."""
-PATIENCE_S: Final = 180.0
+DEADLINE_S: Final = 180.0
 BURST: Final = 20
 PAUSE_S: Final = 0.05
 APPLICATION: Final = "storm"
@@ -66,7 +66,7 @@ class Instance:
         self.folder = folder
         self._settings = {**SETTINGS, "bootstrap.servers": bootstrap, "state.dir": str(folder), **more}
         self._process: BackgroundProcess | None = None
-        self._told: list[str] = []
+        self._notified: list[str] = []
 
     @property
     def process(self) -> BackgroundProcess:
@@ -79,7 +79,7 @@ class Instance:
         self._process = BackgroundProcess(command)
 
     def await_running(self) -> None:
-        self.process.stdout.wait_for("RUNNING", PATIENCE_S)
+        self.process.stdout.wait_for("RUNNING", DEADLINE_S)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -89,7 +89,7 @@ class Instance:
     def stop(self) -> None:
         """A clean end: it commits and leaves the group."""
         self.await_running()
-        status = self.process.stop(PATIENCE_S)
+        status = self.process.stop(DEADLINE_S)
         assert status == 0, f"exit status {status}:\n{self.log}"
         self._remember()
 
@@ -108,10 +108,10 @@ class Instance:
     @property
     def log(self) -> str:
         """The end of what all its processes have said."""
-        return "\n".join([*self._told, *self.process.stderr.lines()][-400:])
+        return "\n".join([*self._notified, *self.process.stderr.lines()][-400:])
 
     def _remember(self) -> None:
-        self._told += [*self.process.stderr.lines(), "---- the end of this process"]
+        self._notified += [*self.process.stderr.lines(), "---- the end of this process"]
 
     def close(self) -> None:
         if self._process is not None:
@@ -128,13 +128,13 @@ class Feeder:
         self._drawn = random.Random(chance.random())
         self._failed: list[KafkaError] = []
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "on_delivery": self._told}
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "on_delivery": self._notified}
         )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _told(self, error: KafkaError | None, message: Any) -> None:
+    def _notified(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
             self._failed.append(error)
 
@@ -149,7 +149,7 @@ class Feeder:
         """What has to be counted, now that no more comes."""
         self._stopping.set()
         self._thread.join()
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(DEADLINE_S) == 0
         assert not self._failed, self._failed
         return Counter(self.words)
 
@@ -294,12 +294,12 @@ class Storm:
         self._await(lambda: all(len(self.follower.counts[word]) >= count for word, count in more.items()), what)
 
     def _await(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while not holds():
             self.follower.read()
             for instance in self.instances:
                 instance.check()
-            assert time.monotonic() < deadline, f"{PATIENCE_S:g} s after {what} not all words are counted again"
+            assert time.monotonic() < deadline, f"{DEADLINE_S:g} s after {what} not all words are counted again"
 
     def conclude(self) -> None:
         """The verdict: output and changelog equal what a batch makes of the words; at least once, none is missing."""

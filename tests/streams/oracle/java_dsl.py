@@ -199,8 +199,8 @@ def invoke(target: Any, kind: str, name: str, /, *arguments: Any, **keywords: An
             if bound is not None:
                 method = getattr(target, name, None) or getattr(target, f"{name}_")
                 return _wrap(method(*bound))
-    said = ", ".join([*map(repr, arguments), *(f"{word}={value!r}" for word, value in given.items())])
-    raise TypeError(f"Java's {kind} has no {name} that takes ({said})")
+    printed = ", ".join([*map(repr, arguments), *(f"{word}={value!r}" for word, value in given.items())])
+    raise TypeError(f"Java's {kind} has no {name} that takes ({printed})")
 
 
 def _calls(name: str, arguments: tuple[Any, ...], given: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:

@@ -71,7 +71,7 @@ Step = Piped | Pass | tuple[Any, ...]
 """What is done to both; a plain tuple counts as Piped."""
 
 
-class Twin:
+class Pair:
     """Both drivers on one topology. A context manager."""
 
     def __init__(self, build: Build, config: Mapping[str, Any] | None = None, *, by_hand: bool = False) -> None:
@@ -89,7 +89,7 @@ class Twin:
             )
             self._open = opening.pop_all()
 
-    def __enter__(self) -> Twin:
+    def __enter__(self) -> Pair:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -150,16 +150,16 @@ def same(
 
     Returns what was written, by topic, so that a test can say that there was something to compare.
     """
-    with Twin(build, config, by_hand=by_hand) as twin:
+    with Pair(build, config, by_hand=by_hand) as reference:
         if text:
-            twin.assert_same_text()
+            reference.assert_same_text()
         for step in steps:
-            twin.step(step)
-        written = twin.written()
+            reference.step(step)
+        written = reference.written()
         if stores:
-            twin.assert_same_stores()
+            reference.assert_same_stores()
         if drops:
-            twin.assert_same_drops()
+            reference.assert_same_drops()
         return written
 
 

@@ -18,7 +18,7 @@ from odradek.streams.serdes import JSON, LONG, STRING
 from odradek.streams.stores import builders
 from odradek.streams.stores.cache import ThreadCache
 from odradek.streams.stores.keyvalue import wipe
-from tests.streams.stores.twins import IN_MEMORY, Batch, Context, batches, check, ours, stamped
+from tests.streams.stores.implementations import IN_MEMORY, Batch, Context, batches, check, ours, stamped
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = st.sampled_from(["a", "aa", "ab", "b", "ba", "\x7f", "ÿ", ""])
@@ -95,8 +95,8 @@ def context(tmp_path: Path) -> Context:
 def test_a_listener_is_told_what_leaves_the_cache(context: Context, persistent: bool) -> None:
     store = builders.timestamped_key_value_store("s", STRING, LONG, persistent).with_caching().build()
     store.init(context)
-    told: list[Any] = []
-    assert store.set_flush_listener(lambda *change: told.append((*change, context.timestamp, context.offset)), True)
+    notified: list[Any] = []
+    assert store.set_flush_listener(lambda *change: notified.append((*change, context.timestamp, context.offset)), True)
     context.at(10, [("h", b"1")])
     store.put("a", (1, 10))
     context.at(20)
@@ -108,7 +108,7 @@ def test_a_listener_is_told_what_leaves_the_cache(context: Context, persistent: 
     context.at(30)
     store.put("b", None)
     store.flush_cache()
-    assert told == [
+    assert notified == [
         ("b", 1, None, 7, None, 20, 1),
         ("a", 2, None, 15, None, 20, 1),  # the headers of the record that wrote it last
         ("b", None, 1, 30, None, 30, 2),
@@ -121,13 +121,13 @@ def test_a_listener_is_told_what_leaves_the_cache(context: Context, persistent: 
 def test_old_values_are_not_read_where_nobody_wants_them(context: Context, persistent: bool) -> None:
     store = builders.key_value_store("s", STRING, LONG, persistent).with_caching().build()
     store.init(context)
-    told: list[Any] = []
-    store.set_flush_listener(lambda *change: told.append(change), False)
+    notified: list[Any] = []
+    store.set_flush_listener(lambda *change: notified.append(change), False)
     for value in (1, 2, None):
         context.at(5)
         store.put("a", value)
         store.flush_cache()
-    assert told == [("a", 1, None, 5, None), ("a", 2, None, 5, None), ("a", None, None, 5, None)]
+    assert notified == [("a", 1, None, 5, None), ("a", 2, None, 5, None), ("a", None, None, 5, None)]
     store.close()
 
 

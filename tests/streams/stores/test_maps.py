@@ -14,7 +14,7 @@ from odradek.streams.errors import InvalidStateStoreError
 from odradek.streams.serdes import BYTES, STRING
 from odradek.streams.stores import builders
 from odradek.streams.stores.maps import RocksMap
-from tests.streams.stores.twins import Context
+from tests.streams.stores.implementations import Context
 
 ROWS = 6_000
 VALUE = bytes(4_000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores import builders
 from odradek.streams.stores.interface import PUT_NOT_DONE, VALID_TO_UNDEFINED, VersionedRecord
-from tests.streams.stores.twins import Batch, Context, batches, check
+from tests.streams.stores.implementations import Batch, Context, batches, check
 
 KEYS = st.sampled_from(["a", "b"])
 VALUES = st.one_of(st.none(), st.text("xyz", max_size=2))

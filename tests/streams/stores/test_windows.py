@@ -16,7 +16,7 @@ from odradek.streams.records import Window, Windowed
 from odradek.streams.serdes import BYTES, LONG, STRING
 from odradek.streams.stores import builders
 from odradek.streams.stores.builders import StoreBuilder
-from tests.streams.stores.twins import IN_MEMORY, Batch, Context, batches, check, ours, stamped
+from tests.streams.stores.implementations import IN_MEMORY, Batch, Context, batches, check, ours, stamped
 
 KEYS = st.sampled_from(["a", "aa", "ab", "b"])
 BOUNDS = st.one_of(st.none(), KEYS)
@@ -186,12 +186,12 @@ def test_listeners_hear_of_windows(tmp_path: Path, persistent: bool) -> None:
     context = Context(tmp_path)
     windows: Any = builders.timestamped_window_store("w", 100, 10, STRING, LONG, persistent=persistent)
     sessions: Any = builders.session_store("s", 100, STRING, LONG, persistent=persistent)
-    told: list[Any] = []
+    notified: list[Any] = []
     windows, sessions = windows.with_caching().build(), sessions.with_caching().build()
     for store in (windows, sessions):
         assert not store.is_open
         store.init(context)
-        assert store.set_flush_listener(lambda *change: told.append(change), True)
+        assert store.set_flush_listener(lambda *change: notified.append(change), True)
     session = Windowed("k", Window(3, 8))
     context.at(8)
     for value in (1, 2, None):
@@ -200,7 +200,7 @@ def test_listeners_hear_of_windows(tmp_path: Path, persistent: bool) -> None:
         sessions.put(session, value)
         sessions.flush_cache()
     window = Windowed("k", Window(0, 10))
-    assert told == [
+    assert notified == [
         (window, 1, None, 4, None),
         (session, 1, None, 8, None),
         (window, 2, 1, 4, None),
