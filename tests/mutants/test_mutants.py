@@ -19,7 +19,7 @@ from tests.mutants.groups import tombstone_after_offset
 from tests.mutants.transactions import kafka_9307
 from tests.simulation.campaign import seeds_to_find
 from tests.simulation.directed import PowerLossInSwap, UncleanElection
-from tests.simulation.harness import Fault, Simulation
+from tests.simulation.world import Fault, Simulation
 from tests.storage import test_compaction_power_loss as power_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
