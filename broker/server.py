@@ -54,7 +54,7 @@ from odradek.broker.replication.fetcher import Fetchers, FetchSettings
 from odradek.broker.replication.log_cleaner import CleanerProcesses, Cleaners, CleanersHere, LogCleaner
 from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas, Worker
-from odradek.broker.replication.replica_manager import ReplicaManagerDependencies, ReplicaManager
+from odradek.broker.replication.replica_manager import ReplicaManager, ReplicaManagerDependencies
 from odradek.broker.replication.replicas import ReplicaHost, log_config
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
@@ -173,7 +173,9 @@ class Broker:
         services = self._build(undo, dispatcher, configs, directories, alone=alone)
         dispatcher.serve(handlers(services, dispatcher))
         self.sources = self._what_to_watch(services)
-        members.extend([self._registration, self.replica_manager, self._config_changes, services.features, self.controller])
+        members.extend(
+            [self._registration, self.replica_manager, self._config_changes, services.features, self.controller]
+        )
         undo.callback(self._addresses.close)  # first of all nobody is answered any more
         await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
         await self._session.begin()
@@ -230,7 +232,9 @@ class Broker:
         )
         producer_ids = ProducerIds(self._registration, link.ask)
         coordination = Coordination(
-            CoordinatorDependencies(config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id)
+            CoordinatorDependencies(
+                config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id
+            )
         )
         host = self._build_host(undo, directories, network, link, background, coordination.events)
         self.replica_manager = self._build_roles(undo, configs, host, coordination.events)
@@ -253,7 +257,9 @@ class Broker:
             creator=TopicCreator(link.ask, known, clock, timers),
             known=known,
             configs=configs,
-            config_writer=ConfigWriter(config, metadata_cache, lambda: self._session.registry, self._config_changes.catch_up),
+            config_writer=ConfigWriter(
+                config, metadata_cache, lambda: self._session.registry, self._config_changes.catch_up
+            ),
             client_configs=ClientConfigs(lambda: self._session.registry),
             log_dirs=LogDirs(directories, self.replicas),
             moves=host.moves,
@@ -271,7 +277,13 @@ class Broker:
         """The one that campaigns for this broker."""
         environment = self._environment
         controller = Controller(
-            self._config, self._session, self.metadata_cache, channels, environment.clock, self._timers, environment.random
+            self._config,
+            self._session,
+            self.metadata_cache,
+            channels,
+            environment.clock,
+            self._timers,
+            environment.random,
         )
         controller.maker.budget.has_log = host.has_log
         undo.push_async_callback(controller.close)

@@ -242,13 +242,13 @@ class ClusterProcess:
         """Wait until each of these brokers tells its clients of exactly these brokers and of a controller."""
         wanted = set(ids)
 
-        def knows_them(notified: m.MetadataResponse) -> bool:
-            seen = {each.node_id for each in notified.brokers}
-            return seen == wanted and notified.controller_id in seen
+        def knows_them(received: m.MetadataResponse) -> bool:
+            seen = {each.node_id for each in received.brokers}
+            return seen == wanted and received.controller_id in seen
 
         deadline = time.monotonic() + self.timeout_s
         for broker_id in sorted(wanted):
-            self._await_notified(self.brokers[broker_id], [], knows_them, f"brokers {sorted(wanted)}", deadline)
+            self._await_metadata(self.brokers[broker_id], [], knows_them, f"brokers {sorted(wanted)}", deadline)
 
     def await_topic(self, topic: str) -> None:
         """Wait until each broker that runs tells its clients of this topic and of a leader for every partition.
@@ -256,14 +256,14 @@ class ClusterProcess:
         Whoever made the topic heard from the controller; the other brokers learn of it a moment later.
         """
 
-        def knows_it(notified: m.MetadataResponse) -> bool:
-            partitions = notified.topics[0].partitions
+        def knows_it(received: m.MetadataResponse) -> bool:
+            partitions = received.topics[0].partitions
             return bool(partitions) and all(each.error_code == ErrorCode.NONE for each in partitions)
 
         deadline = time.monotonic() + self.timeout_s
         for broker in self.brokers.values():
             if broker.running:
-                self._await_notified(broker, [topic], knows_it, f"topic {topic}", deadline)
+                self._await_metadata(broker, [topic], knows_it, f"topic {topic}", deadline)
 
     # ---- how
 
@@ -296,7 +296,7 @@ class ClusterProcess:
             broker.await_ready()
         self.await_brokers(self.brokers)
 
-    def _await_notified(
+    def _await_metadata(
         self,
         broker: BrokerProcess,
         topics: list[str],
@@ -305,18 +305,18 @@ class ClusterProcess:
         deadline: float,
     ) -> None:
         """Wait until the broker's metadata is as wanted. Raises BrokerError."""
-        notified: m.MetadataResponse | None = None
+        received: m.MetadataResponse | None = None
         while time.monotonic() < deadline:
             try:
                 with Wire(broker.host, broker.port) as wire:
                     while time.monotonic() < deadline:
-                        notified = wire.metadata(topics)
-                        if holds(notified):
+                        received = wire.metadata(topics)
+                        if holds(received):
                             return
                         time.sleep(POLL_S)
             except (OSError, ProtocolError):
                 time.sleep(POLL_S)
-        brokers = sorted(each.node_id for each in notified.brokers) if notified is not None else []
+        brokers = sorted(each.node_id for each in received.brokers) if received is not None else []
         raise BrokerError(
             f"broker at {broker.bootstrap} does not know {what} after {self.timeout_s:g} s, but brokers {brokers}; "
             f"its log ends:\n{broker.output[-4096:]}"

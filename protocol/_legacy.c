@@ -150,7 +150,7 @@ static PyObject *survey(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
     return Py_BuildValue("(inLi)", fault < 0 ? SOUND : fault, where, (long long)count, codec);
 }
 
-/* ---- lift: messages to records of magic 2 */
+/* ---- up_convert: messages to records of magic 2 */
 
 typedef struct {
     int64_t index, kind, timestamp;
@@ -164,16 +164,16 @@ typedef struct {
     uint8_t *out;
     violation *violations;
     int violation_count;
-} lifting;
+} up_converting;
 
-static void note(lifting *to, int64_t kind, int64_t timestamp)
+static void note(up_converting *to, int64_t kind, int64_t timestamp)
 {
     if (to->violation_count < MAX_VIOLATIONS)
         to->violations[to->violation_count++] = (violation){to->count, kind, timestamp};
 }
 
 /* Whether a rule speaks against the message. */
-static int judge(lifting *to, int key_missing, int stamped, int64_t timestamp)
+static int judge(up_converting *to, int key_missing, int stamped, int64_t timestamp)
 {
     int checked = (to->flags & CHECK_TIMESTAMPS) && timestamp != -1;
     if ((to->flags & REQUIRE_KEYS) && key_missing)
@@ -233,7 +233,7 @@ static uint8_t *put_record(uint8_t *out, int64_t timestamp_delta, int64_t offset
 
 /* What is written is never longer than what was read: a message has 26 bytes of its own with magic 0, where a record
  * takes 23 at most, and 34 with magic 1, where it takes 32. */
-static void lift_all(cursor from, lifting *to)
+static void up_convert_all(cursor from, up_converting *to)
 {
     const uint8_t *message, *key, *value;
     int32_t size, key_length, value_length;
@@ -293,7 +293,7 @@ static void lift_all(cursor from, lifting *to)
         to->fault = SOUND;
 }
 
-static PyObject *violations_of(const lifting *done)
+static PyObject *violations_of(const up_converting *done)
 {
     PyObject *all = PyTuple_New(done->violation_count);
     for (int i = 0; all != NULL && i < done->violation_count; i++) {
@@ -315,13 +315,13 @@ static int64_t clamped(PyObject *number)
     return overflow > 0 ? INT64_MAX : overflow < 0 ? INT64_MIN : narrow;
 }
 
-static PyObject *lift(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *up_convert(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 6) {
-        PyErr_SetString(PyExc_TypeError, "lift takes buffer, magic, flags, stamp, earliest, latest");
+        PyErr_SetString(PyExc_TypeError, "up_convert takes buffer, magic, flags, stamp, earliest, latest");
         return NULL;
     }
-    lifting to = {.magic = (int)PyLong_AsLong(args[1]), .flags = PyLong_AsLong(args[2]), .base_timestamp = -1,
+    up_converting to = {.magic = (int)PyLong_AsLong(args[1]), .flags = PyLong_AsLong(args[2]), .base_timestamp = -1,
                   .max_timestamp = -1, .last_offset = -1};
     to.stamp = PyLong_AsLongLong(args[3]);
     to.earliest = clamped(args[4]);
@@ -339,7 +339,7 @@ static PyObject *lift(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
         to.out = out;
         to.where = base;
         Py_BEGIN_ALLOW_THREADS
-        lift_all((cursor){base, base + view.len}, &to);
+        up_convert_all((cursor){base, base + view.len}, &to);
         Py_END_ALLOW_THREADS
         PyObject *violations = violations_of(&to);
         if (violations != NULL) /* the format takes over `violations` */
@@ -353,7 +353,7 @@ static PyObject *lift(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return answer;
 }
 
-/* ---- lower: records of magic 2 to messages */
+/* ---- down_convert: records of magic 2 to messages */
 
 typedef struct {
     int64_t base_offset, base_timestamp, first_offset;
@@ -364,13 +364,13 @@ typedef struct {
 typedef struct {
     int fault;
     int64_t kept, first, last, max_timestamp, size;
-} lowered;
+} down_converted;
 
 /* Counts where `out` is NULL, else writes what was counted. */
-static void lower_all(cursor payload, int64_t count, const batch *from, lowered *to, uint8_t *out)
+static void down_convert_all(cursor payload, int64_t count, const batch *from, down_converted *to, uint8_t *out)
 {
     record each;
-    *to = (lowered){.first = -1, .last = -1, .max_timestamp = -1};
+    *to = (down_converted){.first = -1, .last = -1, .max_timestamp = -1};
     for (int64_t index = 0; index < count; index++) {
         if ((to->fault = read_record(&payload, &each)) != SOUND)
             return;
@@ -410,10 +410,10 @@ static void lower_all(cursor payload, int64_t count, const batch *from, lowered 
     }
 }
 
-static PyObject *lower(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *down_convert(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 10) {
-        PyErr_SetString(PyExc_TypeError, "lower takes buffer, start, end, count, magic, flags, base_offset,"
+        PyErr_SetString(PyExc_TypeError, "down_convert takes buffer, start, end, count, magic, flags, base_offset,"
                                          " base_timestamp, first_offset, limit");
         return NULL;
     }
@@ -429,17 +429,17 @@ static PyObject *lower(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
         return NULL;
     PyObject *answer = NULL;
     uint8_t *out = NULL;
-    lowered to;
+    down_converted to;
     if (start < 0 || end < start || end > view.len) {
         PyErr_SetString(PyExc_ValueError, "start and end must lie within the buffer");
     } else {
         cursor payload = {(const uint8_t *)view.buf + start, (const uint8_t *)view.buf + end};
         Py_BEGIN_ALLOW_THREADS
-        lower_all(payload, count, &from, &to, NULL);
+        down_convert_all(payload, count, &from, &to, NULL);
         if (to.fault == SOUND && to.size > limit)
             to.fault = TOO_LARGE;
         if (to.fault == SOUND && (out = malloc((size_t)to.size + 1)) != NULL)
-            lower_all(payload, count, &from, &to, out);
+            down_convert_all(payload, count, &from, &to, out);
         Py_END_ALLOW_THREADS
         if (to.fault == SOUND && out == NULL)
             PyErr_NoMemory();
@@ -455,8 +455,8 @@ static PyObject *lower(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
 
 static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "Look a message set through; see legacy_walks.py."},
-    {"lift", (PyCFunction)(void (*)(void))lift, METH_FASTCALL, "Messages to records of magic 2; see legacy_walks.py."},
-    {"lower", (PyCFunction)(void (*)(void))lower, METH_FASTCALL, "Records of magic 2 to messages; see legacy_walks.py."},
+    {"up_convert", (PyCFunction)(void (*)(void))up_convert, METH_FASTCALL, "Messages to records of magic 2; see legacy_walks.py."},
+    {"down_convert", (PyCFunction)(void (*)(void))down_convert, METH_FASTCALL, "Records of magic 2 to messages; see legacy_walks.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,9 +1,9 @@
 from odradek.protocol.chain import Buffer
-from odradek.protocol.legacy_walks import Lifted, Lowered, Survey
+from odradek.protocol.legacy_walks import DownConverted, Survey, UpConverted
 
 def survey(buffer: Buffer, limit: int, /) -> Survey: ...
-def lift(buffer: Buffer, magic: int, flags: int, stamp: int, earliest: int, latest: int, /) -> Lifted: ...
-def lower(
+def up_convert(buffer: Buffer, magic: int, flags: int, stamp: int, earliest: int, latest: int, /) -> UpConverted: ...
+def down_convert(
     buffer: Buffer,
     start: int,
     end: int,
@@ -15,4 +15,4 @@ def lower(
     first_offset: int,
     limit: int,
     /,
-) -> Lowered: ...
+) -> DownConverted: ...

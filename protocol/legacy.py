@@ -39,9 +39,9 @@ from odradek.protocol.legacy_walks import (
     SHORTEST,
     LegacyFault,
     Rule,
-    up_convert,
-    lower,
+    down_convert,
     survey,
+    up_convert,
 )
 
 _OFFSET_SIZE: Final = struct.Struct(">qi")
@@ -119,7 +119,9 @@ def up_convert_set(
             flags |= ONE_TIMESTAMP
         view = memoryview(_unwrapped(view, magic, codec, max_decompressed))
         flags |= INNER
-    fault, count, _, up_converted, base, top, last_inner, violations = up_convert(view, magic, flags, stamp, earliest, latest)
+    fault, count, _, up_converted, base, top, last_inner, violations = up_convert(
+        view, magic, flags, stamp, earliest, latest
+    )
     if codec and magic and last_offset and fault not in (0, LegacyFault.SHORT):
         last_inner = _last_offset(view)  # Kafka looks at all offsets before it looks at what they belong to
     if codec and magic and last_offset and last_offset < last_inner and fault != LegacyFault.SHORT:
@@ -279,7 +281,7 @@ def _down_converted(view: memoryview, position: int, header: Header, magic: int,
         start, end = 0, len(payload)
         flags |= INNER
         first_offset = -MAX_INT64  # a wrapper goes out whole
-    fault, kept, _, last, top, messages = lower(
+    fault, kept, _, last, top, messages = down_convert(
         payload,
         start,
         end,

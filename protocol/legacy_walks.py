@@ -1,7 +1,7 @@
-"""The walks along message sets of magic 0 and 1, whose layout stands in legacy.py: look through, lift, lower.
+"""The walks along message sets of magic 0 and 1, whose layout stands in legacy.py: survey, up-convert, down-convert.
 
-`survey`, `up_convert` and `lower` are written twice, in C (`_legacy.c`) and here for installs without a compiler. This text
-is the specification; a test holds each pair equal on every input.
+`survey`, `up_convert` and `down_convert` exist twice: in C (`_legacy.c`) and here, the pure-Python fallback of an install
+without a compiler. This text is the specification; a test compares both implementations on every input.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def survey_in_python(buffer: Buffer, limit: int, /) -> Survey:
         position += LOG_OVERHEAD + size
 
 
-def up_convert_in_python(buffer: Buffer, magic: int, flags: int, stamp: int, earliest: int, latest: int, /) -> UpConverted:
+def up_convert_in_python(
+    buffer: Buffer, magic: int, flags: int, stamp: int, earliest: int, latest: int, /
+) -> UpConverted:
     """Write the messages of a set as records of magic 2 whose offsets count from 0.
 
     With INNER they come out of a wrapper: their checksums have not been looked at yet, and with ONE_TIMESTAMP all have
@@ -294,6 +296,6 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[int, int, byt
 try:
     from odradek.protocol import _legacy
 except ImportError:  # installed without a compiler
-    survey, up_convert, lower = survey_in_python, up_convert_in_python, down_convert_in_python
+    survey, up_convert, down_convert = survey_in_python, up_convert_in_python, down_convert_in_python
 else:
-    survey, up_convert, lower = _legacy.survey, _legacy.up_convert, _legacy.lower
+    survey, up_convert, down_convert = _legacy.survey, _legacy.up_convert, _legacy.down_convert

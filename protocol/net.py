@@ -282,7 +282,8 @@ class Connection(asyncio.BufferedProtocol):
         waiting.append(self)
         self._waits_for_memory = True
         listener.report(
-            "memory", f"reading from {self.name} waits: {connection_quotas.held_bytes} bytes are held (queued.max.request.bytes)"
+            "memory",
+            f"reading from {self.name} waits: {connection_quotas.held_bytes} bytes are held (queued.max.request.bytes)",
         )
         self._pause()
 

@@ -98,11 +98,11 @@ def _print_of(ignore: Collection[str], *, of_copy: bool = False) -> Column:
         if name == "headers":
             parts.append(origin.once(origin.without(column), _headers))
         elif name == "timestamp":
-            notified = f.unix_millis(column)
+            shown = f.unix_millis(column)
             if of_copy:
                 appended = f.col("timestampType") == LOG_APPEND_TIME
-                notified = f.coalesce(f.when(appended, origin.timestamp_ms_of(f.col("headers"))), notified)
-            parts += [notified.isNull(), notified]
+                shown = f.coalesce(f.when(appended, origin.timestamp_ms_of(f.col("headers"))), shown)
+            parts += [shown.isNull(), shown]
         else:
             parts += [column.isNull(), f.length(column), column]
     return origin.once(
@@ -165,12 +165,12 @@ def _changed_places(rows: DataFrame) -> DataFrame:
     as_found = f.struct(f.lit(True).alias("found"), f.col("found_print").alias("print"))
     as_was = f.struct(f.lit(False).alias("found"), f.col("print").alias("print"))
     one = f.struct(f.lit(True).alias("found"), f.lit(None).cast("struct<a:bigint,b:bigint>").alias("print"))
-    notified = rows.withColumn("told", f.explode(f.when(corrupt, f.array(as_found, as_was)).otherwise(f.array(one))))
+    shown = rows.withColumn("told", f.explode(f.when(corrupt, f.array(as_found, as_was)).otherwise(f.array(one))))
     # Which of the contents were where; the offset spreads those that have no content to be looked for.
     same = Window.partitionBy("topic", "partition", "told.print", f.when(f.col("told.print").isNull(), f.col("offset")))
     elsewhere = f.max(~f.col("told.found") & corrupt).over(same)
     return (
-        notified.withColumn("kind", f.when(corrupt & elsewhere, f.lit(REORDERING)).otherwise(f.col("kind")))
+        shown.withColumn("kind", f.when(corrupt & elsewhere, f.lit(REORDERING)).otherwise(f.col("kind")))
         .where(f.col("told.found"))
         .drop("told")
         .distinct()

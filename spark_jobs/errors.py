@@ -30,13 +30,13 @@ class NotThereError(JobError):
 def explained(error: Exception) -> JobError:
     """What an error of Spark's comes down to, in a line: the innermost cause, not the layers that it came through."""
     text = str(error)
-    causes = [(kind, notified) for kind, notified in _RAISED.findall(text) if not kind.startswith("py4j.")]
-    kind, notified = causes[-1] if causes else ("", _first_line(error))
+    causes = [(kind, message) for kind, message in _RAISED.findall(text) if not kind.startswith("py4j.")]
+    kind, message = causes[-1] if causes else ("", _first_line(error))
     if any(sign in text for sign in _LOST):
-        return NotThereError(f"offsets are gone that were not read yet: {notified}")
+        return NotThereError(f"offsets are gone that were not read yet: {message}")
     if kind.endswith("NotThereError") or any(sign in text for sign in _NO_TOPIC):
-        return NotThereError(notified)
-    return JobError(notified)
+        return NotThereError(message)
+    return JobError(message)
 
 
 def _first_line(error: Exception) -> str:

@@ -119,7 +119,9 @@ def key_option(name: str, *declared: str) -> Callable[[Any], Any]:
 
 def time_option() -> Callable[[Any], Any]:
     """--time, which names the time of a record."""
-    notified = "Where a record's time is: timestamp, header:NAME or a JSON path as $.at; ms since the epoch, or ISO 8601."
+    notified = (
+        "Where a record's time is: timestamp, header:NAME or a JSON path as $.at; ms since the epoch, or ISO 8601."
+    )
     return click.option("--time", default=TIMESTAMP, show_default=True, metavar="PART", callback=as_time, help=notified)
 
 
@@ -127,7 +129,9 @@ def lateness_option() -> Callable[[Any], Any]:
     """--lateness, in ms; none by default."""
     notified = "How much earlier than the latest record one may be and still be counted."
     zero = as_duration_of(0)
-    return click.option("--lateness", default="0ms", show_default=True, metavar="DURATION", callback=zero, help=notified)
+    return click.option(
+        "--lateness", default="0ms", show_default=True, metavar="DURATION", callback=zero, help=notified
+    )
 
 
 def _check_part(name: str) -> None:

@@ -46,18 +46,18 @@ class Follower:
     def __init__(self, admin: KafkaAdmin, options: Options) -> None:
         self._admin = admin
         self._options = options
-        self._notified = -1
+        self._reported = -1
 
     def look(self, query: StreamingQuery) -> None:
         """Tells of the batches that have ended since the last look, and commits the offsets of the newest."""
         latest = query.lastProgress
-        if latest is None or latest.batchId <= self._notified:
+        if latest is None or latest.batchId <= self._reported:
             return
-        news = [each for each in query.recentProgress if each.batchId > self._notified]
+        news = [each for each in query.recentProgress if each.batchId > self._reported]
         done = _offsets([source.endOffset for source in news[-1].sources])
         if not done:  # an idle query reports without having read anything
             return
-        self._notified = news[-1].batchId
+        self._reported = news[-1].batchId
         ends = self._ends(done, [source.latestOffset for source in news[-1].sources])
         for each in news:
             at = _offsets([source.endOffset for source in each.sources])

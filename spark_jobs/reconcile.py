@@ -53,10 +53,10 @@ def transform(left: DataFrame, right: DataFrame, match: Match, ignore: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one side is, and its records. `notified` is for the report."""
+    """What one side is, and its records. `description` is for the report."""
 
     records: DataFrame
-    notified: Mapping[str, Any]
+    description: Mapping[str, Any]
 
 
 @job_command("reconcile", example=EXAMPLE, streaming=False)
@@ -147,8 +147,8 @@ def reconcile(spark: SparkSession, options: Options, own: Mapping[str, Any]) -> 
     return {
         "match": match,
         "ignored": sorted(own["ignore"]),
-        "left": dict(left.notified),
-        "right": dict(right.notified),
+        "left": dict(left.description),
+        "right": dict(right.description),
         **_compared(left.records, right.records, match, own),
     }
 
@@ -259,8 +259,8 @@ def _counted(found: DataFrame, most: int) -> tuple[dict[str, int], dict[str, lis
     examples: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["number"] <= most:
-            notified = {name: row[name] for name in order if row[name] is not None}
-            examples.setdefault(row["kind"], []).append(notified)
+            example = {name: row[name] for name in order if row[name] is not None}
+            examples.setdefault(row["kind"], []).append(example)
     return counts, examples
 
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from odradek.protocol.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, Header, stamp
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
 from odradek.storage.checkpoints import LEADER_EPOCHS, CorruptFile
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig, Origin
@@ -34,6 +33,7 @@ from odradek.storage.retention import count_deletable
 from odradek.storage.segment import Segment
 from odradek.storage.segments import LogSlice, Segments, TimestampedOffset
 from odradek.storage.swap import note, still_there, swap_in
+from odradek.storage.validation import Appended, Prepared, Received, admit, marker_in, split_batches
 
 NO_TIMESTAMP: Final = -1
 Epochs = Sequence[tuple[int, int]]

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
-from odradek.streams.recorded_metrics import Stat, TaskMetrics, ThreadMetrics
 from odradek.streams.metered import LEVELS
+from odradek.streams.recorded_metrics import Stat, TaskMetrics, ThreadMetrics
 
 if TYPE_CHECKING:
     from odradek.streams.driver import TopologyTestDriver

@@ -94,7 +94,7 @@ def reset(what: Reset, say: Say = print) -> bool:
         complete = _reset_offsets(admin, what, topics, say)
         _delete_topics(admin, what, sorted(topics), say)
     except (KafkaException, TimeoutError, OSError, KafkaError, ProtocolError) as error:
-        raise ResetError(f"the cluster at {what.bootstrap_servers}: {_notified(error)}") from error
+        raise ResetError(f"the cluster at {what.bootstrap_servers}: {_text_of(error)}") from error
     return complete
 
 
@@ -113,10 +113,10 @@ def _remove_members(admin: AdminClient, what: Reset, say: Say) -> None:
     if not members:
         return
     if not what.force:
-        notified = ", ".join(f"{each.member_id} ({each.host})" for each in members)
+        detail = ", ".join(f"{each.member_id} ({each.host})" for each in members)
         raise ResetError(
-            f"The group {what.application_id} still has members: {notified}. Stop all instances of the application before "
-            "it is reset. Members that are gone, but not missed yet, are removed with --force."
+            f"The group {what.application_id} still has members: {detail}. Stop all instances of the application "
+            "before it is reset. Members that are gone, but not missed yet, are removed with --force."
         )
     say(f"Removing all members of the group {what.application_id}")
     leaving = [
@@ -186,8 +186,8 @@ def _commit(
         done = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_S)
         failed = [place for place in done[what.application_id].result(TIMEOUT_S).topic_partitions if place.error]
         if failed:
-            notified = "; ".join(f"{place.topic}-{place.partition}: {place.error.str()}" for place in failed)
-            raise ResetError(f"Resetting offsets failed: {notified}")
+            detail = "; ".join(f"{place.topic}-{place.partition}: {place.error.str()}" for place in failed)
+            raise ResetError(f"Resetting offsets failed: {detail}")
     say("Done.")
 
 
@@ -273,7 +273,7 @@ def _delete_topics(admin: AdminClient, what: Reset, topics: Sequence[str], say: 
         try:
             future.result(TIMEOUT_S)
         except KafkaException as error:
-            say(f"ERROR: {topic} was not deleted: {_notified(error)}")
+            say(f"ERROR: {topic} was not deleted: {_text_of(error)}")
             failed.append(topic)
     if failed:
         raise ResetError(f"Topics were not deleted: {', '.join(failed)}")
@@ -313,7 +313,7 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
         raise ValueError(f"a line of the plan {path} is not TOPIC,PARTITION,OFFSET") from None
 
 
-def _notified(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     problem = error.args[0] if error.args else error
-    notified = getattr(problem, "str", None)
-    return str(notified()) if notified is not None else str(error) or type(error).__name__
+    detail = getattr(problem, "str", None)
+    return str(detail()) if detail is not None else str(error) or type(error).__name__

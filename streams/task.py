@@ -18,12 +18,12 @@ from typing import Any, Final, Protocol
 from odradek.streams.commit_metadata import encode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import Response, SerializationError, StreamsError
-from odradek.streams.recorded_metrics import TaskMetrics
 from odradek.streams.metered import LEVELS, meter
 from odradek.streams.nodes import Program, default_serde
 from odradek.streams.priority_queue import PriorityQueue
 from odradek.streams.processor import PunctuationType
 from odradek.streams.punctuation import Punctuation, PunctuationQueue
+from odradek.streams.recorded_metrics import TaskMetrics
 from odradek.streams.records import NO_TIMESTAMP, Process, RecordMetadata, TaskId
 from odradek.streams.timestamps import fail_on_invalid_timestamp
 from odradek.streams.topology import SourceNode, Subtopology, TimestampExtractor, Topology

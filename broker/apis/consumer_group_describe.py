@@ -85,7 +85,10 @@ class ConsumerGroupDescribe:
 
     def _assignment(self, assignment: Mapping[bytes, Collection[int]]) -> Response.Assignment:
         """Partitions with the names of their topics; a topic that has been deleted is left out."""
-        named = [(self._metadata_cache.name_of(topic_id), topic_id, indexes) for topic_id, indexes in sorted(assignment.items())]
+        named = [
+            (self._metadata_cache.name_of(topic_id), topic_id, indexes)
+            for topic_id, indexes in sorted(assignment.items())
+        ]
         return Response.Assignment(
             topic_partitions=[
                 Response.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(indexes))

@@ -94,7 +94,9 @@ class DeleteTopics:
         if not going or timeout_ms <= 0:
             answer()
         else:  # so that a client that asks for the topic next does not find it
-            self._known.wait_until(lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, answer)
+            self._known.wait_until(
+                lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, answer
+            )
 
     def _resolve(self, name: str | None, topic_id: bytes) -> m.DeleteTopicsResponse.DeletableTopicResult:
         """An entry with its topic's name, or with the error that this broker's metadata give it."""

@@ -35,7 +35,9 @@ class DescribeConfigs:
     KEY = 32
     VERSIONS = (0, 4)
 
-    def __init__(self, config: BrokerConfig, metadata_cache: MetadataCache, topics: TopicConfigs, background: Background) -> None:
+    def __init__(
+        self, config: BrokerConfig, metadata_cache: MetadataCache, topics: TopicConfigs, background: Background
+    ) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
         self._topics = topics

@@ -91,7 +91,9 @@ class DescribeTopicPartitions:
         )
 
 
-def _unknown(name: str, *, is_initialized: bool) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+def _unknown(
+    name: str, *, is_initialized: bool
+) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     return Topic(
         name=name,
         error_code=why_missing(name, is_initialized=is_initialized),

@@ -41,7 +41,9 @@ class ElectLeaders:
     KEY = 43
     VERSIONS = (0, 2)
 
-    def __init__(self, controller: Controller, metadata_cache: MetadataCache, known: TopicsKnown, background: Background) -> None:
+    def __init__(
+        self, controller: Controller, metadata_cache: MetadataCache, known: TopicsKnown, background: Background
+    ) -> None:
         self._controller = controller
         self._metadata_cache = metadata_cache
         self._known = known

@@ -12,7 +12,7 @@ import re2
 
 from odradek.broker.runtime.timers import Clock
 from odradek.broker.transaction.coordinator import TransactionCoordinator
-from odradek.broker.transaction.state.records import TransactionMetadata, Status
+from odradek.broker.transaction.state.records import Status, TransactionMetadata
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 

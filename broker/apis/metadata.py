@@ -152,7 +152,9 @@ class Metadata:
         )
 
 
-def _describe(topic: TopicMetadata, reachable: frozenset[int], operations: int) -> m.MetadataResponse.MetadataResponseTopic:
+def _describe(
+    topic: TopicMetadata, reachable: frozenset[int], operations: int
+) -> m.MetadataResponse.MetadataResponseTopic:
     """A topic as those see it who can reach these brokers."""
     partitions = []
     for partition in topic.partitions:

@@ -100,7 +100,9 @@ class OffsetFetch:
                 continue  # an offset of a topic that is gone cannot be named any more
             topics.append(
                 Response.OffsetFetchResponseTopics(
-                    name=name, topic_id=self._metadata_cache.id_of(name), partitions=[_partition(each) for each in offsets]
+                    name=name,
+                    topic_id=self._metadata_cache.id_of(name),
+                    partitions=[_partition(each) for each in offsets],
                 )
             )
         return Response.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)

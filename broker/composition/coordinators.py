@@ -45,7 +45,9 @@ class CoordinatorDependencies:
     def links(self, purpose: str) -> BrokerLinks:
         """Connections of their own to all brokers."""
         config = self.config
-        return BrokerLinks(config.broker_id, self.metadata_cache, config.inter_broker_listener, self.network, self.local, purpose)
+        return BrokerLinks(
+            config.broker_id, self.metadata_cache, config.inter_broker_listener, self.network, self.local, purpose
+        )
 
     def topic(self, name: str, timeout_ms: int, **options: Any) -> InternalTopic:
         """One of the broker's own topics."""

@@ -151,7 +151,13 @@ def _log_handlers(services: Services) -> list[Handler]:
     nearest = SameRack(services.metadata_cache) if config["replica.selector.class"] == RACK_AWARE else leader_only
     return [
         Produce(replicas, services.metadata_cache, clock, timers, services.coordination.writes, services.conversions),
-        Fetch(Reads(replicas, services.metadata_cache, max_bytes, nearest), sessions, clock, timers, services.conversions.worker),
+        Fetch(
+            Reads(replicas, services.metadata_cache, max_bytes, nearest),
+            sessions,
+            clock,
+            timers,
+            services.conversions.worker,
+        ),
         ListOffsets(replicas, services.metadata_cache, clock),
         OffsetForLeaderEpoch(replicas, services.metadata_cache),
         DeleteRecords(replicas, services.metadata_cache, clock, timers),
@@ -257,7 +263,11 @@ def _group_handlers(services: Services) -> list[Handler]:
 
 def _transaction_handlers(services: Services) -> list[Handler]:
     config, replicas, clock, timers = services.config, services.replicas, services.clock, services.timers
-    groups, transactions, metadata_cache = services.coordination.groups, services.coordination.transactions, services.metadata_cache
+    groups, transactions, metadata_cache = (
+        services.coordination.groups,
+        services.coordination.transactions,
+        services.metadata_cache,
+    )
     return [
         InitProducerId(services.producer_ids, transactions),
         AddPartitionsToTxn(transactions, metadata_cache),

@@ -87,7 +87,7 @@ class TopicsKnown:
 class _Wait:
     """One call of `wait_until`. Two functions that know each other would be a cycle, which only the collector ends."""
 
-    __slots__ = ("_done", "_holds", "_timer", "_metadata_cache")
+    __slots__ = ("_done", "_holds", "_metadata_cache", "_timer")
 
     def __init__(self, metadata_cache: MetadataCache, holds: Callable[[], bool], done: Callable[[], None]) -> None:
         self._metadata_cache = metadata_cache

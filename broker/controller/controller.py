@@ -164,7 +164,9 @@ class Controller:
                 try:
                     data, stat = await registry.get(znodes.CONTROLLER, self._controller_znode_changed)
                 except NoNodeError:
-                    active_controller = await self._elect(registry, Create(znodes.CONTROLLER, self._own_controller_znode(), ephemeral=True))
+                    active_controller = await self._elect(
+                        registry, Create(znodes.CONTROLLER, self._own_controller_znode(), ephemeral=True)
+                    )
                 else:
                     if stat.ephemeral_owner != registry.session_id:
                         self._metadata_cache.controller_id = znodes.Controller.decode(data).broker_id
@@ -213,7 +215,9 @@ class Controller:
         return ActiveController(registry, ControllerMachine(settings, epoch, stat.version + 1), self._noticed)
 
     async def _on_election(self, active_controller: ActiveController) -> None:
-        log.info("broker %d is the controller, epoch %d", self._config.broker_id, active_controller.machine.context.epoch)
+        log.info(
+            "broker %d is the controller, epoch %d", self._config.broker_id, active_controller.machine.context.epoch
+        )
         self._active_controller = active_controller
         self._metadata_cache.controller_id = self._config.broker_id
         self._channels.update({})
@@ -347,7 +351,12 @@ class Controller:
         elif isinstance(response, m.StopReplicaResponse) and machine.context.deleting:
             self._submit(active_controller, lambda: machine.stop_replica_answered(broker_id, response))
 
-    def _submit(self, active_controller: ActiveController, event: Callable[[], Steps[Any]], done: Callable[[], None] = lambda: None) -> None:
+    def _submit(
+        self,
+        active_controller: ActiveController,
+        event: Callable[[], Steps[Any]],
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
         """Run an event after those before it, if the office still stands then."""
 
         async def run() -> None:
@@ -431,7 +440,9 @@ class Controller:
             for topic in wanted:
                 made = () if validate_only else tuple(each.name for each in outcomes if each.error is ErrorCode.NONE)
                 outcomes.append(
-                    await self.maker.create(active_controller.registry, context, topic, made=made, validate_only=validate_only)
+                    await self.maker.create(
+                        active_controller.registry, context, topic, made=made, validate_only=validate_only
+                    )
                 )
             if not validate_only:
                 spare = self.maker.topic_ids(SPARE_TOPIC_IDS)
@@ -538,7 +549,9 @@ class Controller:
         """
 
         async def leave(active_controller: ActiveController) -> list[Partition]:
-            return await self._run(active_controller, active_controller.machine.controlled_shutdown(broker_id, broker_epoch))
+            return await self._run(
+                active_controller, active_controller.machine.controlled_shutdown(broker_id, broker_epoch)
+            )
 
         return await self._do(leave)
 

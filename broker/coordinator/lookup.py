@@ -25,7 +25,9 @@ CODECS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY, 3: Codec.LZ4, 4: Codec.
 class Coordinators:
     """Which broker coordinates a group or a transactional id."""
 
-    def __init__(self, topics: InternalTopics, metadata_cache: MetadataCache, creator: TopicCreator, known: TopicsKnown) -> None:
+    def __init__(
+        self, topics: InternalTopics, metadata_cache: MetadataCache, creator: TopicCreator, known: TopicsKnown
+    ) -> None:
         """`known` waits for what is to be known of `metadata_cache`."""
         self._topics = topics
         self._metadata_cache = metadata_cache

@@ -474,7 +474,7 @@ class GroupCoordinator:
         ]
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE, found
 
-    def standing(self) -> list[tuple[str, int]]:
+    def states(self) -> list[tuple[str, int]]:
         """State and number of committed offsets of every group that is coordinated here."""
         return [(group.membership.state.value, len(group.offsets)) for group in self._living()]
 

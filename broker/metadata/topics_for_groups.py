@@ -1,4 +1,4 @@
-"""The topics of the cluster as the machines of groups want to know them: a reading of `MetadataCache` with a version."""
+"""The topics of the cluster for the state machines of groups: a snapshot of `MetadataCache` with a version."""
 
 from __future__ import annotations
 

@@ -92,7 +92,9 @@ class Addresses:
 
     async def _open(self, endpoint: config_listeners.Endpoint) -> Listener:
         config, name = self._config, endpoint.listener
-        listener = self._listen(name, self._on_frame, limits=self._limits, report=self._report, connection_quotas=self._connection_quotas)
+        listener = self._listen(
+            name, self._on_frame, limits=self._limits, report=self._report, connection_quotas=self._connection_quotas
+        )
         listener.protected = self._is_protected(name)
         listener.own = _own_limits(config, name)
         backlog = int(config["socket.listen.backlog.size"])

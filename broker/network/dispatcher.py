@@ -162,8 +162,8 @@ class Route:
 
     __slots__ = (
         "_encode",
-        "_metrics",
         "_head",
+        "_metrics",
         "_of_followers",
         "_report_errors",
         "api_key",

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from odradek.broker.network.controller_channel import Ask
 from odradek.broker.replication.partition import Replica
-from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr
+from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
 from odradek.broker.runtime.timers import Clock, Timer, Timers
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode

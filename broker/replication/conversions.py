@@ -22,8 +22,8 @@ from odradek.broker.replication.transactional_produce import HeldWrite, Written
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.legacy import down_convert_batches
-from odradek.storage.validation import Prepared, prepare, takes_long
 from odradek.storage.segment import FileRange
+from odradek.storage.validation import Prepared, prepare, takes_long
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,10 @@ from typing import Protocol
 from odradek.broker.metadata.state.topics import INTERNAL_TOPICS
 from odradek.broker.metrics.broker_metrics import TopicMetrics
 from odradek.broker.replication.state.follower import Position, truncation_offset
-from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, PendingIsr, Role
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.validation import BATCHES_SINCE, Appended, Prepared
 from odradek.storage.compaction import Cleaned
 from odradek.storage.config import LogConfig as LogConfig
 from odradek.storage.config import Origin
@@ -30,6 +29,7 @@ from odradek.storage.flush import Flush
 from odradek.storage.log import Epochs, Log
 from odradek.storage.producers import Verification
 from odradek.storage.segments import LogSlice
+from odradek.storage.validation import BATCHES_SINCE, Appended, Prepared
 
 log = logging.getLogger(__name__)
 
@@ -77,16 +77,16 @@ class Replica:
     """One partition of one topic on this broker."""
 
     __slots__ = (
-        "_clock",
-        "_flushing",
         "_alter_partition_manager",
-        "_on_failure",
+        "_clock",
         "_delayed",
+        "_flushing",
+        "_on_failure",
         "_worker",
-        "metrics",
         "is_internal",
         "log",
         "machine",
+        "metrics",
         "partition",
         "topic",
         "topic_id",

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, Endpoint, PartitionMetadata, TopicMetadata
+from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.metadata.state.topics import is_internal
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.replication.fetcher import Fetchers
@@ -138,7 +138,10 @@ class ReplicaManager:
 
     def _refusal(self, control_request: Any) -> ErrorCode:
         """Why an order is not for this broker, as it is now, from its controller, as it is now."""
-        if control_request.broker_epoch != ANY_BROKER_EPOCH and control_request.broker_epoch < self._dependencies.broker_epoch():
+        if (
+            control_request.broker_epoch != ANY_BROKER_EPOCH
+            and control_request.broker_epoch < self._dependencies.broker_epoch()
+        ):
             log.warning("an order for epoch %d of this broker comes too late", control_request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
         if control_request.controller_epoch < self._controller_epoch:
@@ -261,7 +264,9 @@ class ReplicaManager:
         A controller that has begun to send no topic ids repeats the current epoch to its followers (KIP-516). They have
         nothing to change: what a leader can be asked with is in its ApiVersions.
         """
-        repeated = control_request.leader_epoch == replica.machine.leader_epoch and replica.machine.role is Role.FOLLOWER
+        repeated = (
+            control_request.leader_epoch == replica.machine.leader_epoch and replica.machine.role is Role.FOLLOWER
+        )
         if repeated and topic_id == NO_TOPIC_ID != replica.topic_id:
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -363,7 +368,11 @@ def _stops(control_request: m.StopReplicaRequest) -> list[tuple[str, int, int, b
     delete = control_request.delete_partitions
     return [
         *((each.topic_name, each.partition_index, NO_EPOCH, delete) for each in control_request.ungrouped_partitions),
-        *((topic.name, index, NO_EPOCH, delete) for topic in control_request.topics for index in topic.partition_indexes),
+        *(
+            (topic.name, index, NO_EPOCH, delete)
+            for topic in control_request.topics
+            for index in topic.partition_indexes
+        ),
         *(
             (topic.topic_name, each.partition_index, each.leader_epoch, each.delete_partition)
             for topic in control_request.topic_states

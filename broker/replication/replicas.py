@@ -1,7 +1,7 @@
 """The replicas on this broker and the directories under them: made, configured and taken away.
 
-Between the controller's orders (`replica_manager.py`), which speak of topics and epochs, and the logs, which know nothing of
-either, this is the place that knows which log lies in which directory and how a topic's configuration becomes a log's.
+Control requests (`replica_manager.py`) name topics and epochs; a log knows neither. This module maps each partition to
+its log directory and each topic's configuration to that of its logs.
 
 A disk that fails under one log takes its whole directory offline (KIP-112): every replica there serves no more. The
 broker lives on while a directory is left. While one is offline, no log is made for a replica that is not new, since its
@@ -155,7 +155,9 @@ class ReplicaHost:
             min_isr=min_isr(self._config, overrides),
             max_lag_ms=int(self._config["replica.lag.time.max.ms"]),
         )
-        replica = Replica(found, machine, self._clock, self._worker, self._alter_partition_manager, self._replica_failed)
+        replica = Replica(
+            found, machine, self._clock, self._worker, self._alter_partition_manager, self._replica_failed
+        )
         self._replicas.add(replica)
         return replica
 

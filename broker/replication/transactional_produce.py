@@ -21,8 +21,8 @@ from odradek.broker.replication.transaction_verification import Support, Transac
 from odradek.broker.runtime.timers import Clock
 from odradek.protocol.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL, Header, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.validation import Appended, Prepared
 from odradek.storage.producers import OPEN, WAIVED, Verification
+from odradek.storage.validation import Appended, Prepared
 
 KNOWS_ABORTABLE: Final = 11
 ADDS_PARTITIONS: Final = 12

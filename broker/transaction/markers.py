@@ -43,7 +43,9 @@ OnWritten = Callable[[Marker, Partition], None]
 class Markers:
     """Markers that are not written yet."""
 
-    def __init__(self, links: BrokerLinks, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int) -> None:
+    def __init__(
+        self, links: BrokerLinks, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int
+    ) -> None:
         """`timeout_ms` is how long a leader may take to answer."""
         self._links = links
         self._metadata_cache = metadata_cache

@@ -130,7 +130,9 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         def supplier(aggregator: Aggregator) -> SessionAggregate:
             return SessionAggregate(store.name, windows, initializer, aggregator, merger)
 
-        return _table(self._groups, store_settings, store, supplier, name, key, windows.grace_ms + windows.inactivity_gap_ms)
+        return _table(
+            self._groups, store_settings, store, supplier, name, key, windows.grace_ms + windows.inactivity_gap_ms
+        )
 
 
 def _store_settings(groups: Groups, materialized: Materialized[Any, Any] | str | None) -> Materialization:
@@ -168,7 +170,16 @@ def _table(
             topology.copartition(sorted(sources))
 
     graph.add(write, parents=tuple(nodes), provides=merge)
-    return KTable(graph, merge, key, store_settings.value, sources, merger, store_settings.queryable_name, versioned=store_settings.versioned)
+    return KTable(
+        graph,
+        merge,
+        key,
+        store_settings.value,
+        sources,
+        merger,
+        store_settings.queryable_name,
+        versioned=store_settings.versioned,
+    )
 
 
 def _repartitioned(groups: Groups, store: str) -> tuple[dict[KGroupedStream[Any, Any], str], frozenset[str]]:

@@ -90,7 +90,12 @@ def join_by_foreign_key(
     response = DerivedSerde(other.value, VALUE_SETTING, lambda value, config: response_serde(value))
 
     _add_registration(
-        graph, names, this, other, store_settings, SubscriptionSend(foreign_key, serdes, left=left, versioned=this.versioned)
+        graph,
+        names,
+        this,
+        other,
+        store_settings,
+        SubscriptionSend(foreign_key, serdes, left=left, versioned=this.versioned),
     )
     _add_processor(
         graph, names.receive, SubscriptionReceive(names.store, serdes), names.registration_source, [names.store]

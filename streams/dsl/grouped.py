@@ -69,7 +69,9 @@ class KGroupedStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, V]:
         """The values of each key made one by `reducer`, of (value so far, new value)."""
-        store_settings = materialization(materialized, self.graph, STREAM_REDUCE).with_default_serdes(self.key, self.value)
+        store_settings = materialization(materialized, self.graph, STREAM_REDUCE).with_default_serdes(
+            self.key, self.value
+        )
         node = self.graph.name(name, STREAM_REDUCE)
         supplier = operators.StreamReduce(store_settings.store_name, reducer)
         return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
@@ -174,7 +176,9 @@ class KGroupedTable(Generic[K, V]):
     ) -> KTable[K, int]:
         """How many rows each key has."""
         store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, LONG)
-        supplier = operators.TableAggregate(store_settings.store_name, operators.zero, operators.count, operators.discount)
+        supplier = operators.TableAggregate(
+            store_settings.store_name, operators.zero, operators.count, operators.discount
+        )
         return self._aggregation(supplier, name, TABLE_AGGREGATE, store_settings)
 
     def reduce(
@@ -186,7 +190,9 @@ class KGroupedTable(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[K, V]:
         """The rows of each key made one: `adder` takes a row in, `subtractor` takes out what a row was before."""
-        store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(self.key, self.value)
+        store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(
+            self.key, self.value
+        )
         supplier = operators.TableReduce(store_settings.store_name, adder, subtractor)
         return self._aggregation(supplier, name, TABLE_REDUCE, store_settings)
 
@@ -228,5 +234,12 @@ class KGroupedTable(Generic[K, V]):
         graph.add(write, parents=(parent,), provides=node)
         sources = frozenset((source,))  # Kafka's too, though a shared repartition has another source
         return KTable(
-            graph, node, store_settings.key, store_settings.value, sources, supplier, store_settings.queryable_name, versioned=store_settings.versioned
+            graph,
+            node,
+            store_settings.key,
+            store_settings.value,
+            sources,
+            supplier,
+            store_settings.queryable_name,
+            versioned=store_settings.versioned,
         )

@@ -76,7 +76,9 @@ def join_stream(
         if windows is not None or isinstance(joined, StreamJoined):
             raise TypeError("a join with a KTable takes Joined, neither windows nor StreamJoined")
         store_settings = joined or Joined()
-        return _with_table(this, other, joiner, kind, store_settings if name is None else replace(store_settings, name=name))
+        return _with_table(
+            this, other, joiner, kind, store_settings if name is None else replace(store_settings, name=name)
+        )
     if windows is None or isinstance(joined, Joined):
         raise TypeError("a join with a KStream takes JoinWindows, and StreamJoined in place of Joined")
     options = joined or StreamJoined()
@@ -140,9 +142,13 @@ class _StreamStreamJoin:
         graph, store_settings = this.graph, self._store_settings
         prefix = store_settings.name
         if this.repartition_required:
-            this = _repartitioned(this, None if prefix is None else f"{prefix}-left", store_settings.key, store_settings.value)
+            this = _repartitioned(
+                this, None if prefix is None else f"{prefix}-left", store_settings.key, store_settings.value
+            )
         if other.repartition_required:
-            other = _repartitioned(other, None if prefix is None else f"{prefix}-right", store_settings.key, store_settings.other_value)
+            other = _repartitioned(
+                other, None if prefix is None else f"{prefix}-right", store_settings.key, store_settings.other_value
+            )
         sources = this.sources | other.sources
         copartition(graph, sources)
         names = [graph.name(prefix, WINDOWED, "-this-windowed"), graph.name(prefix, WINDOWED, "-other-windowed")]

@@ -140,7 +140,11 @@ class KStream(Generic[K, V]):
         """Write to a topic, or to the one that `topic`, a function of (key, value, RecordMetadata), chooses."""
         store_settings = produced or Produced()
         name = self.graph.name(store_settings.name, SINK)
-        key, value, partitioner = store_settings.key or self.key, store_settings.value or self.value, store_settings.partitioner
+        key, value, partitioner = (
+            store_settings.key or self.key,
+            store_settings.value or self.value,
+            store_settings.partitioner,
+        )
         if partitioner is None and isinstance(key, WindowedSerde):
             partitioner = WindowedKeyPartitioner(key)
         parent = self.node
@@ -197,7 +201,9 @@ class KStream(Generic[K, V]):
                 topology.add_state_store(store_settings.key_value_store(), node)
 
         self.graph.add(write, parents=(parent,), provides=node)
-        table: KTable[K, V] = KTable(self.graph, node, store_settings.key, store_settings.value, sources, source, store_settings.queryable_name)
+        table: KTable[K, V] = KTable(
+            self.graph, node, store_settings.key, store_settings.value, sources, source, store_settings.queryable_name
+        )
         return table
 
     # ---- processors written by hand

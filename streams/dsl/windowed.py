@@ -88,7 +88,9 @@ class TimeWindowedKStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[Windowed, V]:
         """The values of each key in each window made one by `reducer`, of (value so far, new value)."""
-        store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
+        store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
+            self._grouped.key, self._grouped.value
+        )
         return self._table(store_settings, name, REDUCE, nothing, reducing(reducer))
 
     def aggregate(
@@ -145,7 +147,9 @@ class SessionWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed, int]:
         """How many records each session has."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
-        return self._table(store_settings, name, AGGREGATE, plain.zero, plain.count, lambda key, one, other: one + other)
+        return self._table(
+            store_settings, name, AGGREGATE, plain.zero, plain.count, lambda key, one, other: one + other
+        )
 
     def reduce(
         self,
@@ -155,7 +159,9 @@ class SessionWindowedKStream(Generic[K, V]):
         name: str | None = None,
     ) -> KTable[Windowed, V]:
         """The values of each session made one by `reducer`, of (value so far, new value)."""
-        store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(self._grouped.key, self._grouped.value)
+        store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
+            self._grouped.key, self._grouped.value
+        )
         aggregator = reducing(reducer)
         return self._table(store_settings, name, REDUCE, nothing, aggregator, merging(aggregator))
 
@@ -223,17 +229,30 @@ def window_store(store_settings: Materialization, windows: FixedWindows, emit: E
     needed = min((2 * size if isinstance(windows, SlidingWindows) else size) + grace, END_OF_TIME)
     if store_settings.store is not None:
         if store_settings.store.kind != "window":
-            raise TopologyError(f"windows need a window store; {store_settings.store.name} is a {store_settings.store.kind} store")
-        changes: dict[str, Any] = {"stamped": True, "key_serde": store_settings.key, "value_serde": store_settings.value}
+            raise TopologyError(
+                f"windows need a window store; {store_settings.store.name} is a {store_settings.store.kind} store"
+            )
+        changes: dict[str, Any] = {
+            "stamped": True,
+            "key_serde": store_settings.key,
+            "value_serde": store_settings.value,
+        }
         return _cached(replace(store_settings.store, **changes), store_settings, emit, isinstance(windows, TimeWindows))
     retention = needed if store_settings.retention_ms is None else store_settings.retention_ms
     if retention < needed:
         raise TopologyError(
-            f"The retention period of the window store {store_settings.store_name} must be no smaller than its window size plus "
-            f"the grace period. Got size=[{size}], grace=[{grace}], retention=[{retention}]"
+            f"The retention period of the window store {store_settings.store_name} must be no smaller than its window "
+            f"size plus the grace period. Got size=[{size}], grace=[{grace}], retention=[{retention}]"
         )
     assert store_settings.store_name is not None
-    made = timestamped_window_store(store_settings.store_name, retention, size, store_settings.key, store_settings.value, persistent=store_settings.persistent)
+    made = timestamped_window_store(
+        store_settings.store_name,
+        retention,
+        size,
+        store_settings.key,
+        store_settings.value,
+        persistent=store_settings.persistent,
+    )
     return _cached(made, store_settings, emit, isinstance(windows, TimeWindows))
 
 
@@ -242,22 +261,38 @@ def session_window_store(store_settings: Materialization, windows: SessionWindow
     needed = windows.inactivity_gap_ms + windows.grace_ms
     if store_settings.store is not None:
         if store_settings.store.kind != "session":
-            raise TopologyError(f"sessions need a session store; {store_settings.store.name} is a {store_settings.store.kind} store")
-        return _cached(replace(store_settings.store, key_serde=store_settings.key, value_serde=store_settings.value), store_settings, emit)
+            raise TopologyError(
+                f"sessions need a session store; {store_settings.store.name} is a {store_settings.store.kind} store"
+            )
+        return _cached(
+            replace(store_settings.store, key_serde=store_settings.key, value_serde=store_settings.value),
+            store_settings,
+            emit,
+        )
     retention = needed if store_settings.retention_ms is None else store_settings.retention_ms
     if retention < needed:
         raise TopologyError(
-            f"The retention period of the session store {store_settings.store_name} must be no smaller than the session "
-            f"inactivity gap plus the grace period. Got gap=[{windows.inactivity_gap_ms}], "
+            f"The retention period of the session store {store_settings.store_name} must be no smaller than the "
+            f"session inactivity gap plus the grace period. Got gap=[{windows.inactivity_gap_ms}], "
             f"grace=[{windows.grace_ms}], retention=[{retention}]"
         )
     assert store_settings.store_name is not None
     return _cached(
-        session_store(store_settings.store_name, retention, store_settings.key, store_settings.value, persistent=store_settings.persistent), store_settings, emit
+        session_store(
+            store_settings.store_name,
+            retention,
+            store_settings.key,
+            store_settings.value,
+            persistent=store_settings.persistent,
+        ),
+        store_settings,
+        emit,
     )
 
 
-def _cached(builder: StoreBuilder, store_settings: Materialization, emit: EmitStrategy, cached: bool = False) -> StoreBuilder:
+def _cached(
+    builder: StoreBuilder, store_settings: Materialization, emit: EmitStrategy, cached: bool = False
+) -> StoreBuilder:
     """A store whose windows are told when they are closed has nothing to hold back; `cached` is whether Kafka lets it
     have a cache for reads all the same."""
     from_config = store_settings.store is None and store_settings.store_type is None

@@ -103,8 +103,8 @@ def writer(bootstrap: str) -> Write:
 
     def write(key: Any, value: Any, headers: Headers) -> None:
         refused: list[Any] = []
-        notified: list[tuple[str, str | bytes | None]] = [*(headers or [])]
-        producer.produce(DEAD, value, key, headers=notified, on_delivery=lambda error, _: refused.append(error))
+        record_headers: list[tuple[str, str | bytes | None]] = [*(headers or [])]
+        producer.produce(DEAD, value, key, headers=record_headers, on_delivery=lambda error, _: refused.append(error))
         if producer.flush(30) or refused != [None]:
             raise StreamsError(f"a dead letter could not be written to {DEAD}: {refused or 'no answer'}")
 

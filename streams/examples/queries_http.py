@@ -71,8 +71,8 @@ class Answers:
             with urllib.request.urlopen(
                 f"http://{owner}/counts/{urllib.parse.quote(word)}", timeout=TIMEOUT_S
             ) as answer:
-                notified: dict[str, Any] = json.load(answer)
-                return notified
+                content: dict[str, Any] = json.load(answer)
+                return content
         count = self._streams.store(STORE, "key-value").get(word)
         return {"word": word, "count": count or 0, "instance": self.here}
 

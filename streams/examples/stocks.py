@@ -69,12 +69,12 @@ def averaged(statistics: Json) -> Json:
     return {"count": count, "minimum": statistics["minimum"], "average": round(statistics["total"] / count, 4)}
 
 
-def show(key: Windowed, notified: Json) -> None:
+def show(key: Windowed, measured: Json) -> None:
     """Say what was told."""
     begin, end = (datetime.fromtimestamp(ms / 1000) for ms in key.window)
     print(
-        f"{begin:%H:%M:%S} to {end:%H:%M:%S}  {key.key}  {notified['count']:4} trades  least {notified['minimum']:6.2f}  "
-        f"average {notified['average']:6.2f}",
+        f"{begin:%H:%M:%S} to {end:%H:%M:%S}  {key.key}  {measured['count']:4} trades  "
+        f"least {measured['minimum']:6.2f}  average {measured['average']:6.2f}",
         flush=True,
     )
 

@@ -74,7 +74,7 @@ class SessionAggregate(WindowedTable):
         emit = final_results(node, self.store, self._closed(node)) if self.final else None
         observed = NO_TIMESTAMP
 
-        def notified(session: Windowed, new: Any, old: Any) -> None:
+        def update(session: Windowed, new: Any, old: Any) -> None:
             if tell:  # without headers, as Java tells what it does not cache
                 forward(session, Change(new, old if send_old else None), session.window.end, None)
 
@@ -98,12 +98,12 @@ class SessionAggregate(WindowedTable):
                 if start != end or start != timestamp:
                     for session, value_of_session in touched:
                         store.remove(session)
-                        notified(session, None, value_of_session)
+                        update(session, None, value_of_session)
                         task.timestamp, task.headers = timestamp, headers
                 aggregate = aggregator(key, value, aggregate)
                 merged = Windowed(key, Window(start, end))
                 store.put(merged, aggregate)
-                notified(merged, aggregate, None)
+                update(merged, aggregate, None)
             if emit is not None:
                 emit(close_time, headers)
 

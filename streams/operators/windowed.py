@@ -137,10 +137,10 @@ class WindowedAggregate(WindowedTable):
 
         def closed(last: int, now: int) -> Iterable[tuple[Windowed, Any, int]] | None:
             upper = now - size
-            notified = -1 if last == NO_TIMESTAMP else last - size
-            if upper < 0 or (last != NO_TIMESTAMP and starts_for(max(0, notified)) == starts_for(upper)):
+            emitted_to = -1 if last == NO_TIMESTAMP else last - size
+            if upper < 0 or (last != NO_TIMESTAMP and starts_for(max(0, emitted_to)) == starts_for(upper)):
                 return None
-            return in_order_of_time(store, max(0, notified + 1), upper)
+            return in_order_of_time(store, max(0, emitted_to + 1), upper)
 
         return closed
 

@@ -20,11 +20,11 @@ from typing import Any, Final
 from odradek.streams.commit_metadata import decode_metadata
 from odradek.streams.context import TaskContext
 from odradek.streams.errors import LockError, StreamsError
-from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.group.committed_offsets import Committed
 from odradek.streams.group.group_protocol import MembershipError
 from odradek.streams.group.membership import GroupMember
 from odradek.streams.group.subscription_info import RUNNING
+from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.records import TaskId
 from odradek.streams.running.application import Application
 from odradek.streams.running.collector import RecordCollector

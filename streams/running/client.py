@@ -124,8 +124,8 @@ def _make(kind: Any, properties: Mapping[str, Any], prefix: str) -> Any:
         return kind(dict(properties))
     except (KafkaException, ValueError, TypeError) as error:
         problem = error.args[0]
-        notified = problem.str() if isinstance(problem, KafkaError) else str(problem)
-        raise ConfigError(f"librdkafka refuses a property (those given as {prefix}* go to it): {notified}") from error
+        detail = problem.str() if isinstance(problem, KafkaError) else str(problem)
+        raise ConfigError(f"librdkafka refuses a property (those given as {prefix}* go to it): {detail}") from error
 
 
 def _say(error: KafkaError) -> None:
@@ -155,8 +155,8 @@ def partitions_of(client: Producer | Consumer | AdminClient, topic: str, timeout
     except KafkaException as error:
         raise StreamsError(f"the cluster cannot be asked for the topic {topic}: {error.args[0].str()}") from error
     if found is None or found.error is not None:
-        notified = found.error.str() if found is not None and found.error is not None else "it is not there"
-        raise StreamsError(f"the topic {topic} cannot be had: {notified}")
+        detail = found.error.str() if found is not None and found.error is not None else "it is not there"
+        raise StreamsError(f"the topic {topic} cannot be had: {detail}")
     return len(found.partitions)
 
 

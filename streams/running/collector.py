@@ -259,8 +259,8 @@ class RecordCollector:
             return 1
 
     def _lost(self, when: str, error: KafkaError) -> StreamsError:
-        notified = f"the producer was fenced, or lost its place, {when}: {error.str()}"
-        return TaskMigratedError(notified) if self._transactional else StreamsError(notified)
+        message = f"the producer was fenced, or lost its place, {when}: {error.str()}"
+        return TaskMigratedError(message) if self._transactional else StreamsError(message)
 
     def _delivered(self, error: KafkaError, message: Message) -> None:
         """Called within poll and flush, for what failed."""

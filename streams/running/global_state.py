@@ -201,7 +201,7 @@ class GlobalState:
         self._listener.on_restore_start(partition, name, start, high)
         self._consumer.assign([Position(*partition, start)])
         total, began = 0, time.monotonic()
-        notified = moved = began
+        reported = moved = began
         while not self._stopping.is_set():
             batch, ended = self._batch(take_batch(self._consumer, BATCH, POLL_S), partition)
             now = time.monotonic()
@@ -218,8 +218,8 @@ class GlobalState:
                 return
             if now - moved > self._give_up_s:
                 raise StreamsError(f"{partition[0]}-{partition[1]}: nothing came for {self._give_up_s:g} s")
-            if now - notified > PROGRESS_S:
-                notified, left = now, high - 1 - self._positions.get(partition, start - 1)
+            if now - reported > PROGRESS_S:
+                reported, left = now, high - 1 - self._positions.get(partition, start - 1)
                 rate = total / (now - began)
                 log.info("restoring %s: %s records left of %s-%d, %.0f a second", name, f"{left:,}", *partition, rate)
 

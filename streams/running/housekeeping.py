@@ -42,7 +42,7 @@ class Housekeeping:
         self._repartition = {topology.cluster_name(name, application_id) for name in topology.internal_topics}
         now = time.monotonic()
         self._next_look = now + LOOK_S
-        self._notified_at, self._notified = now, (0, 0, 0)
+        self._reported_at, self._reported = now, (0, 0, 0)
         self._next_purge = now + self._purge_s
         self._next_cleanup = now + self._cleanup_ms / 1000
         self._next_metadata = now + self._metadata_s
@@ -67,19 +67,19 @@ class Housekeeping:
 
     def summarize(self, now_s: float, name: str, metrics: ThreadMetrics) -> None:
         """Say on the log what a thread has done since the last time (log.summary.interval.ms)."""
-        if self._summary_s < 0 or now_s - self._notified_at < self._summary_s:
+        if self._summary_s < 0 or now_s - self._reported_at < self._summary_s:
             return
         done = metrics.process.total, metrics.punctuate.total, metrics.commit.total
-        records, punctuators, tasks = (now - before for now, before in zip(done, self._notified, strict=True))
+        records, punctuators, tasks = (now - before for now, before in zip(done, self._reported, strict=True))
         log.info(
             "%s: processed %d records, ran %d punctuators and committed %d tasks in %.0f s",
             name,
             records,
             punctuators,
             tasks,
-            now_s - self._notified_at,
+            now_s - self._reported_at,
         )
-        self._notified_at, self._notified = now_s, done
+        self._reported_at, self._reported = now_s, done
 
     def purge(self, now_s: float, committed: Callable[[], Mapping[TopicPartition, int]]) -> None:
         """Delete what was read of repartition topics, up to the offsets that are committed; nobody waits for it."""

@@ -105,8 +105,8 @@ class InternalTopics:
             failed = self._create(missing)
             made |= missing.keys() - failed.keys()
             if failed and time.monotonic() > deadline:
-                notified = "; ".join(f"{name}: {error}" for name, error in failed.items())
-                raise StreamsError(f"internal topics could not be made within {self._timeout_s:g} s: {notified}")
+                detail = "; ".join(f"{name}: {error}" for name, error in failed.items())
+                raise StreamsError(f"internal topics could not be made within {self._timeout_s:g} s: {detail}")
             if not failed and time.monotonic() > deadline:
                 raise StreamsError(f"the cluster does not show the new topics {', '.join(sorted(missing))}")
             time.sleep(_BACKOFF_S)

@@ -237,9 +237,9 @@ def local_lags(
         for state, runs in states
         for name, place in state.changelogs.items()
     ]
-    notified = ends({place for _, place, _ in found})
+    end_of = ends({place for _, place, _ in found})
     lags: dict[str, dict[int, LagInfo]] = {}
     for name, place, position in found:
-        end = notified.get(place, 0)
+        end = end_of.get(place, 0)
         lags.setdefault(name, {})[place[1]] = LagInfo(end if position is None else position, end)
     return lags

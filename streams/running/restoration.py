@@ -279,12 +279,14 @@ class Restorer:
             if place.error is not None:
                 log.warning("the offsets of %s-%d cannot be had: %s", place.topic, place.partition, place.error.str())
         # While leaders change an answer can be missing with no error: what was asked stands there still.
-        notified = {(each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0}
-        if len(notified) < len(changelogs):
+        found_offsets = {
+            (each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0
+        }
+        if len(found_offsets) < len(changelogs):
             # A client that has read nothing lately waits for the leader that it knows, though that one is gone.
             with contextlib.suppress(KafkaException):
                 self._consumer.list_topics(timeout=timeout_s)
-        return notified
+        return found_offsets
 
     def _count_failures(self, now: float, unanswered: Sequence[TopicPartition]) -> None:
         """Raises StreamsError once the cluster has not answered for too long."""

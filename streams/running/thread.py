@@ -28,7 +28,6 @@ from odradek.streams.errors import (
     TaskCorruptedError,
     TaskMigratedError,
 )
-from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.group.membership import (
     Assigned,
     CommitFailed,
@@ -48,6 +47,7 @@ from odradek.streams.group.subscription_info import (
 )
 from odradek.streams.metrics import observe
 from odradek.streams.queries import FairLock
+from odradek.streams.recorded_metrics import ThreadMetrics
 from odradek.streams.records import TaskId
 from odradek.streams.running.active_tasks import ActiveTasks, paced
 from odradek.streams.running.application import Application

@@ -140,10 +140,10 @@ def _align(topics: list[str], repartition: Mapping[str, InternalTopic], partitio
         for topic in topics
         if topic not in repartition or repartition[topic].partitions is not None
     }
-    notified = ", ".join(f"{topic} has {count}" for topic, count in sorted(fixed.items()))
+    counts = ", ".join(f"{topic} has {count}" for topic, count in sorted(fixed.items()))
     if len(set(fixed.values())) > 1:
         raise TopologyError(
-            f"Topics not co-partitioned: [{','.join(sorted(fixed))}]: {notified}. Topics that are joined need the same "
+            f"Topics not co-partitioned: [{','.join(sorted(fixed))}]: {counts}. Topics that are joined need the same "
             "number of partitions: repartition() one of them"
         )
     count = next(iter(fixed.values()), None) or max(partitions[topic] for topic in topics)

@@ -8,7 +8,7 @@ from random import Random
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.replication.partition import Replica, Replicas
 from odradek.broker.replication.replicas import ReplicaHost
-from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr
+from odradek.broker.replication.state.partition import LeaderAndIsr, PendingIsr
 from odradek.storage.config import LogConfig
 from odradek.storage.directories import Directories, open_all
 from odradek.storage.directory import DirectoryRequest

@@ -141,7 +141,10 @@ async def test_credentials_stand_as_kafka_keeps_them(both: tuple[Client, Client]
     assert result.error_code == ErrorCode.NONE
     notified = await ours.ask(describe_scram())
     assert [(each.user, each.error_code) for each in notified.results] == [("someone", ErrorCode.NONE)]
-    assert [(each.mechanism, each.iterations) for each in notified.results[0].credential_infos] == [(1, 4096), (2, 8192)]
+    assert [(each.mechanism, each.iterations) for each in notified.results[0].credential_infos] == [
+        (1, 4096),
+        (2, 8192),
+    ]
 
 
 def _tree(registry: KazooClient) -> dict[str, bytes]:

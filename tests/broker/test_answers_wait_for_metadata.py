@@ -42,7 +42,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     held = Held()
     apply = ReplicaManager._update_metadata
 
-    async def apply_when_open(replica_manager: ReplicaManager, request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
+    async def apply_when_open(
+        replica_manager: ReplicaManager, request: m.UpdateMetadataRequest
+    ) -> m.UpdateMetadataResponse:
         if replica_manager._dependencies.broker_id == held.broker_id and not held.open.is_set():
             held.waits.set()
             await held.open.wait()

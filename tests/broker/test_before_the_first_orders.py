@@ -213,7 +213,9 @@ class Question:
 def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, notified: ErrorCode) -> None:
     metadata_cache = MetadataCache("cluster")
     metadata_cache.put_topics([])
-    metadata_api = Metadata(metadata_cache, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(metadata_cache))
+    metadata_api = Metadata(
+        metadata_cache, cast(TopicCreator, Creator(outcome)), lambda: True, WantedTopic, TopicAnswers(metadata_cache)
+    )
     call = Question()
     wanted = [m.MetadataRequest.MetadataRequestTopic(name="t")]
     metadata_api.handle(cast(Call, call), m.MetadataRequest(topics=wanted))

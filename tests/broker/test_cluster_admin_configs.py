@@ -216,7 +216,9 @@ async def test_notifications_of_kafka_are_understood_and_nonsense_is_passed_over
     await harness.admin.create(f"{znodes.CONFIG_CHANGES}/something-else", b"")
     old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
     await harness.admin.create(znodes.CONFIG_CHANGE_PREFIX, old, sequential=True)
-    await harness.admin.create(znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/gone"}', sequential=True)
+    await harness.admin.create(
+        znodes.CONFIG_CHANGE_PREFIX, b'{"version":2,"entity_path":"topics/gone"}', sequential=True
+    )
     await reaches(lambda: len(harness.notified.topics) == 2)
     assert harness.notified.topics == [("t", {"retention.ms": "5"}), ("gone", {})]
 

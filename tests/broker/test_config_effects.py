@@ -16,7 +16,7 @@ import pytest
 from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.config.policies import AlterConfigRequest, NewTopicRequest, PolicyViolationError
 from odradek.broker.config.types import ConfigError
-from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, Endpoint
+from odradek.broker.metadata.cache import BrokerMetadata, Endpoint, MetadataCache
 from odradek.broker.network.controller_channel import ControllerLink
 from odradek.broker.network.inter_broker_connection import Network, Peer, PeerLostError
 from odradek.broker.registry.embedded import EmbeddedEnsemble

@@ -53,11 +53,11 @@ def rows_of(table: Mapping[str, Property], theirs: Mapping[str, dict[str, str]])
         default = show_value(row.default)
         printed = "null" if default is None else default or '""'
         allowed = "" if row.allowed is None else str(row.allowed)
-        printed = theirs.get(name, {})
-        if printed.get("Default", "").startswith(f"{printed} ("):
-            printed = printed["Default"]
+        documented = theirs.get(name, {})
+        if documented.get("Default", "").startswith(f"{printed} ("):
+            printed = documented["Default"]
         if name in IN_PROSE | UNCHECKED:
-            allowed = printed["Valid Values"]
+            allowed = documented["Valid Values"]
         ours[name] = {"Type": row.type.name.lower(), "Default": printed, "Valid Values": allowed}
     return ours
 
@@ -160,12 +160,12 @@ def works_by_another(name: str) -> bool:
 @pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
 def test_what_is_said_to_work_is_read_and_nothing_else(table: dict[str, Property]) -> None:
     used = {name for name in table if name in read_somewhere() or works_by_another(name)}
-    printed = {name for name, row in table.items() if row.effect}
+    documented = {name for name, row in table.items() if row.effect}
     # Whether a broker may be without a number is a rule, and asked for nowhere else.
-    assert printed - used <= {"broker.id.generation.enable"}
+    assert documented - used <= {"broker.id.generation.enable"}
     # What is refused is read to be refused, and of a topic's tiers as well.
     tiers = {name for name in table if name.startswith(("remote.log.", "remote.storage."))}
-    assert used - printed <= set(REFUSED) | tiers
+    assert used - documented <= set(REFUSED) | tiers
 
 
 def test_whatever_has_no_effect_says_why() -> None:

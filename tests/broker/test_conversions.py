@@ -18,8 +18,8 @@ from odradek.protocol import messages as m
 from odradek.protocol.batch import headers, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode
-from odradek.storage.validation import takes_long
 from odradek.storage.config import LogConfig
+from odradek.storage.validation import takes_long
 from tests.broker.message_sets import message, messages_in, wrapper
 from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request
 

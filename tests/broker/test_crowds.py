@@ -22,9 +22,9 @@ from tests.broker.crowd import (
     Neighbour,
     limited_command,
     most_descriptors,
+    notified,
     open_files,
     resident_bytes,
-    notified,
     until,
 )
 from tests.broker.wire import Client, running_broker

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 
 from odradek.broker.apis.metadata import AUTHORIZED_OPERATIONS_UNKNOWN, Metadata
 from odradek.broker.controller.auto_topic_creation import TopicCreator, WantedTopic
-from odradek.broker.metadata.cache import NO_LEADER, BrokerMetadata, MetadataCache, Endpoint, PartitionMetadata, TopicMetadata
+from odradek.broker.metadata.cache import (
+    NO_LEADER,
+    BrokerMetadata,
+    Endpoint,
+    MetadataCache,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from odradek.broker.metadata.state.topics import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from odradek.broker.metadata.topic_responses import MOST_BYTES, OVERHEAD_BYTES, TopicAnswers
 from odradek.broker.network.dispatcher import Call
@@ -146,7 +153,11 @@ def plain(metadata_cache: MetadataCache, call: Question, request: m.MetadataRequ
             elif name in metadata_cache.topics:
                 found = described(metadata_cache.topics[name], reachable)
             else:
-                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if metadata_cache.is_initialized else ErrorCode.LEADER_NOT_AVAILABLE
+                unknown = (
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if metadata_cache.is_initialized
+                    else ErrorCode.LEADER_NOT_AVAILABLE
+                )
                 illegal = name in ("", "..", "not legal")
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION if illegal else unknown
                 found = R.MetadataResponseTopic(name=name, error_code=code, is_internal=name == "__consumer_offsets")

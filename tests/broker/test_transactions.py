@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from odradek.broker.metadata.cache import BrokerMetadata, MetadataCache, PartitionMetadata, TopicMetadata
 from odradek.broker.network.inter_broker_connection import PeerLostError
-from odradek.broker.transaction.coordinator import MOST_EARLY, DEADLINE_MS, TransactionCoordinator
+from odradek.broker.transaction.coordinator import DEADLINE_MS, MOST_EARLY, TransactionCoordinator
 from odradek.broker.transaction.markers import Marker, Markers
 from odradek.broker.transaction.state.records import Partition
 from odradek.broker.transaction.state.settings import TransactionSettings

@@ -55,7 +55,9 @@ class Script:
         wanted = request.AlterConfigsResource(resource_type=BROKER, resource_name=resource, configs=[change])
         answer = await self._client.ask(request(resources=[wanted], validate_only=validate_only), 1)
         (notified,) = answer.responses
-        self.printed.append(("alter", resource, value, operation, ErrorCode(notified.error_code).name, notified.error_message))
+        self.printed.append(
+            ("alter", resource, value, operation, ErrorCode(notified.error_code).name, notified.error_message)
+        )
 
     async def becomes(self, value: str) -> None:
         """Wait until the broker goes by a value, and note where it says that it has it from."""

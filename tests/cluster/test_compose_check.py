@@ -112,7 +112,11 @@ def test_logs_that_differ_after_a_start_fail() -> None:
     del lost[0][7]
     changed[1][3] = Value("other", 0)
     more[0][50] = Value("again", 100)
-    for after, notified in ((lost, r"lost or changed the records at \[7\]"), (changed, r"at \[3\]"), (more, r"at \[50\]")):
+    for after, notified in (
+        (lost, r"lost or changed the records at \[7\]"),
+        (changed, r"at \[3\]"),
+        (more, r"at \[50\]"),
+    ):
         with pytest.raises(CheckError, match=notified):
             verdict.require_same_logs(logs, after)
     with pytest.raises(CheckError, match="2 partitions before, 1 after"):

@@ -254,7 +254,13 @@ def test_partitions_are_moved_as_generated_with_a_throttle_that_goes(
     produce(cluster, topic, 0, 500)
     requested = saved(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     printed = tool(
-        cluster, "kafka-reassign-partitions", "--generate", "--topics-to-move-json-file", requested, "--broker-list", "2,3"
+        cluster,
+        "kafka-reassign-partitions",
+        "--generate",
+        "--topics-to-move-json-file",
+        requested,
+        "--broker-list",
+        "2,3",
     )
     proposal = printed.rpartition("Proposed partition reassignment configuration")[2].strip().splitlines()[0]
     moves = {each["partition"]: each["replicas"] for each in json.loads(proposal)["partitions"]}

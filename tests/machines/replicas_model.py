@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.broker.replication.state.follower import truncation_offset
-from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr, PartitionMachine, Role
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, PendingIsr, Role
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 BROKERS = (0, 1, 2)

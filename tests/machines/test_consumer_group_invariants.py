@@ -244,7 +244,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert group is not None
         assert group.state is GroupState.STABLE
         assert set(group.group_members.members) == set(self.clients)
-        subscribed = {name for member in group.group_members.members.values() for name in group.group_members.topics_of(member)}
+        subscribed = {
+            name for member in group.group_members.members.values() for name in group.group_members.topics_of(member)
+        }
         wanted = {(name, index) for name in subscribed for index in range(self.harness.topics.partition_count(name))}
         owned = [partition for client in self.clients.values() for partition in client.owned]
         assert sorted(owned) == sorted(wanted)

@@ -136,7 +136,9 @@ def test_a_member_of_the_new_kind_turns_the_group_and_shares_with_the_old() -> N
     assert [each.beat() for each in classic] == [ErrorCode.NONE] * 2
     for each in classic:
         assert harness.commit({("t", 1): 1}, each.member_id, each.generation).answer == [ErrorCode.NONE]
-        assert harness.commit({("t", 1): 1}, each.member_id, each.generation + 1).answer == [ErrorCode.ILLEGAL_GENERATION]
+        assert harness.commit({("t", 1): 1}, each.member_id, each.generation + 1).answer == [
+            ErrorCode.ILLEGAL_GENERATION
+        ]
 
 
 def test_a_group_between_two_assignments_is_turned_as_well_and_who_waits_is_told() -> None:

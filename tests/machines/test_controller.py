@@ -181,7 +181,9 @@ def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
     assert harness.assignment(T0) == znodes.Replicas((3, 1))
     assert set(harness.state(T0).isr) == {1, 3}
     assert harness.state(T0).leader == 3
-    assert harness.state(T0).leader_epoch == epoch + 2, "one for the election, one for the final assignment, as in Kafka"
+    assert harness.state(T0).leader_epoch == epoch + 2, (
+        "one for the election, one for the final assignment, as in Kafka"
+    )
     assert notified(harness, m.StopReplicaRequest) == [0, 2]
 
 

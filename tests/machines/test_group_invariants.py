@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
 from odradek.protocol.errors import ErrorCode
-from tests.machines.group_world import GROUP, Slot, Harness
+from tests.machines.group_world import GROUP, Harness, Slot
 
 PARTITIONS = [("t", index) for index in range(4)]
 PROTOCOLS = [

@@ -20,7 +20,7 @@ from odradek.broker.group.state.loading import Loader
 from odradek.broker.group.state.offsets import NO_OFFSET, Offsets
 from odradek.protocol.errors import ErrorCode
 from tests.machines.consumer_world import beat, facts, subscription
-from tests.machines.group_world import GROUP, Slot, Harness
+from tests.machines.group_world import GROUP, Harness, Slot
 
 OUTCOMES = (
     ErrorCode.NONE,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.broker.replication.state.partition import PendingIsr, PartitionMachine
+from odradek.broker.replication.state.partition import PartitionMachine, PendingIsr
 from tests.machines.replicas_model import BROKERS, MAX_LAG_MS, Replicas
 from tests.machines.searching import run_search, search_alone
 

@@ -14,8 +14,8 @@ from odradek.broker.transaction.state import transaction as module
 from odradek.broker.transaction.state.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    TransactionMetadata,
     Status,
+    TransactionMetadata,
     read_key,
     read_value,
     record,
@@ -443,7 +443,9 @@ class Transactions(RuleBasedStateMachine):
         """Somebody who guesses the epoch that fences after the last one."""
         forger = Owner(self.harness.metadata.producer_id, LAST_EPOCH + 1)
         harness = self.harness
-        asked = harness.add(forger, A0, version=version) if adds else harness.end(forger, commit=commit, version=version)
+        asked = (
+            harness.add(forger, A0, version=version) if adds else harness.end(forger, commit=commit, version=version)
+        )
         assert asked.outcome is not None
         assert asked.outcome.error is ErrorCode.PRODUCER_FENCED
 

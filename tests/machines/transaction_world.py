@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.broker.coordinator.state.pending_writes import COMMITTED
 from odradek.broker.runtime.state.effects import Append, Now, Reply, SetTimer
-from odradek.broker.transaction.state.records import Partition, TransactionMetadata, Status, read_key, read_value
+from odradek.broker.transaction.state.records import Partition, Status, TransactionMetadata, read_key, read_value
 from odradek.broker.transaction.state.transaction import Effects, Outcome, Owner, Storing, Transaction, WriteMarkers
 from odradek.protocol.errors import ErrorCode
 

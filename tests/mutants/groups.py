@@ -59,7 +59,9 @@ def kafka_13636() -> Iterator[None]:
 
     def expire(group: Group, now: Now) -> list[Effect]:
         if group.membership.state in (State.PREPARING, State.COMPLETING):
-            return group._write_tombstones(group.offsets.expire(now.wall_ms, group._settings.offsets_retention_ms, None), now)
+            return group._write_tombstones(
+                group.offsets.expire(now.wall_ms, group._settings.offsets_retention_ms, None), now
+            )
         return real(group, now)
 
     with mock.patch.object(Group, "expire", expire):

@@ -19,7 +19,7 @@ from odradek.broker.replication import partition as replica_module
 from odradek.broker.replication.partition import Replica
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.follower import Position
-from odradek.broker.replication.state.partition import PendingIsr, LeaderAndIsr, PartitionMachine
+from odradek.broker.replication.state.partition import LeaderAndIsr, PartitionMachine, PendingIsr
 from odradek.protocol.errors import ErrorCode
 
 Plant = Callable[[], AbstractContextManager[None]]

@@ -59,7 +59,7 @@ def test_both_surveys_are_equal(data: bytes, limit: int) -> None:
 @given(hurt(), st.integers(0, 1), FLAGS, TIMES, TIMES, st.one_of(TIMES, st.just(2**70)))
 def test_both_lifts_are_equal(data: bytes, magic: int, flags: int, stamp: int, earliest: int, latest: int) -> None:
     asked = data, magic, flags, stamp, earliest, latest
-    assert in_c("lift")(*asked) == legacy_walks.up_convert_in_python(*asked)
+    assert in_c("up_convert")(*asked) == legacy_walks.up_convert_in_python(*asked)
 
 
 RECORDS = st.lists(st.tuples(TIMES, CONTENT, CONTENT, st.booleans()), min_size=1, max_size=5).map(
@@ -77,13 +77,13 @@ def test_both_lowerings_are_equal(
 ) -> None:
     payload = bytes(write_records(rows, 0, 0))
     asked = payload, 0, len(payload), len(rows), magic, flags, base, time, base + first, limit
-    assert in_c("lower")(*asked) == legacy_walks.down_convert_in_python(*asked)
+    assert in_c("down_convert")(*asked) == legacy_walks.down_convert_in_python(*asked)
 
 
 @given(st.binary(max_size=60), st.integers(0, 9), st.integers(0, 1))
 def test_both_lowerings_are_equal_on_any_bytes(payload: bytes, count: int, magic: int) -> None:
     asked = payload, 0, len(payload), count, magic, 0, 5, 9, 0, 1 << 20
-    assert in_c("lower")(*asked) == legacy_walks.down_convert_in_python(*asked)
+    assert in_c("down_convert")(*asked) == legacy_walks.down_convert_in_python(*asked)
 
 
 def up_converted(data: bytes, **options: Any) -> legacy.Payload:

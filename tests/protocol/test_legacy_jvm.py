@@ -12,8 +12,8 @@ from odradek.protocol import legacy
 from odradek.protocol.batch import Record, build, headers, records
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.validation import admit
 from odradek.storage.config import MAX_INT64, LogConfig, Origin
+from odradek.storage.validation import admit
 from tests.broker.message_sets import APPEND_TIME, THEN_MS, damaged, message, messages_in, wrapper
 from tests.jvm.process import QUICK_START, QUIET, java_command, run_java
 

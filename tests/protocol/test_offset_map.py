@@ -128,7 +128,11 @@ def test_what_stays_is_what_a_dict_would_keep(
     records = placed(batch, base)
     implementations = Implementations()
     payload = write_records(records, base, time)
-    assert implementations.note(payload, 0, len(payload), len(batch), base, base) == (Fault.SOUND, len(batch), len(payload))
+    assert implementations.note(payload, 0, len(payload), len(batch), base, base) == (
+        Fault.SOUND,
+        len(batch),
+        len(payload),
+    )
     chosen = (HAS_HORIZON if flags & 1 else 0) | (SET_HORIZON if flags & 2 else 0)
     fault, _, _, kept, max_timestamp, max_offset, base_time, has_horizon, data = implementations.retain(
         payload, 0, len(payload), len(batch), base, time, 0, chosen, base + latest, base + tombstones, horizon

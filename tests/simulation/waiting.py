@@ -94,13 +94,15 @@ class WaitMonitor:
             everywhere = min((machine.local_end, *machine.remote_ends.values()))
             if everywhere > machine.high_watermark:
                 return f"every replica ends at {everywhere} at least, the high watermark is {machine.high_watermark}"
-        for operation in replica._waiters:
+        for operation in replica._delayed:
             self.checks += 1
             match operation:
                 case DelayedFetch():
                     found = _readable(operation, replica)
                 case DelayedProduce():
-                    found = _settled(replica, [entry for entry in operation._waiting if entry[1] is replica], operation._acks)
+                    found = _settled(
+                        replica, [entry for entry in operation._waiting if entry[1] is replica], operation._acks
+                    )
                 case DelayedAppend():
                     entries = [(None, *entry[:2]) for entry in operation._waiting if entry[0] is replica]
                     found = _settled(replica, entries, ACKS_ALL)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from odradek.protocol.batch import control_batch
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.storage.validation import Appended
 from odradek.storage.checkpoints import CorruptFile
 from odradek.storage.config import LogConfig, Origin
 from odradek.storage.log import Log
 from odradek.storage.producers import WAIVED, Producer, WrittenBatch, decode_snapshot, encode_snapshot
+from odradek.storage.validation import Appended
 from tests.storage.batches import NOW_MS, batch, open_log
 
 A, B = 11, 22

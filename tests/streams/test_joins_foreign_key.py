@@ -18,8 +18,8 @@ from odradek.streams.dsl.options import Consumed, Materialized, TableJoined
 from odradek.streams.murmur3 import hash128
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores.builders import versioned_key_value_store
-from tests.streams.oracle.java import Java
 from tests.streams.oracle.implementations import Piped, both_refuse, same
+from tests.streams.oracle.java import Java
 
 pytestmark = pytest.mark.jvm
 

@@ -17,8 +17,8 @@ from odradek.streams.operators.stream_join import EMIT_INTERVAL
 from odradek.streams.serdes import STRING
 from odradek.streams.stores.builders import window_store
 from odradek.streams.windows import JoinWindows
-from tests.streams.oracle.java import Java
 from tests.streams.oracle.implementations import Piped, both_refuse, records, same, same_text
+from tests.streams.oracle.java import Java
 
 pytestmark = pytest.mark.jvm
 
@@ -40,13 +40,13 @@ def text_with_key(key: Any, left: Any, right: Any) -> str:
 
 
 def joined(
-    kind: JoinKind, windows: JoinWindows, printed: StreamJoined[Any, Any, Any] | None = None, joiner: Any = text
+    kind: JoinKind, windows: JoinWindows, stated: StreamJoined[Any, Any, Any] | None = None, joiner: Any = text
 ) -> Callable[[Any], None]:
     """A topology that joins "left" with "right"."""
 
     def build(builder: Any) -> None:
         left, right = builder.stream("left"), builder.stream("right")
-        options = () if printed is None else (printed,)
+        options = () if stated is None else (stated,)
         getattr(left, METHODS[kind])(right, joiner, windows, *options).to("out")
 
     return build
@@ -63,10 +63,10 @@ def joined(
     ],
     ids=["generated", "named", "store", "both"],
 )
-def test_names(java: Java, kind: JoinKind, printed: StreamJoined[Any, Any, Any] | None) -> None:
+def test_names(java: Java, kind: JoinKind, stated: StreamJoined[Any, Any, Any] | None) -> None:
     walk = [("left", "a", "1", 5), ("right", "a", "2", 9), ("left", "b", "3", 90), ("right", "c", "4", 190)]
     written = same(
-        joined(kind, PATIENT, printed, text_with_key),
+        joined(kind, PATIENT, stated, text_with_key),
         [*walk, ("left", "d", "5", 400)],
     )
     assert written["out"][0].value == b"a:1+2"
@@ -93,8 +93,8 @@ def test_memory(java: Java, configured: bool) -> None:
 
 
 def test_unlogged(java: Java) -> None:
-    printed: StreamJoined[Any, Any, Any] = StreamJoined(logging=False)
-    written = same(joined("outer", TIGHT, printed), [("left", "a", "1", 5), ("right", "b", "2", 99)])
+    stated: StreamJoined[Any, Any, Any] = StreamJoined(logging=False)
+    written = same(joined("outer", TIGHT, stated), [("left", "a", "1", 5), ("right", "b", "2", 99)])
     assert set(written) == {"out"}
 
 
@@ -105,8 +105,8 @@ def test_stores_of_ones_own(java: Java, kind: JoinKind) -> None:
         window_store(name, retention, size, None, None, persistent=False, retain_duplicates=True)
         for name in ("mine", "yours")
     )
-    printed: StreamJoined[Any, Any, Any] = StreamJoined(this_store=this, other_store=other)
-    same(joined(kind, PATIENT, printed), [("left", "a", "1", 5), ("right", "a", "2", 9), ("left", "b", "3", 90)])
+    stated: StreamJoined[Any, Any, Any] = StreamJoined(this_store=this, other_store=other)
+    same(joined(kind, PATIENT, stated), [("left", "a", "1", 5), ("right", "a", "2", 9), ("left", "b", "3", 90)])
 
 
 def test_stores_that_do_not_fit(java: Java) -> None:
@@ -114,18 +114,18 @@ def test_stores_that_do_not_fit(java: Java) -> None:
     fitting = window_store("mine", retention, size, None, None, retain_duplicates=True)
     single = window_store("mine", retention, size, None, None)
     longer = window_store("mine", retention + 1, size, None, None, retain_duplicates=True)
-    for printed in (
+    for stated in (
         StreamJoined(this_store=fitting, other_store=fitting),
         StreamJoined(this_store=single),
         StreamJoined(other_store=longer),
     ):
-        both_refuse(joined("inner", TIGHT, printed))
+        both_refuse(joined("inner", TIGHT, stated))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("named", [None, "again"])
 def test_changed_keys_are_repartitioned(java: Java, kind: JoinKind, named: str | None) -> None:
-    printed = StreamJoined(name=named)
+    stated = StreamJoined(name=named)
 
     def build(builder: Any) -> None:
         def select(key: Any, value: Any) -> Any:
@@ -134,7 +134,7 @@ def test_changed_keys_are_repartitioned(java: Java, kind: JoinKind, named: str |
         left = builder.stream("left").select_key(select)
         right = builder.stream("right").select_key(select)
         third = builder.stream("third")
-        getattr(left, METHODS[kind])(right, text, PATIENT, printed).to("out")
+        getattr(left, METHODS[kind])(right, text, PATIENT, stated).to("out")
         if named is None:
             getattr(left, METHODS[kind])(third, text, TIGHT).to("out2")
 

@@ -15,8 +15,8 @@ from odradek.streams.records import Window, Windowed
 from odradek.streams.serdes import STRING, windowed_serde
 from odradek.streams.stores.builders import versioned_key_value_store
 from odradek.streams.windows import TimeWindows
-from tests.streams.oracle.java import Java
 from tests.streams.oracle.implementations import Piped, both_refuse, records, same, same_text
+from tests.streams.oracle.java import Java
 
 pytestmark = pytest.mark.jvm
 
@@ -122,9 +122,9 @@ def test_waiting_needs_a_key(java: Java) -> None:
 def test_waiting_needs_versions(java: Java) -> None:
     def build(printed: Materialized[Any, Any]) -> Callable[[Any], None]:
         def build(builder: Any) -> None:
-            builder.stream("stream").join(builder.table("table", materialized=printed), text, joined=Joined(grace=50)).to(
-                "out"
-            )
+            builder.stream("stream").join(
+                builder.table("table", materialized=printed), text, joined=Joined(grace=50)
+            ).to("out")
 
         return build
 

@@ -35,7 +35,7 @@ from odradek.streams.group.membership import (
 from tests.jvm.kafka import Kafka, running_kafka
 from tests.jvm.tools import run_tool
 from tests.streams.group_member import PARTITIONS, deal
-from tests.streams.membership_group import DEADLINE_S, TOPIC, Group, numbers, notified, until
+from tests.streams.membership_group import DEADLINE_S, TOPIC, Group, notified, numbers, until
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from odradek.streams.errors import StreamsError
 from odradek.streams.group.connection import Connection, CoordinatorLink, VersionsApartError, parse_bootstrap
 from odradek.streams.group.membership import Assigned, GroupMember, MembershipConfig, MembershipError
 from tests.streams.group_member import deal
-from tests.streams.membership_group import DEADLINE_S, Group, numbers, notified
+from tests.streams.membership_group import DEADLINE_S, Group, notified, numbers
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from odradek.broker_process import BrokerProcess
 from odradek.streams.driver import TopologyTestDriver
 from odradek.streams.dsl.builder import StreamsBuilder
 from odradek.streams.dsl.options import Consumed, Grouped, Materialized, Produced
-from odradek.streams.recorded_metrics import Counter, Stat
 from odradek.streams.metrics import MetricName, Metrics, flat, names
 from odradek.streams.metrics_page import serve_metrics
+from odradek.streams.recorded_metrics import Counter, Stat
 from odradek.streams.runtime import KafkaStreams, State
 from odradek.streams.serdes import LONG, STRING
 from odradek.streams.stores import builders

@@ -15,8 +15,16 @@ from odradek.streams.processor import FixedKeyProcessor, Processor
 from odradek.streams.records import Record, RecordMetadata
 from odradek.streams.serdes import INTEGER, JSON, LONG, STRING
 from odradek.streams.stores.builders import key_value_store
+from tests.streams.oracle.implementations import (
+    Piped,
+    both_refuse,
+    java_topology,
+    our_topology,
+    records,
+    same,
+    same_text,
+)
 from tests.streams.oracle.java_driver import JavaDriver
-from tests.streams.oracle.implementations import Piped, both_refuse, java_topology, our_topology, records, same, same_text
 
 pytestmark = pytest.mark.jvm
 

@@ -54,7 +54,9 @@ class ControllerMachine:
         self._control_requests = ControlRequestBatch(settings.broker_id, settings.listener, self.context)
         self._partitions = Partitions(self.context, self._control_requests)
         self._reassignments = Reassignments(self.context, self._control_requests, self._partitions)
-        self._deletions = Deletions(self.context, self._control_requests, self._partitions, enabled=settings.allow_deletion)
+        self._deletions = Deletions(
+            self.context, self._control_requests, self._partitions, enabled=settings.allow_deletion
+        )
 
     def drain(self) -> list[Send]:
         """The orders that have come up since the last call."""

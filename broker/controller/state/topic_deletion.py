@@ -21,7 +21,9 @@ from odradek.protocol import messages as m
 class Deletions:
     """The topics that are to go."""
 
-    def __init__(self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions, *, enabled: bool) -> None:
+    def __init__(
+        self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions, *, enabled: bool
+    ) -> None:
         """`enabled` is delete.topic.enable."""
         self._context = context
         self._control_requests = control_requests

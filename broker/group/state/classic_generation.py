@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.broker.group.state.classic_members import Member, ClassicGroupMembers
+from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
 from odradek.broker.group.state.classic_requests import JoinResult, State, SyncResult
 from odradek.broker.group.state.records import member_value, subscribed_topics
 from odradek.broker.runtime.state.effects import Now
@@ -49,7 +49,9 @@ class Generation:
             protocol=self.protocol_name,
             leader=self.group_members.leader,
             current_state_timestamp=-1 if self.state_since_ms is None else self.state_since_ms,
-            members=[member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members],
+            members=[
+                member_value(each, self.protocol_name, assignments[each.member_id]) for each in self.group_members
+            ],
         )
 
     def _generation_for(self, member: Member) -> JoinResult:
@@ -61,7 +63,10 @@ class Generation:
             self.protocol_type,
             self.protocol_name,
             self.group_members.leader or "",
-            tuple((each.member_id, each.terms.instance_id, each.metadata(self.protocol_name)) for each in self.group_members)
+            tuple(
+                (each.member_id, each.terms.instance_id, each.metadata(self.protocol_name))
+                for each in self.group_members
+            )
             if leads
             else (),
         )

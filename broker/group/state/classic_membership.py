@@ -211,7 +211,9 @@ class Membership(Generation):
                 error=error, member_id=UNKNOWN_MEMBER_ID, leader=token.old_leader, members=()
             )
         elif token.may_skip_assignment:
-            result = self._generation_for(member)._replace(skip_assignment=self.group_members.leader == member.member_id)
+            result = self._generation_for(member)._replace(
+                skip_assignment=self.group_members.leader == member.member_id
+            )
         else:
             # An older client that finds its own id as the leader's would assign again, and a stable group would not
             # hand that round; so it is told of the leader's old id.

@@ -43,10 +43,10 @@ from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.consumer_assignors import Assignment
 from odradek.broker.group.state.consumer_group_members import (
     LEFT_FOR_A_WHILE,
+    ConsumerGroupMembers,
     ConsumerMember,
     GroupState,
     MemberState,
-    ConsumerGroupMembers,
 )
 from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites
 from odradek.broker.group.state.consumer_group_requests import (
@@ -73,7 +73,9 @@ class ConsumerMembership:
     protocol_type = CONSUMER
     knows_subscriptions = True
 
-    def __init__(self, group_id: str, settings: GroupSettings, topics: Topics, group_members: ConsumerGroupMembers | None = None) -> None:
+    def __init__(
+        self, group_id: str, settings: GroupSettings, topics: Topics, group_members: ConsumerGroupMembers | None = None
+    ) -> None:
         self.group_id = group_id
         self._settings = settings
         self._topics = topics
@@ -108,7 +110,9 @@ class ConsumerMembership:
         except KafkaError as refused:
             self.discard(now)
             result = HeartbeatResult(refused.code, refused.message)
-        self.group_writes.answer(token, result, lambda error: HeartbeatResult(error, "The group's log refused the change."))
+        self.group_writes.answer(
+            token, result, lambda error: HeartbeatResult(error, "The group's log refused the change.")
+        )
         return self.group_writes.drain()
 
     def _beat(self, request: HeartbeatRequest, unique: str, now: Now) -> HeartbeatResult:

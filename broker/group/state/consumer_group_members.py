@@ -1,8 +1,7 @@
 """A group of the consumer protocol as its records say it is: members, epochs, targets and resolved expressions.
 
-Everything here is immutable but `ConsumerGroupMembers`, and that changes by records only, whether they are about to be written or
-have been read back, so that a reload ends in the same state. Facts of Kafka's ModernGroup, ConsumerGroup and
-ConsumerGroupMember.
+Only `ConsumerGroupMembers` is mutable, and only records change it, both when they are written and when they are
+replayed, so that a reload ends in the same state. Facts of Kafka's ModernGroup, ConsumerGroup and ConsumerGroupMember.
 
 A member is what it subscribes to and what it owns. What it owns is in two parts, what it may use (`assigned`) and what
 it has been asked to give up and has not given up yet (`revoking`); each partition with the epoch in which the member

@@ -25,11 +25,11 @@ from odradek.broker.group.state.consumer_assignors import Assignment
 from odradek.broker.group.state.consumer_group_members import (
     LEFT,
     ClassicTerms,
+    ConsumerGroupMembers,
     ConsumerMember,
     MemberState,
     Owned,
     Resolved,
-    ConsumerGroupMembers,
 )
 from odradek.broker.runtime.state.effects import KeyValue
 from odradek.protocol import messages as m

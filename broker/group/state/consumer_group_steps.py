@@ -15,7 +15,7 @@ import hashlib
 
 from odradek.broker.group.state import consumer_group_records as records
 from odradek.broker.group.state.consumer_assignors import ASSIGNORS, Assignment, MemberSpec
-from odradek.broker.group.state.consumer_group_members import ConsumerMember, Resolved, ConsumerGroupMembers
+from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers, ConsumerMember, Resolved
 from odradek.broker.group.state.consumer_group_pending_writes import ConsumerGroupWrites, fits
 from odradek.broker.group.state.consumer_group_reconciliation import Target, reconcile
 from odradek.broker.group.state.consumer_group_requests import Topics
@@ -29,7 +29,7 @@ NO_TOPICS_SEEN = -1
 class Steps:
     """The steps of one group."""
 
-    __slots__ = ("_group_writes", "_group_members", "_seen", "_topics", "default_assignor")
+    __slots__ = ("_group_members", "_group_writes", "_seen", "_topics", "default_assignor")
 
     def __init__(self, group_writes: ConsumerGroupWrites, topics: Topics, default_assignor: str) -> None:
         self._group_writes = group_writes
@@ -85,7 +85,9 @@ class Steps:
         self._seen = version
         topics_hash = self._hash()
         if changed or topics_hash != group_members.hash:
-            self._group_writes.write(records.group_epoch(self._group_writes.group_id, group_members.epoch + 1, topics_hash))
+            self._group_writes.write(
+                records.group_epoch(self._group_writes.group_id, group_members.epoch + 1, topics_hash)
+            )
 
     def _look_up_expressions(self, now: Now, version: int) -> bool:
         group_members, changed = self._group_members, False
@@ -151,7 +153,9 @@ class Steps:
 
     def _spec(self, member: ConsumerMember) -> MemberSpec:
         return MemberSpec(
-            member.instance_id, tuple(sorted(self._topic_ids(member))), self._group_members.targets.get(member.member_id, {})
+            member.instance_id,
+            tuple(sorted(self._topic_ids(member))),
+            self._group_members.targets.get(member.member_id, {}),
         )
 
     def _topic_ids(self, member: ConsumerMember) -> list[bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from odradek.broker.group.state import consumer_group_records
 from odradek.broker.group.state.classic_membership import Membership
 from odradek.broker.group.state.consumer_group import ConsumerMembership
-from odradek.broker.group.state.consumer_group_members import Roster
+from odradek.broker.group.state.consumer_group_members import ConsumerGroupMembers
 from odradek.broker.group.state.consumer_group_requests import Topics
 from odradek.broker.group.state.group import Group
 from odradek.broker.group.state.offsets import Offsets
@@ -29,7 +29,7 @@ class Loader:
 
     def __init__(self) -> None:
         self._generations: dict[str, m.GroupMetadataValue] = {}
-        self._rosters: dict[str, Roster] = {}
+        self._members: dict[str, ConsumerGroupMembers] = {}
         self._offsets: dict[str, Offsets] = {}
         self.in_transaction: dict[int, dict[str, None]] = {}
         """Producer id -> the groups that its open transaction touches."""
@@ -57,15 +57,21 @@ class Loader:
                     self._generations.pop(group_id, None)
                 else:
                     self._generations[group_id] = read_group(record.value)
-                    self._rosters.pop(group_id, None)
+                    self._members.pop(group_id, None)
             case int(version) if version in consumer_group_records.KINDS:
                 found = consumer_group_records.read(version, record.key, record.value)
-                consumer_group_records.replay(self._rosters.setdefault(found.key.group_id, Roster()), found)
+                consumer_group_records.replay(
+                    self._members.setdefault(found.key.group_id, ConsumerGroupMembers()), found
+                )
 
     def groups(self, settings: GroupSettings, now: Now, topics: Topics) -> list[Group]:
         """The groups as they stand at the end of the log; none of them has a timer yet."""
         found = []
-        rosters = {group_id: group_members for group_id, group_members in self._rosters.items() if group_members.epoch or group_members.members}
+        rosters = {
+            group_id: group_members
+            for group_id, group_members in self._members.items()
+            if group_members.epoch or group_members.members
+        }
         for group_id in dict.fromkeys([*self._generations, *rosters, *self._offsets]):
             generation, offsets = self._generations.get(group_id), self._offsets.get(group_id)
             if generation is None and group_id not in rosters and (offsets is None or not offsets.in_use):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from odradek.broker.group.state.classic_members import Member, Roster
+from odradek.broker.group.state.classic_members import ClassicGroupMembers, Member
 from odradek.broker.group.state.classic_requests import Terms
 from odradek.broker.group.state.offsets import NO_EXPIRY, Committed, Partition
 from odradek.broker.runtime.state.effects import KeyValue
@@ -95,7 +95,7 @@ def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.G
     )
 
 
-def restore_members(group_members: Roster, value: m.GroupMetadataValue) -> None:
+def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataValue) -> None:
     """Bring a roster to what a generation's record says. Members that are there keep what the record leaves out."""
     for stored in value.members:
         member = group_members.get(stored.member_id)
@@ -117,7 +117,7 @@ def restore_members(group_members: Roster, value: m.GroupMetadataValue) -> None:
         group_members.leader = value.leader
 
 
-def subscribed_topics(group_members: Roster, protocol: str | None) -> frozenset[str] | None:
+def subscribed_topics(group_members: ClassicGroupMembers, protocol: str | None) -> frozenset[str] | None:
     """The topics that consumers asked for; None when one of them said it in a way that cannot be read."""
     topics: list[str] = []
     for member in group_members:

@@ -116,7 +116,7 @@ class Snapshot:
 
 def look(at: SnapshotSources) -> Snapshot:
     """Take a snapshot; on the event loop."""
-    states = at.groups.metadata()
+    states = at.groups.states()
     return Snapshot(
         topics={topic: _counted(metrics) for topic, metrics in at.replicas.metrics.items()},
         partitions=[_partition(replica) for replica in at.replicas],

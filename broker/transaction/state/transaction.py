@@ -40,8 +40,8 @@ from odradek.broker.transaction.state.records import (
     NO_PRODUCER_ID,
     NOT_STARTED,
     Partition,
-    TransactionMetadata,
     Status,
+    TransactionMetadata,
     record,
     tombstone,
 )
@@ -187,7 +187,9 @@ class Transaction:
             or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
         )
 
-    def _next_owner(self, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> TransactionMetadata | None:
+    def _next_owner(
+        self, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now
+    ) -> TransactionMetadata | None:
         metadata = self.metadata
         empty = metadata._replace(
             status=Status.EMPTY,

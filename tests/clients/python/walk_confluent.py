@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from common import (
-    PARTITIONS,
     DEADLINE_S,
+    PARTITIONS,
     SESSION_MS,
     TOTAL,
     Digest,

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from common import (
     CODECS,
-    PARTITIONS,
     DEADLINE_S,
+    PARTITIONS,
     PER_CODEC,
     SESSION_MS,
     Digest,
