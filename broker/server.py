@@ -58,8 +58,8 @@ from odradek.broker.replication.replica_manager import ReplicaManager, ReplicaMa
 from odradek.broker.replication.replicas import ReplicaHost, log_config
 from odradek.broker.replication.state.fetch_session import FetchSessions
 from odradek.broker.replication.state.partition import Role
-from odradek.broker.runtime.background import Background
 from odradek.broker.runtime.open_files import raise_open_file_limit, warn_of_low_open_file_limit
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.scheduler import Periodic, ThreadWorker
 from odradek.broker.runtime.stop_signals import stop_signals
 from odradek.broker.runtime.timers import Clock, LoopTimers, SystemClock, Timers
@@ -74,7 +74,7 @@ from odradek.storage.disk import Disk, OsDisk
 
 log = logging.getLogger(__name__)
 
-FIRST_ORDERS_MS = 10_000
+FIRST_CONTROL_REQUESTS_MS = 10_000
 MOST_CLEANERS = 256
 CONVERSION_THREADS = 2
 OnReady = Callable[[int, str, int, str], None]
@@ -223,8 +223,8 @@ class Broker:
         clock, timers = environment.clock, self._timers
         session_ms = int(config["zookeeper.session.timeout.ms"])
         self._registration = Registration(config.broker_id, self._addresses.registration(), session_ms, clock, timers)
-        background = Background()
-        undo.push_async_callback(background.close)
+        request_tasks = RequestTasks()
+        undo.push_async_callback(request_tasks.close)
         network = _network(config, environment, timers)
         controller_ms = int(config["controller.socket.timeout.ms"])
         link = ControllerLink(
@@ -236,14 +236,14 @@ class Broker:
                 config, metadata_cache, self.replicas, network, dispatcher.local, producer_ids, self._fresh_id
             )
         )
-        host = self._build_host(undo, directories, network, link, background, coordination.events)
-        self.replica_manager = self._build_roles(undo, configs, host, coordination.events)
+        host = self._build_host(undo, directories, network, link, request_tasks, coordination.events)
+        self.replica_manager = self._build_replica_manager(undo, configs, host, coordination.events)
         undo.callback(coordination.close)
         coordination.start()
         undo.callback(link.close)
         channels = ControlChannels(config.broker_id, network, dispatcher.local, controller_ms)
         self.controller = self._build_controller(undo, channels, host)
-        self._config_changes = self._build_config_changes(configs, host, background)
+        self._config_changes = self._build_config_changes(configs, host, request_tasks)
         known = TopicsKnown(metadata_cache, clock, timers)
         return Services(
             config=config,
@@ -266,10 +266,10 @@ class Broker:
             producer_ids=producer_ids,
             coordination=coordination,
             conversions=self._build_conversions(undo),
-            background=background,
+            request_tasks=request_tasks,
             sessions=_fetch_sessions(config, environment.random),
             link=link,
-            features=FeatureLevels(background),
+            features=FeatureLevels(request_tasks),
             alone=alone,
         )
 
@@ -289,14 +289,16 @@ class Broker:
         undo.push_async_callback(controller.close)
         return controller
 
-    def _build_config_changes(self, configs: TopicConfigs, host: ReplicaHost, background: Background) -> ConfigChanges:
+    def _build_config_changes(
+        self, configs: TopicConfigs, host: ReplicaHost, request_tasks: RequestTasks
+    ) -> ConfigChanges:
         """How what is changed at run time comes into force."""
         config, controller = self._config, self.controller
-        told = (self._fetchers.resize, self.cleaner.wake, controller.broker_config_changed)
-        on_broker = Reconfiguration(config, self._addresses, self._registration, background, told)
+        first_requests = (self._fetchers.resize, self.cleaner.wake, controller.broker_config_changed)
+        on_broker = Reconfiguration(config, self._addresses, self._registration, request_tasks, first_requests)
         on_topic = lambda topic, _: controller.topic_config_changed(topic)  # noqa: E731
         in_force = ConfigInForce(config, configs, host, self.replicas, on_topic, on_broker)
-        return ConfigChanges(config.broker_id, in_force, background, self._environment.clock)
+        return ConfigChanges(config.broker_id, in_force, request_tasks, self._environment.clock)
 
     def _build_host(
         self,
@@ -304,7 +306,7 @@ class Broker:
         directories: Directories,
         network: Network,
         link: ControllerLink,
-        background: Background,
+        request_tasks: RequestTasks,
         events: CoordinatorEvents,
     ) -> ReplicaHost:
         """Logs, replicas, and the loops that follow leaders."""
@@ -313,7 +315,7 @@ class Broker:
         alter_partition_manager = DefaultAlterPartitionManager(registration, link.ask, clock, timers)
         fetch_network = network._replace(connect=_following(config, network.connect))
         self._fetchers = Fetchers(fetch_network, _fetch_settings(config, registration))
-        failures = DiskFailures(config.broker_id, self._session, self._fetchers, background, events, self._end)
+        failures = DiskFailures(config.broker_id, self._session, self._fetchers, request_tasks, events, self._end)
         worker = self._environment.worker or ThreadWorker(asyncio.get_running_loop(), threads=len(directories) + 2)
         host = ReplicaHost(config, directories, self.replicas, clock, worker, alter_partition_manager, failures)
         undo.callback(lambda: host.close(registration.broker_epoch))
@@ -350,7 +352,7 @@ class Broker:
         undo.callback(cleaner.close)
         return cleaner
 
-    def _build_roles(
+    def _build_replica_manager(
         self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: CoordinatorEvents
     ) -> ReplicaManager:
         """Who carries out the controller's orders."""
@@ -375,18 +377,18 @@ class Broker:
         """Be ready only when clients are told of this broker, and it leads what they are told that it leads; but
         without a controller be ready, too, after a while.
         """
-        told = asyncio.Event()
+        first_requests = asyncio.Event()
         metadata_cache = self.metadata_cache
 
         def look() -> None:
             if self.broker_id in metadata_cache.brokers and all(map(self._leads, metadata_cache)):
-                told.set()
+                first_requests.set()
 
         metadata_cache.watch(look)
-        timer = self._timers.at(self._environment.clock.monotonic_ms() + FIRST_ORDERS_MS, told.set)
+        timer = self._timers.at(self._environment.clock.monotonic_ms() + FIRST_CONTROL_REQUESTS_MS, first_requests.set)
         look()
         try:
-            await told.wait()
+            await first_requests.wait()
         finally:
             timer.cancel()
             metadata_cache.unwatch(look)

@@ -17,7 +17,7 @@ from odradek.wire import Wire, parse_address, shown_address
 
 DEBUGGING_CONSUMER: Final = -2
 LATEST: Final = -1
-NOBODY: Final = -1
+NO_MEMBER: Final = -1
 ASKED_AT_ONCE: Final = 8
 
 Partition = tuple[str, int]
@@ -50,7 +50,7 @@ class PartitionStatus(NamedTuple):
     @property
     def remark(self) -> str:
         """What is wrong with it, in one word, or nothing."""
-        if self.leader == NOBODY:
+        if self.leader == NO_MEMBER:
             return "offline"
         return "under-replicated" if len(self.isr) < len(self.replicas) else ""
 
@@ -240,7 +240,7 @@ def _row(partition: PartitionStatus) -> tuple[str, ...]:
     return (
         partition.topic,
         str(partition.partition),
-        "none" if partition.leader == NOBODY else str(partition.leader),
+        "none" if partition.leader == NO_MEMBER else str(partition.leader),
         ",".join(map(str, partition.isr)) or "-",
         ",".join(map(str, partition.replicas)),
         " ".join(f"{each}:{'?' if lag is None else lag}" for each, lag in partition.lag.items()) or "-",

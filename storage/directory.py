@@ -135,7 +135,7 @@ class Directory:
         self.was_clean = False
         self.last_broker_epoch = -1
         self.failure: str | None = None
-        self.on_failure: Callable[[Directory], None] = _tell_nobody
+        self.on_failure: Callable[[Directory], None] = _notify_none
 
     @classmethod
     def open(cls, path: str, request: DirectoryRequest, disk: Disk | None = None) -> Directory:
@@ -581,7 +581,7 @@ def _open_log(folder: Folder, name: Name, request: LoadRequest) -> Log:
     return Log.open(folder, name, topic_id, request)
 
 
-def _tell_nobody(directory: Directory) -> None:
+def _notify_none(directory: Directory) -> None:
     pass
 
 

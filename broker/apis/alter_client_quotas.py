@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.client_quotas import ENTITY_TYPES, IP
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,12 +27,12 @@ class AlterClientQuotas:
     KEY = 49
     VERSIONS = (0, 1)
 
-    def __init__(self, configs: ClientConfigs, background: Background) -> None:
+    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks) -> None:
         self._configs = configs
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
-        self._background.run(self._alter_all(call, request), call.connection.close)
+        self._request_tasks.run(self._alter_all(call, request), call.connection.close)
 
     async def _alter_all(self, call: Call, request: m.AlterClientQuotasRequest) -> None:
         outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from odradek.broker.config.admin_manager import ConfigWriter
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -26,12 +26,12 @@ class AlterConfigs:
     KEY = 33
     VERSIONS = (0, 2)
 
-    def __init__(self, writer: ConfigWriter, background: Background) -> None:
+    def __init__(self, writer: ConfigWriter, request_tasks: RequestTasks) -> None:
         self._writer = writer
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.AlterConfigsRequest) -> None:
-        self._background.run(self._replace_all(call, request), call.connection.close)
+        self._request_tasks.run(self._replace_all(call, request), call.connection.close)
 
     async def _replace_all(self, call: Call, request: m.AlterConfigsRequest) -> None:
         counts = Counter((each.resource_type, each.resource_name) for each in request.resources)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 
@@ -23,12 +23,12 @@ class AlterPartition:
     KEY = 56
     VERSIONS = (0, 3)
 
-    def __init__(self, controller: Controller, background: Background) -> None:
+    def __init__(self, controller: Controller, request_tasks: RequestTasks) -> None:
         self._controller = controller
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.AlterPartitionRequest) -> None:
-        self._background.run(self._alter(call, request), call.connection.close)
+        self._request_tasks.run(self._alter(call, request), call.connection.close)
 
     async def _alter(self, call: Call, request: m.AlterPartitionRequest) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.scram import Deletion, Upsertion, problems
 from odradek.broker.controller.controller import Controller
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,13 +27,13 @@ class AlterUserScramCredentials:
     KEY = 51
     VERSIONS = (0, 0)
 
-    def __init__(self, configs: ClientConfigs, controller: Controller, background: Background) -> None:
+    def __init__(self, configs: ClientConfigs, controller: Controller, request_tasks: RequestTasks) -> None:
         self._configs = configs
         self._controller = controller
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.AlterUserScramCredentialsRequest) -> None:
-        self._background.run(self._alter(call, request), call.connection.close)
+        self._request_tasks.run(self._alter(call, request), call.connection.close)
 
     async def _alter(self, call: Call, request: m.AlterUserScramCredentialsRequest) -> None:
         deletions = [Deletion(each.name, each.mechanism) for each in request.deletions]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -25,12 +25,12 @@ class ControlledShutdown:
     KEY = 7
     VERSIONS = (0, 3)
 
-    def __init__(self, controller: Controller, background: Background) -> None:
+    def __init__(self, controller: Controller, request_tasks: RequestTasks) -> None:
         self._controller = controller
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.ControlledShutdownRequest) -> None:
-        self._background.run(self._shut_down(call, request), call.connection.close)
+        self._request_tasks.run(self._shut_down(call, request), call.connection.close)
 
     async def _shut_down(self, call: Call, request: m.ControlledShutdownRequest) -> None:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewPartitions
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -27,13 +27,13 @@ class CreatePartitions:
     KEY = 37
     VERSIONS = (0, 3)
 
-    def __init__(self, controller: Controller, known: TopicsKnown, background: Background) -> None:
+    def __init__(self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks) -> None:
         self._controller = controller
         self._known = known
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.CreatePartitionsRequest) -> None:
-        self._background.run(self._create(call, request), call.connection.close)
+        self._request_tasks.run(self._create(call, request), call.connection.close)
 
     async def _create(self, call: Call, request: m.CreatePartitionsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)

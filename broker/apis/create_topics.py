@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller, NewTopic, TopicOutcome
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -29,13 +29,13 @@ class CreateTopics:
     KEY = 19
     VERSIONS = (0, 7)
 
-    def __init__(self, controller: Controller, known: TopicsKnown, background: Background) -> None:
-        self._background = background
+    def __init__(self, controller: Controller, known: TopicsKnown, request_tasks: RequestTasks) -> None:
+        self._request_tasks = request_tasks
         self._controller = controller
         self._known = known
 
     def handle(self, call: Call, request: m.CreateTopicsRequest) -> None:
-        self._background.run(self._create(call, request), call.connection.close)
+        self._request_tasks.run(self._create(call, request), call.connection.close)
 
     async def _create(self, call: Call, request: m.CreateTopicsRequest) -> None:
         counts = Counter(topic.name for topic in request.topics)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -42,9 +42,9 @@ class DeleteTopics:
         controller: Controller,
         enabled: Callable[[], bool],
         known: TopicsKnown,
-        background: Background,
+        request_tasks: RequestTasks,
     ) -> None:
-        self._background = background
+        self._request_tasks = request_tasks
         self._metadata_cache = metadata_cache
         self._controller = controller
         self._enabled = enabled
@@ -63,7 +63,7 @@ class DeleteTopics:
                     for name, topic_id in wanted
                 ]
             )
-        self._background.run(self._delete(call, wanted, request.timeout_ms), call.connection.close)
+        self._request_tasks.run(self._delete(call, wanted, request.timeout_ms), call.connection.close)
         return None
 
     def _refusal(self, version: int, wanted: list[tuple[str | None, bytes]]) -> ErrorCode | None:

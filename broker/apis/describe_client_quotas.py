@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.config.client_store import ClientConfigs
 from odradek.broker.config.state.client_quotas import CLIENT_ID, IP, USER, Wanted, check_filter
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -29,9 +29,9 @@ class DescribeClientQuotas:
     KEY = 48
     VERSIONS = (0, 1)
 
-    def __init__(self, configs: ClientConfigs, background: Background) -> None:
+    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks) -> None:
         self._configs = configs
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.DescribeClientQuotasRequest) -> m.DescribeClientQuotasResponse | None:
         components = request.components
@@ -48,7 +48,7 @@ class DescribeClientQuotas:
             each.entity_type: Wanted(each.match if each.match_type == EXACT else None, each.match_type == ANY)
             for each in components
         }
-        self._background.run(self._describe(call, wanted, request.strict), call.connection.close)
+        self._request_tasks.run(self._describe(call, wanted, request.strict), call.connection.close)
         return None
 
     async def _describe(self, call: Call, wanted: dict[str, Wanted], strict: bool) -> None:

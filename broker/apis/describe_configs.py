@@ -14,7 +14,7 @@ from odradek.broker.config.topic_overrides import TopicConfigs
 from odradek.broker.config.types import ConfigEntry, Type, whole_number
 from odradek.broker.metadata.cache import MetadataCache
 from odradek.broker.metadata.state.topics import name_problem
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -36,15 +36,15 @@ class DescribeConfigs:
     VERSIONS = (0, 4)
 
     def __init__(
-        self, config: BrokerConfig, metadata_cache: MetadataCache, topics: TopicConfigs, background: Background
+        self, config: BrokerConfig, metadata_cache: MetadataCache, topics: TopicConfigs, request_tasks: RequestTasks
     ) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
         self._topics = topics
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.DescribeConfigsRequest) -> None:
-        self._background.run(self._answer(call, request), call.connection.close)
+        self._request_tasks.run(self._answer(call, request), call.connection.close)
 
     async def _answer(self, call: Call, request: m.DescribeConfigsRequest) -> None:
         call.reply(

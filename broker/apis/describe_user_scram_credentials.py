@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from odradek.broker.config.client_store import ClientConfigs
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 
@@ -26,12 +26,12 @@ class DescribeUserScramCredentials:
     KEY = 50
     VERSIONS = (0, 0)
 
-    def __init__(self, configs: ClientConfigs, background: Background) -> None:
+    def __init__(self, configs: ClientConfigs, request_tasks: RequestTasks) -> None:
         self._configs = configs
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
-        self._background.run(self._describe(call, request), call.connection.close)
+        self._request_tasks.run(self._describe(call, request), call.connection.close)
 
     async def _describe(self, call: Call, request: m.DescribeUserScramCredentialsRequest) -> None:
         names = Counter(each.name for each in request.users or ())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.controller.auto_topic_creation import TopicsKnown
 from odradek.broker.controller.controller import Controller
 from odradek.broker.metadata.cache import MetadataCache
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -42,17 +42,17 @@ class ElectLeaders:
     VERSIONS = (0, 2)
 
     def __init__(
-        self, controller: Controller, metadata_cache: MetadataCache, known: TopicsKnown, background: Background
+        self, controller: Controller, metadata_cache: MetadataCache, known: TopicsKnown, request_tasks: RequestTasks
     ) -> None:
         self._controller = controller
         self._metadata_cache = metadata_cache
         self._known = known
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse | None:
         if request.election_type not in (PREFERRED, UNCLEAN):
             return m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-        self._background.run(self._elect(call, request), call.connection.close)
+        self._request_tasks.run(self._elect(call, request), call.connection.close)
         return None
 
     async def _elect(self, call: Call, request: m.ElectLeadersRequest) -> None:

@@ -503,7 +503,7 @@ class Reading:
             if session is not None:
                 tell = wanted.must_tell(ErrorCode(data.error_code), size, data.high_watermark, data.log_start_offset)
                 if data.diverging_epoch is not None:
-                    wanted.not_heard()  # a reader that has to cut first does not look at the bounds
+                    wanted.forget_bounds()  # a reader that has to cut first does not look at the bounds
                     tell = True
                 if self._follower != CONSUMER and wanted.must_tell_compacted(data.compacted_everywhere):
                     tell = True

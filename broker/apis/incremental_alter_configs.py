@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from odradek.broker.config.admin_manager import Change, ConfigWriter
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -26,12 +26,12 @@ class IncrementalAlterConfigs:
     KEY = 44
     VERSIONS = (0, 1)
 
-    def __init__(self, writer: ConfigWriter, background: Background) -> None:
+    def __init__(self, writer: ConfigWriter, request_tasks: RequestTasks) -> None:
         self._writer = writer
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.IncrementalAlterConfigsRequest) -> None:
-        self._background.run(self._alter_all(call, request), call.connection.close)
+        self._request_tasks.run(self._alter_all(call, request), call.connection.close)
 
     async def _alter_all(self, call: Call, request: m.IncrementalAlterConfigsRequest) -> None:
         counts = Counter((each.resource_type, each.resource_name) for each in request.resources)

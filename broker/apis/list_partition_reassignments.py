@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.controller import Controller
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import KafkaError
 
@@ -25,12 +25,12 @@ class ListPartitionReassignments:
     KEY = 46
     VERSIONS = (0, 0)
 
-    def __init__(self, controller: Controller, background: Background) -> None:
+    def __init__(self, controller: Controller, request_tasks: RequestTasks) -> None:
         self._controller = controller
-        self._background = background
+        self._request_tasks = request_tasks
 
     def handle(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
-        self._background.run(self._list(call, request), call.connection.close)
+        self._request_tasks.run(self._list(call, request), call.connection.close)
 
     async def _list(self, call: Call, request: m.ListPartitionReassignmentsRequest) -> None:
         wanted = request.topics

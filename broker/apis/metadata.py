@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NO_TOPIC_ID = bytes(16)
 TopicAnswer = m.MetadataResponse.MetadataResponseTopic
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
-MADE_OR_NOBODY_KNOWS = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
+MADE_OR_UNKNOWN = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
 """Outcomes of a creation after which a topic may be there, although this broker does not know it."""
 
 
@@ -110,7 +110,7 @@ class Metadata:
                 continue
             code = why_missing(name, is_initialized=self._metadata_cache.is_initialized)
             if (outcome := outcomes.get(name)) is not None:
-                code = ErrorCode.LEADER_NOT_AVAILABLE if outcome in MADE_OR_NOBODY_KNOWS else outcome
+                code = ErrorCode.LEADER_NOT_AVAILABLE if outcome in MADE_OR_UNKNOWN else outcome
             answers.append(TopicAnswer(name=name, error_code=code, is_internal=is_internal(name)))
         return self._response(call, request, answers)
 

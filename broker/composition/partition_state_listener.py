@@ -20,7 +20,7 @@ from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import RegistryError
 from odradek.broker.replication.fetcher import Fetchers
 from odradek.broker.replication.partition import Replica
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.transaction.coordinator import TransactionCoordinator
 from odradek.broker.transaction.state.settings import TransactionSettings
 
@@ -81,7 +81,7 @@ class DiskFailures:
         broker_id: int,
         session: RegistrySession,
         fetchers: Fetchers,
-        background: Background,
+        request_tasks: RequestTasks,
         events: CoordinatorEvents,
         end: Callable[[str], None],
     ) -> None:
@@ -89,7 +89,7 @@ class DiskFailures:
         self._broker_id = broker_id
         self._session = session
         self._fetchers = fetchers
-        self._background = background
+        self._request_tasks = request_tasks
         self._events = events
         self._lost: list[Replica] = []
         self._telling = False
@@ -100,7 +100,7 @@ class DiskFailures:
         self._lost += replicas
         if not self._telling:
             self._telling = True
-            self._background.run(self._tell())
+            self._request_tasks.run(self._tell())
 
     async def _tell(self) -> None:
         while self._lost:

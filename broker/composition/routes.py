@@ -87,7 +87,7 @@ from odradek.broker.replication.log_dirs import LogDirs
 from odradek.broker.replication.partition import Replicas
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.state.fetch_session import FetchSessions
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.timers import Clock, Timers
 from odradek.broker.transaction.producer_ids import ProducerIds
 
@@ -118,7 +118,7 @@ class Services:
     producer_ids: ProducerIds
     coordination: Coordination
     conversions: Conversions
-    background: Background
+    request_tasks: RequestTasks
     sessions: FetchSessions
     link: ControllerLink
     features: FeatureLevels
@@ -191,40 +191,44 @@ def _topic_handlers(services: Services) -> list[Handler]:
             TopicAnswers(metadata_cache),
         ),
         FindCoordinator(Coordinators(topics, metadata_cache, services.creator, services.known)),
-        CreateTopics(controller, services.known, services.background),
+        CreateTopics(controller, services.known, services.request_tasks),
         DeleteTopics(
-            metadata_cache, controller, lambda: bool(config["delete.topic.enable"]), services.known, services.background
+            metadata_cache,
+            controller,
+            lambda: bool(config["delete.topic.enable"]),
+            services.known,
+            services.request_tasks,
         ),
-        DescribeConfigs(config, metadata_cache, services.configs, services.background),
-        AlterConfigs(services.config_writer, services.background),
-        IncrementalAlterConfigs(services.config_writer, services.background),
+        DescribeConfigs(config, metadata_cache, services.configs, services.request_tasks),
+        AlterConfigs(services.config_writer, services.request_tasks),
+        IncrementalAlterConfigs(services.config_writer, services.request_tasks),
         DescribeCluster(metadata_cache),
         DescribeTopicPartitions(metadata_cache, lambda: int(config["max.request.partition.size.limit"])),
     ]
 
 
 def _controller_handlers(services: Services) -> list[Handler]:
-    controller, background = services.controller, services.background
+    controller, request_tasks = services.controller, services.request_tasks
     return [
-        AllocateProducerIds(controller, background),
-        AlterPartition(controller, background),
-        AlterPartitionReassignments(controller, background),
-        ControlledShutdown(controller, background),
-        CreatePartitions(controller, services.known, background),
-        ElectLeaders(controller, services.metadata_cache, services.known, background),
-        ListPartitionReassignments(controller, background),
+        AllocateProducerIds(controller, request_tasks),
+        AlterPartition(controller, request_tasks),
+        AlterPartitionReassignments(controller, request_tasks),
+        ControlledShutdown(controller, request_tasks),
+        CreatePartitions(controller, services.known, request_tasks),
+        ElectLeaders(controller, services.metadata_cache, services.known, request_tasks),
+        ListPartitionReassignments(controller, request_tasks),
         UpdateFeatures(services.features, controller),
         Envelope(),
     ]
 
 
 def _client_handlers(services: Services) -> list[Handler]:
-    configs, background = services.client_configs, services.background
+    configs, request_tasks = services.client_configs, services.request_tasks
     return [
-        DescribeClientQuotas(configs, background),
-        AlterClientQuotas(configs, background),
-        DescribeUserScramCredentials(configs, background),
-        AlterUserScramCredentials(configs, services.controller, background),
+        DescribeClientQuotas(configs, request_tasks),
+        AlterClientQuotas(configs, request_tasks),
+        DescribeUserScramCredentials(configs, request_tasks),
+        AlterUserScramCredentials(configs, services.controller, request_tasks),
     ]
 
 

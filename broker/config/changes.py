@@ -28,7 +28,7 @@ from odradek.broker.registry.interface import (
     Stat,
     ensure_path,
 )
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.timers import Clock
 
 log = logging.getLogger(__name__)
@@ -57,12 +57,12 @@ class Obedient(Protocol):
 class ConfigChanges:
     """Watches for changes; lives as long as the broker, through all its sessions."""
 
-    def __init__(self, broker_id: int, obedient: Obedient, background: Background, clock: Clock) -> None:
+    def __init__(self, broker_id: int, obedient: Obedient, request_tasks: RequestTasks, clock: Clock) -> None:
         """Nothing is watched before the first session begins."""
         self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
         self._broker_id = broker_id
         self._obedient = obedient
-        self._background = background
+        self._request_tasks = request_tasks
         self._clock = clock
         self._registry: Registry | None = None
         self._seen = NONE_SEEN
@@ -96,7 +96,7 @@ class ConfigChanges:
     # ---- watching
 
     def _fired(self, event: Event) -> None:
-        self._background.run(self._look_again())
+        self._request_tasks.run(self._look_again())
 
     async def _look_again(self) -> None:
         while (registry := self._registry) is not None:

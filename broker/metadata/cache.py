@@ -114,7 +114,7 @@ class MetadataCache:
                 self._replaced(topic.name)
         self._changed()
 
-    def roles_changed(self) -> None:
+    def partition_states_changed(self) -> None:
         """This broker leads or follows as it was told: whoever waits for that looks again."""
         self._changed()
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.registry import znodes
 from odradek.broker.registry.interface import Event, NoNodeError, Registry, RegistryError
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +54,11 @@ def common(brokers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, int]
 class FeatureLevels:
     """What is finalized now; lives as long as the broker, through all its sessions."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, request_tasks: RequestTasks) -> None:
         """Nothing is known before the first session begins."""
         self.levels: Mapping[str, int] = {}
         self.epoch = NO_EPOCH
-        self._background = background
+        self._request_tasks = request_tasks
         self._registry: Registry | None = None
         self._turn = asyncio.Lock()
 
@@ -90,7 +90,7 @@ class FeatureLevels:
             await self._look(registry)
 
     def _fired(self, event: Event) -> None:
-        self._background.run(self._look_again())
+        self._request_tasks.run(self._look_again())
 
     async def _look_again(self) -> None:
         while (registry := self._registry) is not None:

@@ -15,7 +15,7 @@ from odradek.broker.config.broker_config import BrokerConfig
 from odradek.broker.metadata.broker_registration import Registration
 from odradek.broker.network.addresses import Addresses
 from odradek.broker.registry.interface import RegistryError
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +28,14 @@ class Reconfiguration:
         config: BrokerConfig,
         addresses: Addresses,
         registration: Registration,
-        background: Background,
+        request_tasks: RequestTasks,
         received: Sequence[Callable[[], None]],
     ) -> None:
         """`received` are called each time."""
         self._config = config
         self._addresses = addresses
         self._registration = registration
-        self._background = background
+        self._request_tasks = request_tasks
         self._notified = received
         self._turn = asyncio.Lock()
 
@@ -43,7 +43,7 @@ class Reconfiguration:
         self._addresses.grant(self._config)
         for each in self._notified:
             each()
-        self._background.run(self._change_addresses())
+        self._request_tasks.run(self._change_addresses())
 
     async def _change_addresses(self) -> None:
         async with self._turn:

@@ -228,10 +228,10 @@ class Connection(asyncio.Protocol):
         """Send a frame when all that it tells of is durable."""
         self._waiting_bytes += len(data) + _ANSWER_OVERHEAD_BYTES
         self._bytes_at_once += len(data) + _ANSWER_OVERHEAD_BYTES
-        self._ensemble.when_settled(functools.partial(self._said, data))
+        self._ensemble.when_settled(functools.partial(self._settled, data))
         self._regulate()
 
-    def _said(self, data: bytes) -> None:
+    def _settled(self, data: bytes) -> None:
         self._waiting_bytes -= len(data) + _ANSWER_OVERHEAD_BYTES
         self._write(data)
         self._regulate()

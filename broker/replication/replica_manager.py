@@ -179,7 +179,7 @@ class ReplicaManager:
                 answer.partition_errors.append(error)
             answer.topics.append(result)
         self._dependencies.fetchers.close_idle()
-        self._dependencies.metadata_cache.roles_changed()
+        self._dependencies.metadata_cache.partition_states_changed()
         return answer
 
     async def _configs_of(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
@@ -255,7 +255,7 @@ class ReplicaManager:
             take()
             if name in self.unmade:
                 break
-        self._dependencies.metadata_cache.roles_changed()
+        self._dependencies.metadata_cache.partition_states_changed()
 
     @staticmethod
     def _stale(replica: Replica, topic_id: bytes, control_request: ControlRequest) -> ErrorCode:

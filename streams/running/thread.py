@@ -53,8 +53,8 @@ from odradek.streams.running.active_tasks import ActiveTasks, paced
 from odradek.streams.running.application import Application
 from odradek.streams.running.client import high_watermarks
 from odradek.streams.running.collector import RecordCollector
-from odradek.streams.running.housekeeping import Housekeeping
 from odradek.streams.running.leadership import position_of
+from odradek.streams.running.maintenance import Maintenance
 from odradek.streams.running.record_reader import RecordReader
 from odradek.streams.running.restoration import CONSUMER as RESTORE_CONSUMER
 from odradek.streams.running.restoration import Restorer
@@ -255,7 +255,7 @@ class StreamThread:
         opened.callback(self._tasks.close_dirty)
         self._standbys = StandbyTasks(self._restorer)
         opened.callback(self._standbys.close_all)
-        self._chores = Housekeeping(application, application.admin)
+        self._chores = Maintenance(application, application.admin)
         self._member.rejoin()
 
     def _committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

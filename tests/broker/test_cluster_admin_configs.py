@@ -14,7 +14,7 @@ from odradek.broker.config.changes import EXPIRE_AFTER_MS, ConfigChanges, change
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import Registry, ensure_path
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.disk import OsDisk
@@ -151,8 +151,8 @@ class Harness:
     def __init__(self, ensemble: EmbeddedEnsemble, admin: Registry, clock: Clock) -> None:
         self.ensemble, self.admin, self.clock = ensemble, admin, clock
         self.notified = Notified()
-        self.background = Background()
-        self.changes = ConfigChanges(1, self.notified, self.background, clock)
+        self.request_tasks = RequestTasks()
+        self.changes = ConfigChanges(1, self.notified, self.request_tasks, clock)
 
     async def change(self, entity: str, **properties: str) -> None:
         await change_config(self.admin, entity, lambda known: {**known, **properties})
@@ -170,7 +170,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
         await ensure_path(admin, path)
     made = Harness(ensemble, admin, clock)
     yield made
-    await made.background.close()
+    await made.request_tasks.close()
     await admin.close()
     await ensemble.close()
 

@@ -249,18 +249,18 @@ async def of_a_listener(script: Patient) -> None:
     """What a single listener has for itself, and what it inherits."""
     # Not the number of threads: fewer of them would end connections that Kafka's threads serve.
     limit, rate, _ = (f"listener.name.plaintext.{name}" for name in OF_LISTENERS)
-    nobody = "listener.name.nobody.max.connections"
+    none = "listener.name.nobody.max.connections"
     strange = ["listener.name.nobody.no.such", "listener.name.nobody.log.retention.ms", "no.such"]
-    watched = [limit, nobody, rate, *strange, "max.connections", "max.connection.creation.rate"]
+    watched = [limit, none, rate, *strange, "max.connections", "max.connection.creation.rate"]
     for name, changes in (
-        ("", [(limit, SET, "700"), (nobody, SET, "0"), (rate, SET, "5000")]),
+        ("", [(limit, SET, "700"), (none, SET, "0"), (rate, SET, "5000")]),
         ("0", [(limit, SET, "800"), ("max.connections", SET, "900")]),
         ("0", [(each, SET, "9") for each in strange]),
         ("", [(strange[0], SET, "9")]),
         ("0", [(limit, SET, "0")]),
         ("", [(limit, SET, "0")]),
         ("0", [(limit, DELETE, None), *((each, DELETE, None) for each in strange)]),
-        ("", [(limit, DELETE, None), (nobody, DELETE, None), (rate, DELETE, None)]),
+        ("", [(limit, DELETE, None), (none, DELETE, None), (rate, DELETE, None)]),
         ("0", [("max.connections", DELETE, None)]),
     ):
         await script.ask(alter((BROKER, name, list(changes))), 1)

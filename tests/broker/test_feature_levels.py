@@ -13,7 +13,7 @@ from odradek.broker.metadata.features import REGISTERED, SUPPORTED, FeatureLevel
 from odradek.broker.registry import znodes
 from odradek.broker.registry.embedded import EmbeddedEnsemble
 from odradek.broker.registry.interface import ensure_path
-from odradek.broker.runtime.background import Background
+from odradek.broker.runtime.request_tasks import RequestTasks
 from odradek.broker.runtime.timers import SystemClock
 from odradek.protocol import messages as m
 from odradek.storage.disk import OsDisk
@@ -40,12 +40,12 @@ async def test_a_broker_alone_has_everything_that_it_supports(client: Client) ->
 
 async def test_a_broker_that_supports_nothing_takes_it_from_all(tmp_path: Path) -> None:
     ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=SystemClock().now_ms)
-    background = Background()
+    request_tasks = RequestTasks()
     registry = await ensemble.connect()
     await ensure_path(registry, znodes.BROKER_IDS)
     ours = znodes.BrokerRegistration((), 0, features=OURS)
     await registry.create(znodes.broker_path(1), ours.encode())
-    features = FeatureLevels(background)
+    features = FeatureLevels(request_tasks)
     await features.session_begun(registry)
     assert dict(features.levels) == {"group.version": 1, "transaction.version": 2}
     epochs = [features.epoch]
@@ -58,7 +58,7 @@ async def test_a_broker_that_supports_nothing_takes_it_from_all(tmp_path: Path) 
     await until(lambda: bool(features.levels))
     epochs.append(features.epoch)
     assert epochs == sorted(set(epochs)), "clients take what has the highest epoch"
-    await background.close()
+    await request_tasks.close()
     await registry.close()
     await ensemble.close()
 

@@ -203,8 +203,8 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
     metadata_cache = MetadataCache("cluster")
     metadata_cache.own = metadata_cache_of(9, list(LISTENERS), None)
     answers = TopicAnswers(metadata_cache, most_bytes)
-    nobody = cast(TopicCreator, None)  # no topic is ever created
-    return metadata_cache, answers, Metadata(metadata_cache, nobody, lambda: False, WantedTopic, answers)
+    none = cast(TopicCreator, None)  # no topic is ever created
+    return metadata_cache, answers, Metadata(metadata_cache, none, lambda: False, WantedTopic, answers)
 
 
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)

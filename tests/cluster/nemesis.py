@@ -172,13 +172,13 @@ class Nemesis:
 
     def _recover(self) -> None:
         self._cluster.await_brokers(self._all)
-        self._await("what the controller makes of every registration", self._registrations_are_heeded)
+        self._await("what the controller makes of every registration", self._registrations_are_applied)
         for partition in self._partitions:
             self._cluster.await_isr(self._topic, partition, self._all)
         self._await_preferred_leaders()
         self._workload.await_progress()
 
-    def _registrations_are_heeded(self) -> bool:
+    def _registrations_are_applied(self) -> bool:
         """Who registers anew leaves the ISR, or leads in a new epoch: the states are younger than the registrations.
 
         Before that the ISR may be whole in the registry, and about to shrink.

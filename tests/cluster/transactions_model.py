@@ -178,7 +178,7 @@ def good_history(seed: int, steps: int) -> list[Operation]:
 
 History = list[Operation]
 Record = tuple[int, int, int]
-NOBODY_SENT: Final = 1_000_000
+NEVER_SENT: Final = 1_000_000
 
 
 def without(history: Sequence[Operation], *places: tuple[int, int]) -> History:
@@ -205,7 +205,7 @@ def _changed(history: Sequence[Operation], old: Operation, new: Operation) -> Hi
 
 def _inconsistent(history: History) -> Iterator[History]:
     for partition, offset, _ in history[-1].reads:
-        yield _last_poll(history, (partition, offset, NOBODY_SENT))
+        yield _last_poll(history, (partition, offset, NEVER_SENT))
 
 
 def _duplicate(history: History) -> Iterator[History]:
@@ -214,7 +214,7 @@ def _duplicate(history: History) -> Iterator[History]:
 
 
 def _garbage(history: History) -> Iterator[History]:
-    yield _last_poll(history, (0, 1000, NOBODY_SENT))
+    yield _last_poll(history, (0, 1000, NEVER_SENT))
 
 
 def _aborted(history: History) -> Iterator[History]:

@@ -12,7 +12,7 @@ from tests.cluster.transactions_offsets import NONE, Commit, Fetched
 
 MOST: Final = 6
 """Offsets are drawn from so few that one is often committed again, as by a client that went back."""
-NOBODY_COMMITTED: Final = 1_000_000
+NO_COMMIT: Final = 1_000_000
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ def _aborted(history: OffsetHistory) -> Notified:
 
 def _garbage(history: OffsetHistory) -> Notified:
     for fetch in history.fetches:
-        yield fetch, NOBODY_COMMITTED
+        yield fetch, NO_COMMIT
 
 
 _WAYS: Final[Mapping[str, Callable[[OffsetHistory], Notified]]] = {

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.comparison.chapters_elsewhere import ELSEWHERE
-from tests.comparison.chapters_partitions import PARTITIONS
 from tests.comparison.pair import Outcome, announced
+from tests.comparison.scenarios_elsewhere import ELSEWHERE
+from tests.comparison.scenarios_partitions import PARTITIONS
 from tests.comparison.trio import CONTROLLER, Clusters, acquainted, running_clusters, tell_clusters
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

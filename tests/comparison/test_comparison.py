@@ -17,16 +17,16 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from tests.comparison import drawn
-from tests.comparison.chapters_cluster import CLUSTER
-from tests.comparison.chapters_configs import CONFIGS
-from tests.comparison.chapters_groups import GROUPS
-from tests.comparison.chapters_logs import LOGS
-from tests.comparison.chapters_malformed import MALFORMED
-from tests.comparison.chapters_topics import TOPICS
-from tests.comparison.chapters_transactions import TRANSACTIONS
 from tests.comparison.intended import INTENDED
 from tests.comparison.pair import Outcome, Ports, announced, judge, ready, running_pair, sides, tell
 from tests.comparison.requests import name_of
+from tests.comparison.scenarios_cluster import CLUSTER
+from tests.comparison.scenarios_configs import CONFIGS
+from tests.comparison.scenarios_groups import GROUPS
+from tests.comparison.scenarios_logs import LOGS
+from tests.comparison.scenarios_malformed import MALFORMED
+from tests.comparison.scenarios_topics import TOPICS
+from tests.comparison.scenarios_transactions import TRANSACTIONS
 from tests.comparison.side import Scenario
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

@@ -109,8 +109,8 @@ def test_copies_in_other_partitions_and_of_nothing(spark: SparkSession) -> None:
     copies = [record.copied_to(number, named=True) for number, record in enumerate(records)]
     copies[1] = replace(copies[1], partition=1)
     stranger = Record("t", 0, 9, b"stranger")
-    nobody = replace(records[0], offset=7).copied_to(10, named=True)
-    assert found(spark, records, [*copies, stranger, nobody], "origin") == {
+    none = replace(records[0], offset=7).copied_to(10, named=True)
+    assert found(spark, records, [*copies, stranger, none], "origin") == {
         ("misplaced", "t", 0, records[1].offset, "t", 1, 1),
         ("unexpected", None, None, None, "t", 0, 9),
         ("unexpected", "t", 0, 7, "t", 0, 10),

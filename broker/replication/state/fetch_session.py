@@ -65,7 +65,7 @@ class FetchPartition:
         """What names the partition in a request: the topic's id from version 13 on, before its name."""
         return (self.topic_id if self.topic_id != NO_TOPIC_ID else self.topic, self.partition)
 
-    def not_heard(self) -> None:
+    def forget_bounds(self) -> None:
         """What was told last may not have been taken in: tell it again with the next answer."""
         self.sent_high_watermark = -1
 
@@ -79,7 +79,7 @@ class FetchPartition:
         )
         if error is not ErrorCode.NONE:
             # After an error the next answer has to name the partition again, whatever it says.
-            self.not_heard()
+            self.forget_bounds()
         elif tell:
             self.sent_high_watermark = high_watermark
             self.sent_log_start_offset = log_start_offset

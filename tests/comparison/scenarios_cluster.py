@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.comparison.chapters_logs import make
+from tests.comparison.scenarios_logs import make
 from tests.comparison.side import Side
 
 

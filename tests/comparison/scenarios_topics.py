@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import ErrorCode
-from tests.comparison.chapters_logs import make
+from tests.comparison.scenarios_logs import make
 from tests.comparison.side import Side
 
 NO_ID = bytes(16)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.protocol.errors import ErrorCode
-from tests.comparison.chapters_groups import NOT_YET, serves
-from tests.comparison.chapters_logs import make, read, write
 from tests.comparison.data import batch_of
+from tests.comparison.scenarios_groups import NOT_YET, serves
+from tests.comparison.scenarios_logs import make, read, write
 from tests.comparison.side import Side
 
 BUSY = {*NOT_YET, ErrorCode.CONCURRENT_TRANSACTIONS}

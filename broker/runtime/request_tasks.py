@@ -14,7 +14,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class Background:
+class RequestTasks:
     """The tasks of one broker."""
 
     def __init__(self) -> None:

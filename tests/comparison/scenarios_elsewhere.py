@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.comparison.chapters_groups import NOT_YET, joining
-from tests.comparison.chapters_partitions import ABSENT, caught_up, elected, placed
-from tests.comparison.chapters_transactions import first
+from tests.comparison.scenarios_groups import NOT_YET, joining
+from tests.comparison.scenarios_partitions import ABSENT, caught_up, elected, placed
+from tests.comparison.scenarios_transactions import first
 from tests.comparison.trio import BROKERS, CONTROLLER, ClusterSide
 
 GROUP, TRANSACTION = 0, 1

@@ -27,7 +27,7 @@ LOOK_S: Final = 1.0
 """How often to see what is due."""
 
 
-class Housekeeping:
+class Maintenance:
     """The occasional work of one thread."""
 
     def __init__(self, application: Application, admin: AdminClient) -> None:

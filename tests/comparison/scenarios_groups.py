@@ -6,8 +6,8 @@ from typing import Any
 
 from odradek.protocol import messages as m
 from odradek.protocol.errors import ErrorCode
-from tests.comparison.chapters_logs import make, write
 from tests.comparison.data import batch_of
+from tests.comparison.scenarios_logs import make, write
 from tests.comparison.side import Side
 
 NOT_YET = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
