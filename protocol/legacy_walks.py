@@ -1,7 +1,7 @@
 """The walks along message sets of magic 0 and 1, whose layout stands in legacy.py: survey, up-convert, down-convert.
 
-`survey`, `up_convert` and `down_convert` exist twice: in C (`_legacy.c`) and here, the pure-Python fallback of an install
-without a compiler. This text is the specification; a test compares both implementations on every input.
+`survey`, `up_convert` and `down_convert` exist twice: in C (`_legacy.c`) and here, the pure-Python fallback of an
+install without a compiler. This text is the specification; a test compares both implementations on every input.
 """
 
 from __future__ import annotations

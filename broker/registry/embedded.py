@@ -73,7 +73,7 @@ class EmbeddedEnsemble:
         "_last_session_id",
         "_listeners",
         "_now_ms",
-        "_request_tasks",
+        "_background",
         "_tree",
         "_watches",
         "_writing",
@@ -85,7 +85,7 @@ class EmbeddedEnsemble:
         folder: str,
         *,
         now_ms: Callable[[], int],
-        request_tasks: RequestTasks = asyncio.to_thread,
+        background: RequestTasks = asyncio.to_thread,
         snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
         keep_sessions: bool = False,
     ) -> None:
@@ -96,7 +96,7 @@ class EmbeddedEnsemble:
         Raises JournalInUseError, DamagedJournalError, OSError.
         """
         self._now_ms = now_ms
-        self._request_tasks = request_tasks
+        self._background = background
         self._journal = NoJournal() if disk is None else Journal(disk, folder, snapshot_bytes=snapshot_bytes)
         self._tree = self._load(keep_sessions=keep_sessions)
         self._committed_zxid = self._tree.zxid
@@ -111,7 +111,7 @@ class EmbeddedEnsemble:
     @classmethod
     def in_memory(cls, *, now_ms: Callable[[], int]) -> EmbeddedEnsemble:
         """An empty tree that no disk keeps: for tests and for clusters that are thrown away."""
-        return cls(None, "", now_ms=now_ms, request_tasks=_at_once)
+        return cls(None, "", now_ms=now_ms, background=_at_once)
 
     def _load(self, *, keep_sessions: bool) -> Tree:
         try:
@@ -235,12 +235,12 @@ class EmbeddedEnsemble:
         try:
             while (batch := self._batch) is not None:
                 self._batch, self._writing = None, batch
-                await self._request_tasks(functools.partial(self._journal.write, batch.transactions))
+                await self._background(functools.partial(self._journal.write, batch.transactions))
                 self._tell(batch)
                 self._writing = None
                 if self._journal.is_snapshot_due():
                     content, zxid = encode_snapshot(self._tree), self._tree.zxid
-                    await self._request_tasks(functools.partial(self._journal.snapshot, content, zxid))
+                    await self._background(functools.partial(self._journal.snapshot, content, zxid))
         except OSError as error:
             self._fail(f"the journal of the registry cannot be written: {error}")
         except BaseException:
