@@ -65,6 +65,7 @@ class EmbeddedEnsemble:
     """The tree, its journal and its sessions: what a ZooKeeper ensemble is to its clients."""
 
     __slots__ = (
+        "_background",
         "_batch",
         "_committed_zxid",
         "_failure",
@@ -73,7 +74,6 @@ class EmbeddedEnsemble:
         "_last_session_id",
         "_listeners",
         "_now_ms",
-        "_background",
         "_tree",
         "_watches",
         "_writing",
