@@ -1,8 +1,9 @@
-"""Topics that come into being because somebody asks for them: a client's Metadata, or a group that needs its log.
+"""Automatic topic creation, for a client's Metadata request or a group that needs its coordinator log (Kafka:
+AutoTopicCreationManager).
 
-Any broker may meet such a wish; only the controller makes topics, so the wish goes there as a CreateTopics request
-(AutoTopicCreationManager). What the controller made is known here a little later, with its next UpdateMetadata:
-`TopicsKnown` waits for that, so that a client is not sent away for a moment's ignorance.
+Any broker can receive a request that needs a new topic, and only the controller creates topics: the broker sends the
+controller a CreateTopics request. A created topic reaches this broker's metadata cache a little later, with the next
+UpdateMetadata request. `TopicsKnown` waits for that, so that a client gets no error for a topic that exists.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ log = logging.getLogger(__name__)
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 5_000
 DEADLINE_MS = 3_000
-"""How long who wants a topic is kept. Kafka sends every such client away and lets it come back; we only where the
-controller does not answer soon."""
+"""How long a request waits for its topics. Kafka answers such a client with a retriable error at once; Odradek does so
+only where the controller does not answer within this time."""
 Creatable = m.CreateTopicsRequest.CreatableTopic
 CreatableConfig = m.CreateTopicsRequest.CreatableTopicConfig
 
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """A topic of which a broker needs no more than this; -1 leaves a number to the controller's configuration."""
+    """A topic that a broker needs; -1 leaves a number to the controller's configuration."""
 
     name: str
     partitions: int = BROKER_DEFAULT
@@ -40,21 +41,21 @@ class WantedTopic:
 
 
 Outcomes = dict[str, ErrorCode]
-"""What became of each wish; REQUEST_TIMED_OUT where nobody knows."""
+"""The result of each topic's creation; REQUEST_TIMED_OUT where the result is unknown."""
 
 
 class TopicsKnown:
-    """Waits until this broker knows topics and their leaders."""
+    """Waits until the metadata cache of this broker has topics and their leaders."""
 
     def __init__(self, metadata_cache: MetadataCache, clock: Clock, timers: Timers) -> None:
-        """`metadata_cache` says when it changes."""
+        """`metadata_cache` calls its watchers when it changes."""
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._timers = timers
 
     def wait(self, topics: Iterable[str] | Mapping[str, int], timeout_ms: int, done: Callable[[], None]) -> None:
-        """Call `done` once, when all of these topics have leaders, for so many partitions if the topics come with a
-        number, or the time is over; perhaps before this returns.
+        """Call `done` once, when all of these topics have leaders (for at least the given number of partitions if
+        `topics` maps to numbers) or the timeout has expired; possibly before this returns.
         """
         missing = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
 
@@ -67,7 +68,7 @@ class TopicsKnown:
         self.wait_until(all_are_known, timeout_ms, done)
 
     def knows(self, topic: str, partitions: int = 1, topic_id: bytes | None = None) -> bool:
-        """Whether this broker knows leaders of all partitions of the topic, and at least of so many.
+        """Whether the metadata cache has leaders of all partitions of the topic, and at least this many partitions.
 
         With `topic_id` a topic of this name with another id does not count: it was deleted before.
         """
@@ -78,14 +79,16 @@ class TopicsKnown:
         return len(known) >= partitions and all(each.leader != NO_LEADER for each in known)
 
     def wait_until(self, holds: Callable[[], bool], timeout_ms: int, done: Callable[[], None]) -> None:
-        """Call `done` once, when this is so of what this broker knows, or the time is over; perhaps before this
-        returns.
+        """Call `done` once, when `holds` returns true after a change of the metadata cache or the timeout has expired;
+        possibly before this returns.
         """
         _Wait(self._metadata_cache, holds, done).start(self._timers, self._clock.monotonic_ms() + timeout_ms)
 
 
 class _Wait:
-    """One call of `wait_until`. Two functions that know each other would be a cycle, which only the collector ends."""
+    """One call of `wait_until`. Two closures that refer to each other would be a cycle, which only the garbage
+    collector frees.
+    """
 
     __slots__ = ("_done", "_holds", "_metadata_cache", "_timer")
 
@@ -113,7 +116,7 @@ class _Wait:
 
 
 class TopicCreator:
-    """Asks the controller for topics."""
+    """Sends CreateTopics requests to the controller."""
 
     def __init__(self, ask: Ask, known: TopicsKnown, clock: Clock, timers: Timers) -> None:
         """`ask` sends a request to the controller."""
@@ -124,9 +127,10 @@ class TopicCreator:
         self._under_way: dict[str, list[Callable[[str, ErrorCode], None]]] = {}
 
     def create(self, wanted: list[WantedTopic], done: Callable[[Outcomes], None]) -> None:
-        """Make topics that are not there; `done` hears once this broker knows them, why not, or after PATIENCE_MS.
+        """Create topics that do not exist. `done` receives the results once the metadata cache has the topics, once
+        the controller has rejected them, or after DEADLINE_MS.
 
-        A topic that is asked for already is not asked for again.
+        A topic that a pending request already creates is not requested again.
         """
         outcomes: Outcomes = {}
         left = {topic.name for topic in wanted}
@@ -168,7 +172,7 @@ class TopicCreator:
             self._settle(name, ErrorCode.NONE)
 
     def _lost(self, names: list[str], error: PeerLostError) -> None:
-        log.info("the controller could not be asked for topics %s: %s", names, error)
+        log.info("topic creation request failed topics=%s error=%s", names, error)
         for name in names:
             self._settle(name, ErrorCode.REQUEST_TIMED_OUT)
 

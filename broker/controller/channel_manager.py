@@ -1,8 +1,9 @@
-"""From the controller to the brokers: orders in order, one at a time to each, until the broker has answered or is gone.
+"""Controller channel manager: sends control requests in order, one at a time to each broker (Kafka:
+ControllerChannelManager).
 
-An order that is lost with its connection is given again: brokers recognise what is old by its epochs, so nothing
-happens twice. The controller's own broker gets its orders by a call in place of a connection. Kafka's class is
-ControllerChannelManager.
+A channel sends a control request until the broker has responded or is gone. A request that is lost with its connection
+is sent again: brokers detect by its epochs that it is stale, so no broker applies it twice. The controller's own broker
+receives its control requests by a call in place of a connection.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OnResponse = Callable[[Any], None]
 
 
 class LiveBroker(NamedTuple):
-    """Where a broker takes orders, and in which incarnation."""
+    """The address for control requests of a broker, and the broker's incarnation."""
 
     host: str
     port: int
@@ -32,14 +33,14 @@ class LiveBroker(NamedTuple):
 
 
 class Channels(Protocol):
-    """The way of orders to brokers, as the controller sees it."""
+    """The interface of the channel manager that the controller uses."""
 
     def update(self, live: dict[int, LiveBroker]) -> None:
-        """These brokers live."""
+        """Set the live brokers."""
         ...
 
     def send(self, broker_id: int, message: Any, on_response: Callable[[Any], None]) -> None:
-        """Give an order."""
+        """Send a control request to a broker."""
         ...
 
 
@@ -47,7 +48,7 @@ class ControlChannels:
     """The controller's connections to all live brokers."""
 
     def __init__(self, broker_id: int, network: Network, local: Local, timeout_ms: int = 30_000) -> None:
-        """`local` is how this broker gives itself orders; an order that is not answered in time is given again."""
+        """`local` handles requests to this broker itself; a request without a response in time is sent again."""
         self._timeout_ms = timeout_ms
         self._broker_id = broker_id
         self._network = network
@@ -55,7 +56,7 @@ class ControlChannels:
         self._channels: dict[int, _BrokerChannel] = {}
 
     def update(self, live: Mapping[int, LiveBroker]) -> None:
-        """These brokers live: what waits for others, or for earlier incarnations, is dropped."""
+        """Set the live brokers, and drop what is queued for other brokers or for earlier incarnations."""
         for broker_id, channel in list(self._channels.items()):
             if live.get(broker_id) != channel.broker:
                 channel.close()
@@ -71,18 +72,18 @@ class ControlChannels:
                 )
 
     def send(self, broker_id: int, message: Any, on_response: OnResponse) -> None:
-        """Give an order; it is dropped when the broker does not live."""
+        """Send a control request; it is dropped when the broker is not live."""
         channel = self._channels.get(broker_id)
         if channel is not None:
             channel.send(message, on_response)
 
     def close(self) -> None:
-        """Give no more orders."""
+        """Drop all queued requests and close all channels."""
         self.update({})
 
 
 class _BrokerChannel:
-    """The orders for one broker in one incarnation."""
+    """The control requests for one broker in one incarnation."""
 
     def __init__(
         self, peer: Peer, client_id: str, broker: LiveBroker, local: Local | None, network: Network, timeout_ms: int
@@ -117,7 +118,7 @@ class _BrokerChannel:
             self._local(message, VERSIONS[message.API_KEY], self._client_id, self._answered, self._unanswered)
 
     def _unanswered(self) -> None:
-        self._lost(PeerLostError("this broker did not answer itself"))
+        self._lost(PeerLostError("the local broker closed the request without a response"))
 
     def _answered(self, response: Any) -> None:
         if self._closed:
@@ -130,7 +131,13 @@ class _BrokerChannel:
     def _lost(self, error: PeerLostError) -> None:
         if self._closed:
             return
-        log.info("an order is given again: %s", error)
+        log.info(
+            "retrying control request host=%s port=%d broker_epoch=%d error=%s",
+            self.broker.host,
+            self.broker.port,
+            self.broker.broker_epoch,
+            error,
+        )
         deadline_ms = self._network.clock.monotonic_ms() + RETRY_MS
         self._timer = self._network.timers.at(deadline_ms, self._again)
 

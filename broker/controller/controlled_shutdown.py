@@ -1,7 +1,7 @@
-"""A broker that is about to stop asks the controller to move leadership away first (controlled shutdown).
+"""Controlled shutdown: a broker that is about to stop requests that the controller moves leadership away first.
 
-Clients then learn of the new leaders while the old one still answers, in place of finding out that it is gone. A
-controller that cannot be asked, or cannot move everything, delays the stop but does not prevent it
+Clients then receive the new leaders while the old leader still responds, and need not detect that it is gone. If the
+controller is unreachable or cannot move every partition, the stop is delayed but not prevented
 (`controlled.shutdown.max.retries`, `controlled.shutdown.retry.backoff.ms`).
 """
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 async def hand_over(config: BrokerConfig, broker_epoch: int, ask: Ask) -> None:
-    """Ask the controller to move leadership elsewhere before this broker stops (KIP-143's controlled shutdown)."""
+    """Have the controller move leadership elsewhere before this broker stops (KIP-143's controlled shutdown)."""
     if not config["controlled.shutdown.enable"]:
         return
     request = m.ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
@@ -34,13 +34,17 @@ async def hand_over(config: BrokerConfig, broker_epoch: int, ask: Ask) -> None:
         try:
             response = await answer
         except PeerLostError as error:
-            log.info("the controller could not be asked for a controlled shutdown: %s", error)
+            log.info("controlled shutdown request failed error=%s", error)
             continue
         if not response.error_code and not response.remaining_partitions:
             return
         left = len(response.remaining_partitions)
-        log.info("%d partitions are still led here: %s", left, ErrorCode(response.error_code).name)
-    log.warning("leadership could not be handed over; the cluster will notice that this broker is gone")
+        log.info(
+            "controlled shutdown incomplete remaining_partitions=%d error=%s",
+            left,
+            ErrorCode(response.error_code).name,
+        )
+    log.warning("controlled shutdown did not move all leaders, other brokers detect the stop by the expired session")
 
 
 def _resolver(answer: asyncio.Future[Any]) -> Callable[[Any], None]:

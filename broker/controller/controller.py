@@ -1,12 +1,14 @@
-"""The controller's office: who holds it, and the shell around the machine of whoever does.
+"""Controller: campaigns for the controller election, and runs the controller's events while elected (Kafka:
+KafkaController).
 
-Every broker campaigns for /controller, an ephemeral node that one of them can create; with it the controller's epoch
-grows by one, in the same transaction. The winner runs a `ControllerMachine`: it carries out the machine's steps on the
-registry, one event after the other in the order of their arrival, and hands its orders to the brokers' channels.
-Whoever loses waits for the node to go away.
+Every broker campaigns for /controller, an ephemeral node that only one of them can create. The same transaction
+increments the controller epoch. The winner runs a `ControllerMachine`: it executes the machine's steps on the metadata
+store, one event after the other in the order of their arrival, and sends its control requests through the channels of
+the brokers. A broker that loses the election waits until the node is removed.
 
-An office ends with the registry session, with a write that shows that the epoch has moved on, and with a failure of the
-registry in the middle of an event, for then nobody knows what has been written: the next office reads everything anew.
+A controller resigns when its session expires, when a write shows that the epoch has moved on, and when the metadata
+store fails in the middle of an event: which of the event's writes succeeded is then uncertain, so the next controller
+reads the whole state again.
 """
 
 from __future__ import annotations
@@ -55,12 +57,12 @@ PRODUCER_IDS_IN_BLOCK: Final = 1000
 RETRY_MS: Final = 100
 Outcome = tuple[ErrorCode, str | None]
 Election = tuple[ErrorCode, int]
-"""What became of an election, and the leader that it elected."""
+"""The result of an election, and the leader that it elected."""
 T = TypeVar("T")
 
 
 class ActiveController:
-    """One term: a machine on one session."""
+    """One controller epoch: a machine on one session."""
 
     __slots__ = ("machine", "noticed", "queued", "registry")
 
@@ -71,11 +73,11 @@ class ActiveController:
         self.machine = machine
         self.noticed: Watcher = lambda event: noticed(self, event)
         self.queued: dict[str, None] = {}
-        """Events of watches that wait for their turn: one look is enough for several changes."""
+        """Events of watches that wait to run: one run reads the result of several changes."""
 
 
 class Controller:
-    """Campaigns, and when elected decides."""
+    """Campaigns for the controller election; while elected, makes the controller's decisions."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Controller:
         timers: Timers,
         random: Any,
     ) -> None:
-        """Does nothing before the session is begun."""
+        """The controller does nothing before `session_begun`."""
         self._config = config
         self._session = session
         self._metadata_cache = metadata_cache
@@ -109,13 +111,13 @@ class Controller:
 
     @property
     def active_controller(self) -> ActiveController | None:
-        """The term that runs, if this broker is the controller."""
+        """The current controller epoch's state, if this broker is the controller."""
         return self._active_controller
 
     # ---- session
 
     def session_lost(self) -> None:
-        """The seat is gone with the session."""
+        """Resign: the controller znode is removed with the session."""
         self._resign("the registry session has expired")
 
     async def session_begun(self, registry: Registry) -> None:
@@ -128,14 +130,14 @@ class Controller:
             try:
                 await self._campaign(registry)
             finally:
-                if not done.done():  # lost or interrupted, the race goes on behind this
+                if not done.done():  # after a lost or interrupted election, the campaign continues in the background
                     done.set_result(None)
 
         self._queue.put_nowait(campaign)
         await done
 
     async def close(self) -> None:
-        """Decide nothing more; the seat goes with the session."""
+        """Run no more events; the controller znode is removed with the session."""
         self._closed = True
         self._resign("the broker stops")
         for timer in (self._retry, self._balance):
@@ -153,10 +155,10 @@ class Controller:
             except Exception:
                 log.exception("an event of the controller failed")
 
-    # ---- office
+    # ---- election
 
     async def _campaign(self, registry: Registry) -> None:
-        """Take the seat, or find out who has it."""
+        """Take the controller znode, or read which broker has it."""
         if self._closed or self._active_controller is not None or registry is not self._session.registry:
             return
         try:
@@ -171,7 +173,7 @@ class Controller:
                     if stat.ephemeral_owner != registry.session_id:
                         self._metadata_cache.controller_id = znodes.Controller.decode(data).broker_id
                         return
-                    # The seat is still ours from a term that failed: a new epoch, so that nothing of it counts.
+                    # This session owns the znode from an epoch that failed: a new epoch fences requests of the old one.
                     active_controller = await self._elect(registry, Check(znodes.CONTROLLER, stat.version))
                 if active_controller is not None:
                     self._retry = None
@@ -179,19 +181,21 @@ class Controller:
                     await self._on_election(active_controller)
                     return
         except KafkaError as error:
-            # Elected, and the term was over before its first event was.
-            log.info("broker %d was the controller for a moment: %s", self._config.broker_id, error.message)
+            # Elected, and resigned before the first event completed.
+            log.info(
+                "controller resigned during its election broker=%d error=%s", self._config.broker_id, error.message
+            )
             self._campaign_later()
         except RegistryError as error:
-            if self._retry is None:  # once, not each time it is tried again
-                log.warning("the race for the controller's seat is interrupted: %s", error)
+            if self._retry is None:  # once, not at each retry
+                log.warning("controller election interrupted error=%s", error)
             self._campaign_later()
 
     def _own_controller_znode(self) -> bytes:
         return znodes.Controller(self._config.broker_id, self._clock.now_ms()).encode()
 
     async def _elect(self, registry: Registry, controller_znode: Operation) -> ActiveController | None:
-        """Win the seat with the next epoch, or None when somebody else was faster."""
+        """Take the controller znode with the next epoch; None when another broker was faster."""
         try:
             data, stat = await registry.get(znodes.CONTROLLER_EPOCH)
         except NoNodeError:
@@ -216,7 +220,9 @@ class Controller:
 
     async def _on_election(self, active_controller: ActiveController) -> None:
         log.info(
-            "broker %d is the controller, epoch %d", self._config.broker_id, active_controller.machine.context.epoch
+            "controller elected broker=%d controller_epoch=%d",
+            self._config.broker_id,
+            active_controller.machine.context.epoch,
         )
         self._active_controller = active_controller
         self._metadata_cache.controller_id = self._config.broker_id
@@ -227,14 +233,14 @@ class Controller:
 
     def _resign(self, why: str) -> None:
         if self._active_controller is not None:
-            log.warning("broker %d is the controller no more: %s", self._config.broker_id, why)
+            log.warning("controller resigned broker=%d reason=%s", self._config.broker_id, why)
             self._active_controller = None
             self._channels.update({})
             if self._balance is not None:
                 self._balance.cancel()
 
     def _controller_znode_changed(self, event: Event) -> None:
-        """The controller's node has changed or gone."""
+        """Check the controller znode, which has changed or was removed, and campaign."""
         registry = self._session.registry
 
         async def look() -> None:
@@ -246,13 +252,13 @@ class Controller:
         self._queue.put_nowait(look)
 
     async def _check_controller_znode(self, active_controller: ActiveController) -> None:
-        """Whether this broker still has the seat; a hand may have removed the node."""
+        """Resign if this session no longer owns the controller znode; an operator may have removed the node."""
         try:
             stat = await active_controller.registry.exists(znodes.CONTROLLER, self._controller_znode_changed)
         except RegistryError:
-            return  # the session's end will tell
+            return  # the end of the session resigns
         if stat is None or stat.ephemeral_owner != active_controller.registry.session_id:
-            self._resign("the seat has been taken away")
+            self._resign("the controller znode was removed or has another owner")
 
     def _campaign_later(self) -> None:
         if self._closed:
@@ -266,9 +272,9 @@ class Controller:
     # ---- events
 
     async def _run(self, active_controller: ActiveController, event: Steps[T]) -> T:
-        """Run an event to its end and send the orders that came of it.
+        """Run an event to its end and send the control requests that it produced.
 
-        Raises KafkaError with NOT_CONTROLLER when the office ends with it, and what the event raises.
+        Raises KafkaError with NOT_CONTROLLER when the controller resigns during the event, and what the event raises.
         """
         result: Any = None
         error: BaseException | None = None
@@ -295,7 +301,7 @@ class Controller:
             if self._active_controller is active_controller:
                 self._resign(str(failure) or type(failure).__name__)
                 self._campaign_later()
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller's term has ended: {failure}") from failure
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"the controller resigned: {failure}") from failure
         except Exception as failure:
             if self._active_controller is active_controller:
                 self._resign(f"an event failed: {failure!r}")
@@ -341,7 +347,7 @@ class Controller:
             self._channels.send(broker_id, message, partial(self._answered, active_controller, broker_id))
 
     def _answered(self, active_controller: ActiveController, broker_id: int, response: Any) -> None:
-        """A broker has answered an order."""
+        """Queue the event for a broker's response to a control request."""
         machine = active_controller.machine
         if isinstance(response, m.LeaderAndIsrResponse):
             offline = machine.context.offline_replicas.get(broker_id)
@@ -357,7 +363,7 @@ class Controller:
         event: Callable[[], Steps[Any]],
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run an event after those before it, if the office still stands then."""
+        """Queue an event. It runs after the events before it, if this controller epoch is still active."""
 
         async def run() -> None:
             done()
@@ -365,12 +371,12 @@ class Controller:
                 try:
                     await self._run(active_controller, event())
                 except KafkaError as error:
-                    log.info("an event of the controller ended early: %s", error.message)
+                    log.info("controller event ended early error=%s", error.message)
 
         self._queue.put_nowait(run)
 
     def _noticed(self, active_controller: ActiveController, event: Event) -> None:
-        """A watch has fired."""
+        """Queue the event of a watch that fired."""
         path, machine = event.path, active_controller.machine
         events: dict[str, Callable[[], Steps[Any]]] = {
             znodes.TOPICS: lambda: machine.topics_changed(self.maker.topic_ids(SPARE_TOPIC_IDS)),
@@ -405,10 +411,10 @@ class Controller:
     # ---- requests
 
     async def _do(self, work: Callable[[ActiveController], Coroutine[Any, Any, T]]) -> T:
-        """Do this in its turn, as the controller.
+        """Run this in the controller's event queue.
 
-        Raises KafkaError with NOT_CONTROLLER where this broker is not, or not any more; ConnectionLossError and the
-        like become that, too, for the term ends with them.
+        Raises KafkaError with NOT_CONTROLLER where this broker is not the controller, or no longer. RegistryError, such
+        as ConnectionLossError, becomes NOT_CONTROLLER, too, since the controller resigns with it.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -419,7 +425,7 @@ class Controller:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
                 result = await work(active_controller)
             except RegistryError as error:
-                _fail(done, KafkaError(ErrorCode.NOT_CONTROLLER, f"the registry failed: {error}"))
+                _fail(done, KafkaError(ErrorCode.NOT_CONTROLLER, f"the metadata store failed: {error}"))
             except Exception as error:
                 _fail(done, error)
             else:
@@ -432,7 +438,7 @@ class Controller:
         return await done
 
     async def create_topics(self, wanted: list[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
-        """Make topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
+        """Create topics; each succeeds or fails by itself. Raises KafkaError with NOT_CONTROLLER."""
 
         async def create(active_controller: ActiveController) -> list[TopicOutcome]:
             context = active_controller.machine.context
@@ -452,7 +458,7 @@ class Controller:
         return await self._do(create)
 
     async def delete_topic(self, name: str) -> ErrorCode:
-        """Have a topic deleted; when this returns, the brokers are being notified that it is gone.
+        """Delete a topic; when this returns, the controller is notifying the brokers of the deletion.
 
         Raises KafkaError with NOT_CONTROLLER.
         """
@@ -463,7 +469,7 @@ class Controller:
             try:
                 await active_controller.registry.create(znodes.delete_topic_path(name), None)
             except NodeExistsError:
-                log.info("the deletion of topic %s had begun before", name)
+                log.info("topic deletion already requested topic=%s", name)
             await self._run(active_controller, active_controller.machine.deletions_changed())
             return ErrorCode.NONE
 
@@ -489,7 +495,7 @@ class Controller:
         return await self._do(grow)
 
     async def elect_leaders(self, unclean: bool, partitions: list[Partition] | None) -> dict[Partition, Election]:
-        """Elect preferred leaders, or any that are left. Raises KafkaError with NOT_CONTROLLER."""
+        """Elect preferred leaders, or any live replicas if `unclean`. Raises KafkaError with NOT_CONTROLLER."""
 
         async def elect(active_controller: ActiveController) -> dict[Partition, Election]:
             machine = active_controller.machine
@@ -502,7 +508,7 @@ class Controller:
     async def alter_partition_reassignments(
         self, wanted: dict[Partition, tuple[int, ...] | None], *, allow_factor_change: bool
     ) -> dict[Partition, Outcome]:
-        """Move partitions, or with None back. Raises KafkaError with NOT_CONTROLLER."""
+        """Reassign partitions; None cancels a reassignment. Raises KafkaError with NOT_CONTROLLER."""
 
         async def alter(active_controller: ActiveController) -> dict[Partition, Outcome]:
             machine, refused = active_controller.machine, dict[Partition, Outcome]()
@@ -525,7 +531,7 @@ class Controller:
         return await self._do(alter)
 
     async def list_partition_reassignments(self, partitions: list[Partition] | None) -> dict[Partition, Replicas]:
-        """What is being moved, of these partitions or of all. Raises KafkaError with NOT_CONTROLLER."""
+        """The ongoing reassignments of these partitions, or all. Raises KafkaError with NOT_CONTROLLER."""
 
         async def look(active_controller: ActiveController) -> dict[Partition, Replicas]:
             under_way = active_controller.machine.reassignments()
@@ -534,7 +540,7 @@ class Controller:
         return await self._do(look)
 
     async def alter_partition(self, request: m.AlterPartitionRequest, version: int) -> m.AlterPartitionResponse:
-        """Change ISRs as leaders wish. Raises KafkaError with NOT_CONTROLLER."""
+        """Change ISRs as leaders request. Raises KafkaError with NOT_CONTROLLER."""
 
         async def alter(active_controller: ActiveController) -> m.AlterPartitionResponse:
             event = active_controller.machine.alter_partition(request, by_id=version >= 2)
@@ -543,7 +549,7 @@ class Controller:
         return await self._do(alter)
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[Partition]:
-        """Move leadership away from a broker; returns what it still leads.
+        """Move leadership away from a broker; returns the partitions that it still leads.
 
         Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
@@ -584,13 +590,13 @@ class Controller:
         return await self._do(allocate)
 
     def topic_config_changed(self, topic: str) -> None:
-        """A topic's configuration has changed; it may allow unclean elections now."""
+        """Elect leaders anew: a topic's configuration has changed, and may allow unclean elections now."""
         active_controller = self._active_controller
         if active_controller is not None:
             self._submit(active_controller, lambda: active_controller.machine.topic_config_changed(topic))
 
     def broker_config_changed(self) -> None:
-        """The broker's configuration has changed."""
+        """Apply the changed configuration of the broker."""
         active_controller = self._active_controller
         if active_controller is not None:
             allow = bool(self._config["unclean.leader.election.enable"])

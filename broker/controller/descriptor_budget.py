@@ -1,9 +1,10 @@
-"""Whether this broker has the file descriptors for the logs of new partitions, asked before a topic is made.
+"""Descriptor budget: checks before a topic is created that this broker has file descriptors for its new logs.
 
-Every log keeps the file of each of its segments open. A topic whose logs cannot be opened would be there and have no
-leaders, so the controller refuses it with POLICY_VIOLATION, which is final and carries a message. Kafka has no such
-check; it says the same of requests for too many partitions (KRaft's ReplicationControlManager). The controller knows
-its own broker only: another broker that has no descriptors left makes its logs when it has (see `replica_manager`).
+Every log keeps the file of each of its segments open. A topic whose logs cannot be opened would exist without leaders,
+so the controller rejects it with POLICY_VIOLATION, which is not retriable and carries a message. Kafka has no such
+check; it returns the same error for requests for too many partitions (KRaft's ReplicationControlManager). The
+controller checks its own broker only: another broker without free descriptors creates its logs when it has some again
+(see `replica_manager`).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ Name = tuple[str, int]
 
 
 class DescriptorBudget:
-    """Counts descriptors against logs that are to be made; those that have been promised count until they are there."""
+    """Counts free descriptors against logs that are to be created; reserved descriptors count until the log exists."""
 
     def __init__(self, broker_id: int, look: Callable[[], tuple[int, int]] = limit_and_left) -> None:
-        """`look` says how many descriptors the process may have, and how many of them are free."""
+        """`look` returns the limit of the process's descriptors, and how many of them are free."""
         self._broker_id = broker_id
         self._look = look
         self._promised: set[Name] = set()
         self.has_log: Callable[[Name], bool] = lambda name: True
-        """Whether the log of a partition is open; to be set once there are logs."""
+        """Whether the log of a partition is open; set once the broker has its logs."""
 
     def check(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> list[Name]:
-        """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION where it has no room for them."""
+        """The logs that this broker would get. Raises KafkaError POLICY_VIOLATION if it has too few descriptors."""
         logs = [(topic, index) for index, brokers in assignment.items() if self._broker_id in brokers]
         limit, free = self._look()
         left = max(0, free - len(self._promised))
@@ -41,9 +42,9 @@ class DescriptorBudget:
         return logs
 
     def settle(self, topics: Collection[str]) -> None:
-        """Forget what was promised to topics other than these, and logs that are there."""
+        """Release reservations of topics other than these, and of logs that exist."""
         self._promised = {name for name in self._promised if name[0] in topics and not self.has_log(name)}
 
     def promise(self, logs: list[Name]) -> None:
-        """These are being made."""
+        """Reserve descriptors for logs that are being created."""
         self._promised.update(logs)

@@ -1,7 +1,7 @@
-"""Making topics and partitions: checks, placement and the nodes of the registry (Kafka's AdminZkClient).
+"""Creates topics and partitions: validation, placement and the nodes of the metadata store (Kafka: AdminZkClient).
 
-A topic is its configuration, then its assignment; the controller gives the partitions their leaders when it sees the
-assignment. Tools of older versions write the same nodes themselves.
+A topic's configuration is written first, then its assignment. The controller elects the partitions' leaders when it is
+notified of the assignment. Tools of older versions write the same nodes themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BROKER_DEFAULT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that somebody wants; -1 leaves a number to the broker's configuration."""
+    """A topic to create; -1 leaves a number to the broker's configuration."""
 
     name: str
     partitions: int = BROKER_DEFAULT
@@ -54,7 +54,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """What became of the wish."""
+    """The result of a topic's creation."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -66,7 +66,7 @@ class TopicOutcome:
 
 
 class NewPartitions(NamedTuple):
-    """A wish for more partitions: how many there are to be, and for each new one its replicas, or None."""
+    """A request for more partitions: the new total, and for each new partition its replicas, or None."""
 
     topic: str
     total: int
@@ -74,10 +74,10 @@ class NewPartitions(NamedTuple):
 
 
 class TopicMaker:
-    """Makes topics and partitions in the registry; the machine sees them there."""
+    """Writes topics and partitions to the metadata store, whose watches notify the controller's machine."""
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
-        """`random` draws topic ids and where placement begins. Raises ConfigError for a policy that is not there."""
+        """`random` draws topic ids and the start of placement. Raises ConfigError for a policy that does not exist."""
         self._config = config
         self._random = random
         self.budget = DescriptorBudget(config.broker_id)
@@ -96,7 +96,7 @@ class TopicMaker:
         made: Collection[str] = (),
         validate_only: bool,
     ) -> TopicOutcome:
-        """Make a topic, or only see whether it could be made; `made` are topics that the context does not know yet.
+        """Create a topic, or only validate it; `made` are topics that the context does not have yet.
 
         Raises RegistryError.
         """
@@ -179,7 +179,7 @@ class TopicMaker:
             raise _too_many(len(assignment)) from error
 
     async def grow(self, registry: Registry, context: Context, wanted: NewPartitions, *, validate_only: bool) -> None:
-        """Give a topic more partitions, or only see whether it could have them.
+        """Add partitions to a topic, or only validate the request.
 
         Raises RegistryError, and KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS,
         INVALID_REPLICA_ASSIGNMENT, REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
@@ -218,7 +218,7 @@ class TopicMaker:
     ) -> Assignment:
         factor = len(old[0].replicas)
         if wanted.assignments is None:
-            # On from partition 0, as if the topic had had them from the beginning (AdminZkClient.createPartitions).
+            # Continue from partition 0, as if the topic had them from its creation (AdminZkClient.createPartitions).
             at = next((at for at, each in enumerate(sorted(context.brokers)) if each >= old[0].replicas[0]), 0)
             return _spread(context, more, factor, first=at, shift=at, start=len(old))
         if len(wanted.assignments) != more:
@@ -237,7 +237,7 @@ class TopicMaker:
 
 
 def _spread(context: Context, partitions: int, factor: int, *, first: int, shift: int, start: int = 0) -> Assignment:
-    """Over racks where every broker has one, as Kafka does."""
+    """Place replicas over racks where every broker has a rack, as Kafka does."""
     racks = {each: broker.registration.rack for each, broker in sorted(context.brokers.items())}
     named = {each: rack for each, rack in racks.items() if rack is not None}
     if named and len(named) == len(racks):
@@ -251,9 +251,9 @@ def _spread(context: Context, partitions: int, factor: int, *, first: int, shift
 
 
 async def _write(registry: Registry, context: Context, operation: Operation) -> None:
-    """Write under the controller's epoch: one that another has followed changes no topic any more (KAFKA-6082).
+    """Write under the controller's epoch: a controller with a stale epoch changes no topic (KAFKA-6082).
 
-    Raises RegistryError; BadVersionError says that the epoch is over.
+    Raises RegistryError; BadVersionError means that the epoch is stale.
     """
     await registry.multi([Check(znodes.CONTROLLER_EPOCH, context.epoch_version), operation])
 
@@ -266,7 +266,7 @@ def _too_many(partitions: int) -> KafkaError:
 
 def _check_existence(name: str, context: Context) -> None:
     if name == CLUSTER_METADATA:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the name {name!r} is kept for the cluster itself")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the name {name!r} is reserved for the cluster metadata")
     if name in context.assignments:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 

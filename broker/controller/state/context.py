@@ -1,7 +1,7 @@
-"""What the controller knows: brokers, topics, assignments, leaders (Kafka's ControllerContext).
+"""Controller context: the controller's copy of brokers, topics, assignments and leaders (Kafka: ControllerContext).
 
-It is read from the registry when the controller is elected, and afterwards changes with what the controller itself
-writes and with what watches tell it.
+The controller reads it from the metadata store when it is elected. Afterwards the controller updates it with its own
+writes and with what it reads when watches fire.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KnownState(NamedTuple):
 
 
 class Context:
-    """The controller's picture of the cluster."""
+    """The controller's copy of the cluster's state."""
 
     __slots__ = (
         "assignments",
@@ -54,7 +54,7 @@ class Context:
         self.epoch_version = 0
         self.brokers: dict[int, LiveBroker] = {}
         self.leaving: dict[int, None] = {}
-        """Brokers in a controlled shutdown: they live, and lead nothing new."""
+        """Brokers in a controlled shutdown: they are live, and are not elected."""
         self.topic_ids: dict[str, bytes] = {}
         self.assignments: dict[str, dict[int, Replicas]] = {}
         self.states: dict[Partition, KnownState] = {}
@@ -74,7 +74,7 @@ class Context:
         ]
 
     def is_online(self, broker_id: int, partition: Partition) -> bool:
-        """Whether the broker lives and its disk for this partition works. A leaving broker still is."""
+        """Whether the broker is live and its disk for this partition works. A leaving broker still counts as live."""
         return broker_id in self.brokers and partition not in self.offline_replicas.get(broker_id, {})
 
     # ---- partitions
@@ -86,7 +86,7 @@ class Context:
                 yield topic, index
 
     def replicas(self, partition: Partition) -> Replicas | None:
-        """The assignment of a partition, None where it is not known."""
+        """The assignment of a partition, None where the context has none."""
         return self.assignments.get(partition[0], {}).get(partition[1])
 
     def on_brokers(self, brokers: Iterable[int]) -> list[Partition]:
@@ -114,8 +114,8 @@ class Context:
         return replicas is not None and bool(replicas.adding or replicas.removing)
 
     def bounced(self, partition: Partition) -> list[int]:
-        """Leader and ISR members that have come back since the partition's state was written: they may have lost what
-        they had not synced.
+        """Leader and ISR members that have restarted since the partition's state was written: they may have lost
+        records that were not synced.
         """
         known = self.states.get(partition)
         if known is None:
@@ -127,7 +127,7 @@ class Context:
         ]
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone."""
+        """Remove a deleted topic."""
         for index in self.assignments.pop(topic, {}):
             self.states.pop((topic, index), None)
             for offline in self.offline_replicas.values():

@@ -1,8 +1,9 @@
-"""The orders of one event, gathered and batched a broker at a time (Kafka's ControllerBrokerRequestBatch).
+"""Control request batch: gathers the control requests of one event for each broker (Kafka:
+ControllerBrokerRequestBatch).
 
 A broker gets at most one LeaderAndIsr, one UpdateMetadata and one StopReplica for an event, in this order, in the form
-of their newest versions. Where brokers have come, UpdateMetadata goes first: a broker of Kafka's refuses to follow a
-leader of which it has not been told that it lives.
+of their newest versions. Where brokers have come, UpdateMetadata goes first: an Apache Kafka broker refuses to follow a
+leader that is not yet among the live brokers of its metadata cache.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ TopicStates = dict[str, list[int]]
 
 
 class ControlRequestBatch:
-    """What the brokers are to be told."""
+    """The pending control requests of all brokers."""
 
     def __init__(self, broker_id: int, listener: str, context: Context) -> None:
-        """`broker_id` is the controller's; `listener` the name of the one between brokers."""
+        """`broker_id` is the controller's; `listener` is the name of the inter-broker listener."""
         self._broker_id = broker_id
         self._listener = listener
         self._context = context
@@ -40,7 +41,7 @@ class ControlRequestBatch:
     # ---- gathering
 
     def lead_or_follow(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
-        """Tell these brokers, as far as they live, the partition's state; and every broker what to tell clients."""
+        """Send the partition's state to these brokers, as far as they are live, and its metadata to every broker."""
         for broker_id in brokers:
             if broker_id in self._context.brokers:
                 replica_manager = self._replica_manager.setdefault(broker_id, {})
@@ -48,34 +49,34 @@ class ControlRequestBatch:
         self.tell_all([partition])
 
     def begin(self, broker_id: int) -> None:
-        """The broker has just come: its LeaderAndIsr is the whole of what it has."""
+        """Send a broker that has just come a full LeaderAndIsr, which has all of its replicas."""
         self._full[broker_id] = None
         self._replica_manager.setdefault(broker_id, {})
 
     def stop(self, broker_id: int, partition: Partition, *, delete: bool) -> None:
-        """Tell a broker to stop a replica, and with `delete` to delete it."""
+        """Send a broker a request to stop a replica, and with `delete` to delete it."""
         if broker_id in self._context.brokers:
             self._stops.setdefault(broker_id, {})[partition] = delete
 
     def tell_all(self, partitions: Iterable[Partition]) -> None:
-        """Tell every broker what clients are to know of these partitions, and of the brokers."""
+        """Send every broker the metadata of these partitions, and of the live brokers."""
         self.tell(self._context.brokers, partitions)
 
     def tell(self, brokers: Iterable[int], partitions: Iterable[Partition]) -> None:
-        """Tell these brokers."""
+        """Send these brokers the metadata of these partitions, and of the live brokers."""
         known = list(partitions)
         for broker_id in brokers:
             self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(known))
 
     def clear(self) -> None:
-        """Forget everything: the event failed."""
+        """Drop everything: the event failed."""
         for each in (self._replica_manager, self._full, self._stops, self._metadata):
             each.clear()
 
     # ---- sending
 
     def drain(self) -> list[Send]:
-        """The orders, in order."""
+        """The control requests, in the order in which they are sent."""
         replica_manager = [
             Send(broker_id, self._leader_and_isr(broker_id, partitions))
             for broker_id, partitions in self._replica_manager.items()

@@ -1,13 +1,14 @@
-"""The controller's decisions: what happens when brokers come and go, topics are made, wishes are made known.
+"""Controller state machine: decides about leaders, ISRs and topics when brokers or topics change (Kafka:
+KafkaController).
 
-One broker of the cluster is the controller (KafkaController). It reads the whole state from the registry when it is
-elected, and from then on hears of changes: by watches of the registry, by requests, by the answers to its orders. Each
-is an event: a method that returns a generator of steps (`controller_steps.py`), which the shell runs to its end before
-the next. Orders to brokers gather meanwhile and are drained after the event.
+One broker of the cluster is the controller. It reads the whole state from the metadata store when it is elected. After
+that it is notified of changes: by watches of the metadata store, by requests, and by the responses to its control
+requests. Each is an event: a method that returns a generator of steps (`steps.py`), which the shell runs to its end
+before the next. The control requests of an event gather in a batch, which the shell drains after the event.
 
-The machine knows no clock, chance or connection. A failure of the registry in the middle of an event ends the event and
-the office: the next controller, perhaps this broker again, reads everything anew and finishes what was begun, for every
-event can be begun again from what stands in the registry.
+The machine has no clock, random numbers or connections. A failure of the metadata store in the middle of an event ends
+the event and the controller epoch. The next controller, perhaps the same broker again, reads the whole state anew and
+finishes what was begun: every event can be restarted from the content of the metadata store.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NO_TOPIC_ID: Final = bytes(16)
 
 
 class ControllerSettings(NamedTuple):
-    """Who the controller is, and the properties that it decides by."""
+    """The controller's broker id, and the properties that it decides by."""
 
     broker_id: int
     listener: str
@@ -44,7 +45,7 @@ class ControllerSettings(NamedTuple):
 
 
 class ControllerMachine:
-    """The controller, from its election to its end. A new election makes a new machine."""
+    """The controller, from its election to its resignation. A new election creates a new machine."""
 
     def __init__(self, settings: ControllerSettings, epoch: int, epoch_version: int) -> None:
         """`epoch_version` is the version of /controller_epoch that belongs to `epoch`."""
@@ -59,15 +60,15 @@ class ControllerMachine:
         )
 
     def drain(self) -> list[Send]:
-        """The orders that have come up since the last call."""
+        """The control requests that were added since the last call."""
         return self._control_requests.drain()
 
     # ---- election
 
     def elected(self, new_topic_ids: Sequence[bytes]) -> Steps[None]:
-        """Take office: read everything, tell everybody, and finish what the one before has begun.
+        """Read the whole state, send it to all brokers, and finish what the previous controller has begun.
 
-        `new_topic_ids` are random ids (16 bytes each) for topics that an older broker made without one.
+        `new_topic_ids` are random ids (16 bytes each) for topics that an older broker created without one.
         """
         context = self.context
         yield from self._read_brokers()
@@ -124,11 +125,11 @@ class ControllerMachine:
             try:
                 brokers[int(each)] = LiveBroker(BrokerRegistration.decode(node[0]), node[1].czxid)
             except ZnodeError:
-                continue  # a broker that cannot say where it is cannot be reached
+                continue  # without a decodable registration the broker has no address to connect to
         self.context.brokers = dict(sorted(brokers.items()))
 
     def brokers_changed(self) -> Steps[None]:
-        """Brokers have come, gone, or come back in a new incarnation between two looks."""
+        """Handle brokers that came, went, or came back in a new incarnation since the last read."""
         context = self.context
         before = dict(context.brokers)
         yield from self._read_brokers()
@@ -147,16 +148,16 @@ class ControllerMachine:
             yield from self._welcome(come)
         if gone or come or moved:
             self._control_requests.tell_all([])
-        # Of a lost replica that was not in sync nothing is written, but clients see that it is offline.
+        # A lost replica that was not in sync changes no state, but clients see in the metadata that it is offline.
         self._control_requests.tell_all(context.on_brokers([*gone, *moved]))
 
     def _renew(self, partitions: Iterable[Partition], back: Sequence[int] = ()) -> Steps[None]:
-        """Elect anew where brokers are back in another incarnation; `back` have been seen to come back just now."""
+        """Elect anew where brokers are back in another incarnation; `back` are those that this event detected."""
         kept = [each for each in partitions if each[0] not in self.context.deleting]
         yield from self._partitions.change(kept, self._partitions.renew(back))
 
     def _welcome(self, come: Sequence[int]) -> Steps[None]:
-        """Brokers have come: tell them everything, and see what has waited for them."""
+        """Send the whole state to brokers that have come, and continue what waited for them."""
         context = self.context
         for broker_id in come:
             self._control_requests.begin(broker_id)
@@ -196,7 +197,7 @@ class ControllerMachine:
     # ---- topics
 
     def topics_changed(self, new_topic_ids: Sequence[bytes]) -> Steps[None]:
-        """Topics have come or gone."""
+        """Handle topics that were created or removed."""
         context = self.context
         names = yield Children(znodes.TOPICS)
         for topic in [each for each in context.assignments if each not in names]:
@@ -208,7 +209,7 @@ class ControllerMachine:
         )
 
     def partitions_changed(self, topic: str) -> Steps[None]:
-        """The assignment of a topic has changed: perhaps it has more partitions."""
+        """Handle a changed assignment of a topic, which may have more partitions."""
         context = self.context
         if topic not in context.assignments:
             return
@@ -223,7 +224,7 @@ class ControllerMachine:
         yield from self._begin_missing([(topic, index) for index in new])
 
     def _begin_missing(self, partitions: Iterable[Partition]) -> Steps[None]:
-        """Give partitions that have no state yet their first."""
+        """Create the first state of partitions that have none."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             if (topic, index) not in self.context.states and topic not in self.context.deleting:
@@ -232,17 +233,17 @@ class ControllerMachine:
             yield from self._partitions.begin(topic, indexes)
 
     def deletions_changed(self) -> Steps[None]:
-        """Somebody wants topics deleted."""
+        """Handle new requests to delete topics."""
         yield from self._deletions.look()
 
     def stop_replica_answered(self, broker_id: int, response: m.StopReplicaResponse) -> Steps[None]:
-        """A broker has stopped replicas, or could not."""
+        """Handle a broker's StopReplica response."""
         yield from self._deletions.stopped(broker_id, response)
 
-    # ---- what brokers tell
+    # ---- notifications of brokers
 
     def isr_changed(self) -> Steps[None]:
-        """Leaders of an older protocol have written their ISRs themselves."""
+        """Handle ISRs that leaders with an older protocol wrote themselves."""
         notices = yield Children(znodes.ISR_CHANGES)
         paths = tuple(f"{znodes.ISR_CHANGES}/{each}" for each in notices)
         changed: dict[Partition, None] = {}
@@ -260,7 +261,7 @@ class ControllerMachine:
             yield from self._reassignments.go_on(partition)
 
     def log_dirs_changed(self) -> Steps[None]:
-        """Disks of brokers have failed: ask those brokers which replicas they have lost (KIP-112)."""
+        """Handle failed disks: send LeaderAndIsr to those brokers, whose response names lost replicas (KIP-112)."""
         notices = yield Children(znodes.LOG_DIR_EVENTS)
         paths = tuple(f"{znodes.LOG_DIR_EVENTS}/{each}" for each in notices)
         brokers: dict[int, None] = {}
@@ -276,7 +277,7 @@ class ControllerMachine:
                 self._control_requests.lead_or_follow([broker_id], partition)
 
     def leader_and_isr_answered(self, broker_id: int, response: m.LeaderAndIsrResponse) -> Steps[None]:
-        """A broker has carried out an order, except for replicas whose disk has failed."""
+        """Handle a broker's LeaderAndIsr response: replicas whose disk has failed, or works again."""
         if response.error_code or broker_id not in self.context.brokers:
             return
         names = {topic_id: name for name, topic_id in self.context.topic_ids.items()}
@@ -298,7 +299,10 @@ class ControllerMachine:
         self._control_requests.tell_all([*lost, *found]) if lost or found else None
 
     def alter_partition(self, request: m.AlterPartitionRequest, *, by_id: bool) -> Steps[m.AlterPartitionResponse]:
-        """A leader asks for another ISR (KIP-497, KIP-841, KIP-903). `by_id` says how topics are named."""
+        """Handle a leader's request for another ISR (KIP-497, KIP-841, KIP-903).
+
+        `by_id` is whether the request names topics by id.
+        """
         context = self.context
         broker = context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
@@ -323,7 +327,7 @@ class ControllerMachine:
                 except KafkaError as error:
                     result.error_code = error.code
                     if error.code is ErrorCode.INELIGIBLE_REPLICA and not by_id:
-                        result.error_code = ErrorCode.OPERATION_NOT_ATTEMPTED  # version 1 does not know the other
+                        result.error_code = ErrorCode.OPERATION_NOT_ATTEMPTED  # version 1 does not have the other
                     continue
                 if known is not before:
                     changed.append(partition)
@@ -336,14 +340,14 @@ class ControllerMachine:
         return response
 
     def _present_epochs(self, brokers: Sequence[int]) -> Steps[dict[int, int]]:
-        """The registrations as they are now: a broker may have come back and this controller not yet have heard, and an
-        ISR that is written after that would hide it from the next controller.
+        """Read the present registrations: a broker may have come back before the controller was notified of it, and an
+        ISR that is written after that would hide the restart from the next controller.
         """
         found = yield Read(tuple(znodes.broker_path(each) for each in brokers))
         return {each: node[1].czxid for each, node in zip(brokers, found, strict=True) if node is not None}
 
     def _check_members(self, pending: m.AlterPartitionRequest.PartitionData, present: Mapping[int, int]) -> None:
-        """Raise INELIGIBLE_REPLICA unless everybody who is to be in the ISR lives, in the incarnation that is meant."""
+        """Raise INELIGIBLE_REPLICA unless every broker of the requested ISR is live, in the requested incarnation."""
         for each, epoch in _isr(pending):
             broker = self.context.brokers.get(each)
             if broker is None or each in self.context.leaving or present.get(each) != broker.epoch:
@@ -358,7 +362,7 @@ class ControllerMachine:
         pending: m.AlterPartitionRequest.PartitionData,
         present: Mapping[int, int],
     ) -> Steps[KnownState]:
-        """Set an ISR if the leader that wishes for it knows the present one. Raises KafkaError."""
+        """Set an ISR if the requesting leader has the present partition epoch. Raises KafkaError."""
         context = self.context
         known = context.states.get(partition)
         if known is None or partition[0] in context.deleting:
@@ -369,13 +373,13 @@ class ControllerMachine:
         if pending.leader_epoch > state.leader_epoch or pending.partition_epoch > known.version:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER
-            )  # it knows more than this controller, which must then be an old one
+            )  # the leader has newer state than this controller, which must then be an old one
         if pending.leader_epoch < state.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if broker_id != state.leader or not isr or broker_id not in isr:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if isr == state.isr and is_recovering == state.is_recovering:
-            return known  # a repeated wish
+            return known  # a repeated request
         if pending.partition_epoch != known.version:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
         if is_recovering and (len(isr) > 1 or not state.is_recovering):
@@ -398,7 +402,7 @@ class ControllerMachine:
         return known
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Steps[list[Partition]]:
-        """A broker is about to stop: move leadership away. Returns what it still leads.
+        """Move leadership away from a broker that is about to stop. Returns the partitions that it still leads.
 
         Raises KafkaError with BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH.
         """
@@ -417,7 +421,7 @@ class ControllerMachine:
                 self._control_requests.stop(broker_id, partition, delete=False)
         return [each for each in context.led_by(broker_id) if len(self._assigned(each)) > 1]
 
-    # ---- what people wish for
+    # ---- administrative requests
 
     def elect_preferred(self, partitions: Iterable[Partition] | None) -> Steps[dict[Partition, ErrorCode]]:
         """Elect the preferred leaders of these partitions, or of all."""
@@ -442,7 +446,7 @@ class ControllerMachine:
         return results
 
     def elect_unclean(self, partitions: Iterable[Partition] | None) -> Steps[dict[Partition, ErrorCode]]:
-        """Give leaderless partitions any live leader; what only the others had is lost."""
+        """Elect any live replica as leader of leaderless partitions; records that only others had are lost."""
         context = self.context
         results: dict[Partition, ErrorCode] = {}
         wanted = []
@@ -464,18 +468,18 @@ class ControllerMachine:
         return results
 
     def topic_config_changed(self, topic: str) -> Steps[None]:
-        """A topic's configuration has changed; it may allow unclean elections now."""
+        """Elect leaders of a topic whose configuration has changed; it may allow unclean elections now."""
         partitions = [(topic, index) for index in self.context.assignments.get(topic, {})]
         yield from self._replace_lost([each for each in partitions if self.context.is_leaderless(each)])
 
     def unclean_default_changed(self, allow: bool) -> Steps[None]:
-        """What topics without a word of their own say to unclean elections is another now."""
+        """Apply a changed default of unclean.leader.election.enable, for topics that do not set it."""
         before, self._settings = self._settings, self._settings._replace(allow_unclean=allow)
         if allow and not before.allow_unclean:
             yield from self._replace_lost(filter(self.context.is_leaderless, list(self.context.partitions())))
 
     def balance(self) -> Steps[None]:
-        """Give leadership back to preferred leaders where a broker leads too little of what it should."""
+        """Elect preferred leaders for brokers whose imbalance exceeds leader.imbalance.per.broker.percentage."""
         context = self.context
         wanted: dict[int, list[Partition]] = {}
         for partition in context.partitions():
@@ -494,7 +498,7 @@ class ControllerMachine:
                 yield from self._partitions.change(able, self._partitions.prefer)
 
     def elections_wished(self) -> Steps[None]:
-        """An older tool wants preferred leaders, by a node of the registry."""
+        """Handle a request of an older tool to elect preferred leaders, made by a node of the metadata store."""
         if (yield Watch(znodes.PREFERRED_REPLICA_ELECTION)) is None:
             return
         (node,) = yield Read((znodes.PREFERRED_REPLICA_ELECTION,))
@@ -505,7 +509,7 @@ class ControllerMachine:
             yield Watch(znodes.PREFERRED_REPLICA_ELECTION)
 
     def reassignments_wished(self) -> Steps[None]:
-        """An older tool wants partitions moved, by a node of the registry."""
+        """Handle a request of an older tool to reassign partitions, made by a node of the metadata store."""
         if (yield Watch(znodes.REASSIGN_PARTITIONS)) is None:
             return
         (node,) = yield Read((znodes.REASSIGN_PARTITIONS,))
@@ -516,7 +520,7 @@ class ControllerMachine:
             yield Watch(znodes.REASSIGN_PARTITIONS)
 
     def reassign(self, wanted: Mapping[Partition, Sequence[int] | None]) -> Steps[dict[Partition, KafkaError | None]]:
-        """Move partitions to other replicas, or with None back (KIP-455). Each succeeds or fails by itself."""
+        """Reassign partitions; None cancels a reassignment (KIP-455). Each succeeds or fails by itself."""
         results: dict[Partition, KafkaError | None] = {}
         for partition, replicas in wanted.items():
             try:
@@ -528,11 +532,11 @@ class ControllerMachine:
         return results
 
     def reassignments(self) -> dict[Partition, Replicas]:
-        """What is being moved."""
+        """The ongoing reassignments."""
         return self._reassignments.under_way()
 
     def _remove(self, paths: Iterable[str]) -> Steps[None]:
-        """Remove nodes that have been dealt with."""
+        """Remove nodes that the controller has handled."""
         for path in paths:
             try:
                 yield from self._partitions.write([Delete(path)])
@@ -541,12 +545,12 @@ class ControllerMachine:
 
 
 def _isr(pending: m.AlterPartitionRequest.PartitionData) -> list[tuple[int, int]]:
-    """The ISR that a leader wishes for, with the broker epochs that it knows (-1 where it does not)."""
+    """The ISR that a leader requests, with the broker epochs that the request has (-1 where it has none)."""
     with_epochs = [(each.broker_id, each.broker_epoch) for each in pending.new_isr_with_epochs]
     return with_epochs or [(each, -1) for each in pending.new_isr]
 
 
 def _members(request: m.AlterPartitionRequest) -> list[int]:
-    """Every broker that a request wishes to be in some ISR."""
+    """Every broker that a request adds to or keeps in some ISR."""
     pending = [pending for topic in request.topics for pending in topic.partitions]
     return sorted({broker_id for pending in pending for broker_id, _ in _isr(pending)})

@@ -1,7 +1,7 @@
-"""Who leads a partition next: pure rules over assignment, ISR and live brokers (Kafka's Election and
+"""Leader election: pure rules over assignment, ISR and live brokers (Kafka: Election and
 PartitionLeaderElectionAlgorithms).
 
-Each function returns the new leader and ISR, or None where nobody can lead. Replicas are tried in the order of the
+Each function returns the new leader and ISR, or None where no replica can lead. Replicas are tried in the order of the
 assignment, so the preferred leader comes first.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Elected(NamedTuple):
-    """A leader with its ISR. `is_unclean` says that committed records may be missing (KIP-106)."""
+    """A leader with its ISR. `is_unclean` means that committed records may be missing (KIP-106)."""
 
     leader: int
     isr: tuple[int, ...]
@@ -22,7 +22,7 @@ class Elected(NamedTuple):
 def offline(
     replicas: Sequence[int], isr: Sequence[int], live: Collection[int], *, allow_unclean: bool
 ) -> Elected | None:
-    """The leader is gone: a live replica of the ISR, or with `allow_unclean` any live replica."""
+    """Replace an offline leader by a live replica of the ISR, or with `allow_unclean` by any live replica."""
     leader = next((each for each in replicas if each in live and each in isr), None)
     if leader is not None:
         return Elected(leader, tuple(each for each in isr if each in live))
@@ -33,13 +33,13 @@ def offline(
 
 
 def preferred(replicas: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
-    """The first replica of the assignment, if it is live and in sync."""
+    """Elect the first replica of the assignment, if it is live and in sync."""
     first = replicas[0]
     return Elected(first, tuple(isr)) if first in live and first in isr else None
 
 
 def reassigned(target: Sequence[int], isr: Sequence[int], live: Collection[int]) -> Elected | None:
-    """A replica of the target assignment that is live and in sync."""
+    """Elect a replica of the target assignment that is live and in sync."""
     leader = next((each for each in target if each in live and each in isr), None)
     return None if leader is None else Elected(leader, tuple(isr))
 
@@ -47,6 +47,6 @@ def reassigned(target: Sequence[int], isr: Sequence[int], live: Collection[int])
 def controlled_shutdown(
     replicas: Sequence[int], isr: Sequence[int], live: Collection[int], leaving: Collection[int]
 ) -> Elected | None:
-    """A live, in-sync replica that does not leave; who leaves is no longer in the ISR. `live` includes who leaves."""
+    """Elect a live, in-sync replica that is not leaving. `live` includes leaving replicas; the ISR loses them."""
     leader = next((each for each in replicas if each in live and each in isr and each not in leaving), None)
     return None if leader is None else Elected(leader, tuple(each for each in isr if each not in leaving))

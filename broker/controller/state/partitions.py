@@ -1,8 +1,8 @@
-"""Leaders and in-sync replicas: every change of a partition's state is made here, and nowhere else.
+"""Partition state changes: the only module that writes leaders and in-sync replicas (Kafka: PartitionStateMachine and
+ReplicaStateMachine).
 
-A state is written on condition of the version that the controller knows. Where somebody else was faster (a leader of a
-broker with an older protocol writes its ISR itself), the state is read again and decided anew. Kafka's classes are
-PartitionStateMachine and ReplicaStateMachine.
+The controller writes a state on condition of the version that it has. Where the version has changed (a leader with an
+older protocol writes its ISR itself), the controller reads the state again and decides anew.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from odradek.broker.registry.interface import (
 from odradek.broker.registry.znodes import PartitionState, Replicas
 
 PARTITIONS_AT_A_TIME: Final = 200
-"""In one transaction, whose size ZooKeeper bounds (jute.maxbuffer, 1 MiB)."""
+"""The most partitions of one transaction, whose size ZooKeeper limits (jute.maxbuffer, 1 MiB)."""
 Decide = Callable[[Partition, PartitionState, Replicas], PartitionState | None]
-"""What a state becomes, or None where it stays."""
+"""Returns the new state of a partition, or None where the state stays."""
 
 
 class Partitions:
-    """Changes of partitions' states."""
+    """Changes the states of partitions."""
 
     def __init__(self, context: Context, control_requests: ControlRequestBatch) -> None:
-        """`context` is changed with what has been written, `control_requests` get what brokers are to be told."""
+        """`context` is updated with what has been written, `control_requests` with what to send to the brokers."""
         self._context = context
         self._control_requests = control_requests
 
     def write(self, operations: Sequence[Operation]) -> Steps[list[OperationResult]]:
-        """One transaction under this controller's epoch.
+        """Run one transaction under this controller's epoch.
 
-        Raises ControllerMovedError when the epoch is over, and RegistryError; `index` then counts the operations given.
+        Raises ControllerMovedError when the epoch is stale, and RegistryError; `index` then counts `operations`.
         """
         check = Check(znodes.CONTROLLER_EPOCH, self._context.epoch_version)
         try:
@@ -62,7 +62,7 @@ class Partitions:
     # ---- reading
 
     def read_states(self, partitions: Iterable[Partition]) -> Steps[None]:
-        """Learn the states of these partitions from the registry."""
+        """Read the states of these partitions from the metadata store."""
         wanted = list(partitions)
         found = yield Read(tuple(znodes.partition_state_path(*each) for each in wanted))
         for partition, node in zip(wanted, found, strict=True):
@@ -75,7 +75,7 @@ class Partitions:
     # ---- the first state
 
     def begin(self, topic: str, indexes: Iterable[int]) -> Steps[None]:
-        """Give new partitions their first leader; those without a live replica stay without a state."""
+        """Elect the first leaders of new partitions; a partition without a live replica stays without a state."""
         context = self._context
         ready: list[tuple[Partition, PartitionState]] = []
         for index in indexes:
@@ -98,7 +98,7 @@ class Partitions:
         try:
             yield from self.write(operations)
         except NodeExistsError:
-            # The controller before this one made some of them.
+            # The previous controller created some of them.
             yield from self.read_states([each for each, _ in ready])
             missing = [(each, state) for each, state in ready if each not in self._context.states]
             if missing:
@@ -116,9 +116,9 @@ class Partitions:
     # ---- every later state
 
     def change(self, partitions: Iterable[Partition], decide: Decide) -> Steps[dict[Partition, RegistryError]]:
-        """Decide about each of these partitions, write what changes and tell the brokers.
+        """Decide about each of these partitions, write what changes and send it to the brokers.
 
-        Returns what could not be written, and why.
+        Returns the partitions whose state could not be written, with their errors.
         """
         wanted = [each for each in partitions if self._context.replicas(each) is not None]
         failed: dict[Partition, RegistryError] = {}
@@ -127,7 +127,7 @@ class Partitions:
             try:
                 yield from self._change(chunk, decide)
             except (BadVersionError, NoNodeError):
-                for partition in chunk:  # one of them has changed, so each by itself
+                for partition in chunk:  # one of them has changed, so each gets its own transaction
                     yield from self.read_states([partition])
                     try:
                         yield from self._change([partition], decide)
@@ -167,10 +167,10 @@ class Partitions:
         )
 
     def replace_lost(self, unclean: frozenset[str]) -> Decide:
-        """Elect where the leader is gone, and take replicas that are gone out of the ISR.
+        """Elect new leaders where the leader is offline, and remove offline replicas from the ISR.
 
-        `unclean` are the topics that rather lose records than availability (unclean.leader.election.enable). Where
-        nobody is left to lead, the ISR stays: only its members have everything.
+        `unclean` are the topics that prefer availability over records (unclean.leader.election.enable). Where no
+        replica can lead, the ISR stays: only its members have every committed record.
         """
         context = self._context
 
@@ -192,11 +192,11 @@ class Partitions:
         return decide
 
     def renew(self, back: Collection[int]) -> Decide:
-        """Elect anew where the leader has come back in another incarnation, and take such followers out of the ISR.
+        """Elect anew where the leader has come back in another incarnation, and remove such followers from the ISR.
 
-        `back` are those that this controller has seen come back; others show by their registration, which is younger
-        than the state. Who came back may have lost what it had not synced, so those of the ISR that stayed go first.
-        Where all of them came back, they have to be believed.
+        `back` are brokers whose return this controller detected; others are detected by a registration that is younger
+        than the state. A replica that restarted may have lost records that were not synced, so ISR members that did not
+        restart are elected first. If all ISR members restarted, one of them is elected.
         """
 
         def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
@@ -220,14 +220,14 @@ class Partitions:
         return self.next_state(state, chosen) if chosen is not None else None
 
     def prefer(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
-        """Elect the preferred leader where it can lead and does not."""
+        """Elect the preferred leader where it can lead and is not the leader."""
         if state.leader == replicas.replicas[0]:
             return None
         chosen = election.preferred(replicas.replicas, state.isr, self._context.can_lead(partition))
         return self.next_state(state, chosen) if chosen is not None else None
 
     def leave(self, broker_id: int) -> Decide:
-        """Take a broker that is about to stop out of leadership and ISR, where others are left."""
+        """Remove a broker that is about to stop from leadership and ISR, where other replicas are left."""
         context = self._context
 
         def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
@@ -238,11 +238,11 @@ class Partitions:
                 chosen = election.controlled_shutdown(replicas.replicas, state.isr, online, context.leaving)
                 return self.next_state(state, chosen) if chosen is not None else None
             rest = tuple(each for each in state.isr if each != broker_id)
-            # Without a leader the last of the ISR stays in it: it alone has everything.
+            # Without a leader the last ISR member stays: only it has every committed record.
             return self.next_state(state, election.Elected(state.leader, rest)) if rest else None
 
         return decide
 
     def bump(self, partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState:
-        """The same leader in a new epoch, so that it takes over a changed assignment."""
+        """Keep the leader and increment its epoch, so that it applies a changed assignment."""
         return state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=self._context.epoch)

@@ -1,8 +1,8 @@
-"""Moving replicas (KIP-455): what stands in the topic's node while it goes on, and what comes next.
+"""Partition reassignment (KIP-455): the assignment during and after the move of replicas (Kafka: ReplicaAssignment and
+KafkaController.onPartitionReassignment, whose phases A and B this module follows).
 
-A partition under reassignment has the replicas of both assignments; `adding` and `removing` say which is which. When
-all of the target are in sync, the rest is removed. Kafka's classes are ReplicaAssignment and KafkaController's
-onPartitionReassignment, whose phases A and B are followed here.
+A partition under reassignment has the replicas of both assignments; `adding` and `removing` mark the difference. When all
+replicas of the target are in sync, the controller removes the others.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 def origin(replicas: Replicas) -> tuple[int, ...]:
-    """The replicas as they were before the reassignment."""
+    """The replicas before the reassignment."""
     return tuple(each for each in replicas.replicas if each not in replicas.adding)
 
 
 def target(replicas: Replicas) -> tuple[int, ...]:
-    """The replicas as they will be after it."""
+    """The replicas after the reassignment."""
     return tuple(each for each in replicas.replicas if each not in replicas.removing)
 
 
 def towards(replicas: Replicas, wanted: Sequence[int]) -> Replicas:
-    """The assignment on the way to `wanted`; the preferred leader of the target comes first."""
+    """The assignment during the move to `wanted`; the preferred leader of the target comes first."""
     before = origin(replicas)
     full = tuple(dict.fromkeys((*wanted, *before)))
     return Replicas(
@@ -42,7 +42,7 @@ def towards(replicas: Replicas, wanted: Sequence[int]) -> Replicas:
 
 
 def check_target(wanted: Sequence[int], live: Sequence[int]) -> None:
-    """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT unless a partition can be given these replicas."""
+    """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT unless these are valid replicas of a partition."""
     if not wanted:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment")
     if len(set(wanted)) != len(wanted):
@@ -65,7 +65,7 @@ class Reassignments:
     """The reassignments of a cluster."""
 
     def __init__(self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions) -> None:
-        """Works on what the controller knows."""
+        """`context` is the controller's copy of the cluster's state."""
         self._context = context
         self._control_requests = control_requests
         self._partitions = partitions
@@ -80,7 +80,7 @@ class Reassignments:
         }
 
     def begin(self, partition: Partition, wanted: Sequence[int] | None) -> Steps[None]:
-        """Move a partition to these replicas, or with None back to where it was.
+        """Move a partition to these replicas; None cancels its reassignment.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT.
         """
@@ -100,8 +100,8 @@ class Reassignments:
         new = towards(replicas, wanted)
         if new != replicas:
             unneeded = [each for each in replicas.replicas if each not in new.replicas]
-            # Out of the ISR before out of the assignment: a controller that dies in between leaves a leader that the
-            # next one knows of.
+            # Leave the ISR before the assignment: if the controller dies in between, the leader is one that the next
+            # controller finds in the assignment.
             yield from self._drop(partition, unneeded)
             self._check_dropped(partition, unneeded)
             yield from self._write(partition, new)
@@ -110,8 +110,8 @@ class Reassignments:
         yield from self.go_on(partition)
 
     def _check_dropped(self, partition: Partition, unneeded: Sequence[int]) -> None:
-        """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT while the partition lives by one of these replicas: nobody
-        else has everything. (KRaft refuses this, too; Kafka with ZooKeeper deletes the last good copy.)
+        """Raise KafkaError with INVALID_REPLICA_ASSIGNMENT while one of these replicas is the leader or in the ISR: no
+        other replica has every record. (KRaft rejects this, too; Kafka with ZooKeeper deletes the last good copy.)
         """
         known = self._context.states.get(partition)
         needed = [] if known is None else [each for each in unneeded if each in (known.state.leader, *known.state.isr)]
@@ -123,7 +123,7 @@ class Reassignments:
             )
 
     def go_on(self, partition: Partition) -> Steps[None]:
-        """Finish the reassignment if all of its target are in sync."""
+        """Finish the reassignment if all replicas of its target are in sync."""
         context = self._context
         known, replicas = context.states.get(partition), context.replicas(partition)
         if known is None or replicas is None or not (replicas.adding or replicas.removing):
@@ -137,15 +137,15 @@ class Reassignments:
             return
         known = context.states[partition]
         if known.state.leader not in wanted:
-            return  # nobody of the target can lead just now
+            return  # no replica of the target can lead at present
         yield from self._drop(partition, removed)
         yield from self._write(partition, Replicas(wanted))
         self._delete(partition, removed)
-        # Only now do replicas hear of the final assignment; those that were removed are told to stop.
+        # Only now do the replicas receive the final assignment; the removed ones receive StopReplica.
         yield from self._partitions.change([partition], self._partitions.bump)
 
     def _hand_over(self, wanted: Sequence[int]) -> Decide:
-        """Elect a leader of the target where the old one is not of it."""
+        """Elect a leader of the target where the present leader is not in the target."""
 
         def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             if state.leader in wanted:
@@ -153,13 +153,13 @@ class Reassignments:
             chosen = election.reassigned(wanted, state.isr, self._context.can_lead(partition))
             if chosen is None:
                 return None
-            rest = tuple(each for each in state.isr if each in wanted)  # no epoch of its own for those that leave
+            rest = tuple(each for each in state.isr if each in wanted)  # one leader epoch for election and removal
             return self._partitions.next_state(state, election.Elected(chosen.leader, rest))
 
         return decide
 
     def _drop(self, partition: Partition, removed: Sequence[int]) -> Steps[None]:
-        """Take replicas out of the ISR, as far as others are left in it to lead."""
+        """Remove replicas from the ISR, as far as others are left in it to lead."""
 
         def decide(partition: Partition, state: PartitionState, replicas: Replicas) -> PartitionState | None:
             rest = tuple(each for each in state.isr if each not in removed)
@@ -173,7 +173,7 @@ class Reassignments:
         yield from self._partitions.change([partition] if removed else [], decide)
 
     def _delete(self, partition: Partition, removed: Sequence[int]) -> None:
-        """Have replicas deleted that are no longer of the partition."""
+        """Delete replicas that are no longer in the assignment."""
         for broker_id in removed:
             self._control_requests.stop(broker_id, partition, delete=True)
 

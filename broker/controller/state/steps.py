@@ -1,9 +1,9 @@
-"""What the controller machine asks for, and how it is run.
+"""The steps of the controller's events, and how they are run.
 
 An event is a generator: it yields steps, plain data, and is sent their results. The shell runs one event to its end
-before the next, so an event reads like a text although it waits for the registry many times. Nothing is written but by
-`Write`, and every write is one transaction that begins with a check of the controller's epoch: a controller that
-another has followed, however long it slept, changes nothing any more (KAFKA-6082).
+before the next, so an event reads sequentially although it waits for the metadata store many times. Only `Write`
+writes, and every write is one transaction that begins with a check of the controller's epoch: a controller whose successor is
+elected changes nothing any more, however long it was paused (KAFKA-6082).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from odradek.broker.registry.interface import Operation
 
 
 class Read(NamedTuple):
-    """The data of these nodes: a list with (data, stat) for each, None for one that is not there."""
+    """The data of these nodes: a list with (data, stat) for each, None for a node that does not exist."""
 
     paths: tuple[str, ...]
     watch: bool = False
 
 
 class Children(NamedTuple):
-    """The names below a node, an empty list where the node is not there. A watch is set."""
+    """The names of the children of a node, an empty list where the node does not exist. A watch is set."""
 
     path: str
 
@@ -34,7 +34,7 @@ class Watch(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One transaction. The result is the list of results without that of the epoch check; a refusal is thrown into the
+    """One transaction. The result is the list of results without that of the epoch check; an error is thrown into the
     event.
     """
 
@@ -47,11 +47,11 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 
 class Send(NamedTuple):
-    """An order for a broker: a request of Kafka's protocol."""
+    """A control request for a broker, a message of Kafka's protocol."""
 
     broker_id: int
     message: Any
 
 
 class ControllerMovedError(Exception):
-    """Another controller has been elected: what this one knows is over."""
+    """Another controller has been elected: the state of this one is stale."""

@@ -1,8 +1,9 @@
-"""Deleting topics: no broker keeps a log of a topic that the registry has forgotten (Kafka's TopicDeletionManager).
+"""Topic deletion: brokers delete a topic's logs before the metadata store removes the topic (Kafka:
+TopicDeletionManager).
 
-The wish is a node under /admin/delete_topics. The controller tells clients that the topic goes, has every replica
-deleted, and removes the topic's nodes when all of them have answered; the node of the wish goes last. A replica whose
-broker is away keeps the topic there until it comes back.
+A node under /admin/delete_topics requests the deletion. The controller sends brokers the metadata that the topic is
+being deleted, has every replica deleted, and removes the topic's nodes when all replicas have responded; the requesting
+node goes last. While the broker of a replica is offline, the topic stays in the metadata store until it comes back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.protocol import messages as m
 
 
 class Deletions:
-    """The topics that are to go."""
+    """The topics that are being deleted."""
 
     def __init__(
         self, context: Context, control_requests: ControlRequestBatch, partitions: Partitions, *, enabled: bool
@@ -33,7 +34,7 @@ class Deletions:
         """By topic, the replicas that have not been deleted yet."""
 
     def look(self) -> Steps[None]:
-        """Read the wishes, and begin what is new."""
+        """Read the requested deletions, and begin the new ones."""
         requested = yield Children(znodes.DELETE_TOPICS)
         for topic in requested:
             if topic not in self._context.assignments or not self._enabled:
@@ -49,7 +50,7 @@ class Deletions:
         yield from self.go_on()
 
     def go_on(self) -> Steps[None]:
-        """Order what is left to be deleted of brokers that live, and finish what is done."""
+        """Send StopReplica for remaining replicas on live brokers, and finish topics without remaining replicas."""
         for topic in list(self._left):
             for partition, broker_id in self._left[topic]:
                 if self._context.is_online(broker_id, partition):
@@ -58,7 +59,7 @@ class Deletions:
                 yield from self._finish(topic)
 
     def stopped(self, broker_id: int, response: m.StopReplicaResponse) -> Steps[None]:
-        """A broker has answered an order to stop replicas."""
+        """Handle a broker's response to StopReplica."""
         if response.error_code:
             return
         touched: dict[str, None] = {}
@@ -73,7 +74,7 @@ class Deletions:
                 yield from self._finish(topic)
 
     def _finish(self, topic: str) -> Steps[None]:
-        """Every replica is gone: remove the topic from the registry."""
+        """Remove the topic, whose replicas are all deleted, from the metadata store."""
         indexes = list(self._context.assignments.get(topic, {}))
         paths = [
             path
@@ -88,7 +89,7 @@ class Deletions:
         self._context.forget_topic(topic)
 
     def _remove(self, paths: list[str]) -> Steps[None]:
-        """Remove these nodes, as far as they are there."""
+        """Remove these nodes, as far as they exist."""
         for start in range(0, len(paths), PARTITIONS_AT_A_TIME):
             chunk = paths[start : start + PARTITIONS_AT_A_TIME]
             there = yield Read(tuple(chunk))
@@ -104,7 +105,7 @@ class Deletions:
                 yield from self._remove(found)
 
     def _remove_below(self, path: str) -> Steps[None]:
-        """Remove a node and what is unexpectedly below it."""
+        """Remove a node and its unexpected children."""
         for name in (yield Children(path)):
             yield from self._remove_below(f"{path}/{name}")
         try:
@@ -113,6 +114,6 @@ class Deletions:
             return
 
     def retry_on(self, brokers: Iterable[int]) -> bool:
-        """Whether one of these brokers, which have just come, still has something to delete."""
+        """Whether one of these brokers, which have just come, still has a replica to delete."""
         wanted = frozenset(brokers)
         return any(broker_id in wanted for left in self._left.values() for _, broker_id in left)
