@@ -1,11 +1,11 @@
-"""The broker's own entry in the registry, /brokers/ids/N: that it lives, where, and since when.
+"""Broker registration: the broker's ephemeral node /brokers/ids/N, with its endpoints and the time of its start.
 
-The transaction that creates the node is the broker's epoch: it tells this incarnation from the ones before (KIP-380).
-The node lives as long as the registry session, so a broker that is stopped hard leaves it behind for the session's
-timeout. Kafka refuses to start in that time. Here the broker that finds a node of its own address knows that it is its
-predecessor's, for it holds that address itself, and replaces it, and the controller's seat with it if the predecessor
-had that; a node of another address is another broker's, unless it goes away within the timeout (KAFKA-1387, KAFKA-7165,
-KAFKA-14845).
+The transaction that creates the node is the broker epoch, which differs for each incarnation of the broker (KIP-380).
+The node lives as long as the session, so after a hard stop of the broker it remains for the session's timeout. Kafka
+refuses to start in that time. Here a broker that finds a node with its own address concludes that the node belongs to
+its predecessor, since it has bound that address itself. It replaces the node, and removes the controller znode if the
+predecessor owned it. A node with another address belongs to another broker, unless it is removed within the timeout
+(KAFKA-1387, KAFKA-7165, KAFKA-14845).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Registration:
     def __init__(
         self, broker_id: int, entry: znodes.BrokerRegistration, session_timeout_ms: int, clock: Clock, timers: Timers
     ) -> None:
-        """`entry` is what the node will say."""
+        """`entry` is the content of the node."""
         self.broker_id = broker_id
         self.broker_epoch = -1
         self._entry = entry
@@ -50,11 +50,11 @@ class Registration:
         self._timers = timers
 
     def session_lost(self) -> None:
-        """Others may take this broker for dead; its epoch stays until there is another."""
+        """Stop updating the node, which expires; the broker epoch stays until the next registration."""
         self._registry = None
 
     async def change(self, entry: znodes.BrokerRegistration) -> None:
-        """The node says something else from now on, in this session and in others. Raises RegistryError."""
+        """Change the content of the node, in this session and in later ones. Raises RegistryError."""
         self._entry = entry
         if self._registry is not None:
             await self._registry.set(znodes.broker_path(self.broker_id), entry.encode())
@@ -76,11 +76,11 @@ class Registration:
                 epoch = created.stat.czxid
             if epoch is not None:
                 self.broker_epoch, self._registry = epoch, registry
-                log.info("broker %d is registered with epoch %d", self.broker_id, epoch)
+                log.info("broker registered broker=%d broker_epoch=%d", self.broker_id, epoch)
                 return
 
     async def _meet(self, registry: Registry, path: str, deadline_ms: int) -> int | None:
-        """There is a node. Returns its epoch if it is this session's, else None when another try is due."""
+        """Handle an existing node. Returns its epoch if this session owns it, else None when another try is due."""
         gone = asyncio.Event()
         try:
             data, stat = await registry.get(path, lambda event: gone.set())
@@ -91,7 +91,7 @@ class Registration:
         if self._is_own(data):
             await self._replace(registry, path, stat)
             return None
-        log.warning("broker id %d is taken by a broker at another address; waiting for it to go", self.broker_id)
+        log.warning("waiting for the removal of a registration with another address broker=%d", self.broker_id)
         timer = self._timers.at(deadline_ms, gone.set)
         await gone.wait()
         timer.cancel()
@@ -113,7 +113,7 @@ class Registration:
             return False
 
     async def _replace(self, registry: Registry, path: str, stat: Stat) -> None:
-        """Remove what the predecessor's session has left: it cannot speak for itself any more."""
+        """Replace the nodes of the predecessor's session, whose process has ended."""
         operations: list[Operation] = [Delete(path, stat.version)]
         try:
             _, controller_stat = await registry.get(znodes.CONTROLLER)
@@ -124,6 +124,6 @@ class Registration:
         operations.append(Create(path, self._entry.encode(), ephemeral=True))
         try:
             await registry.multi(operations)
-            log.info("broker %d replaces the registration of the process before it", self.broker_id)
+            log.info("replaced the registration of the previous process broker=%d", self.broker_id)
         except (NoNodeError, NodeExistsError, BadVersionError):
-            log.info("the registration of broker %d has changed meanwhile; looking again", self.broker_id)
+            log.info("broker registration changed during its replacement, retrying broker=%d", self.broker_id)

@@ -1,8 +1,9 @@
-"""The snapshot that Metadata, DescribeCluster and FindCoordinator answer from.
+"""Metadata cache: the brokers and topics that Metadata, DescribeCluster and FindCoordinator return (Kafka:
+MetadataCache).
 
 It holds what the cluster looks like to clients: the live brokers, the topics with their ids, and for each partition
-its leader, epoch and replicas. The controller replaces entries; handlers only read. Nothing here is authoritative:
-the registry is.
+its leader, epoch and replicas. The controller replaces entries; handlers only read. The cache is a copy: the metadata
+store is authoritative.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NO_LEADER = -1
 
 
 class Endpoint(NamedTuple):
-    """Where one listener of a broker is reached."""
+    """The address of one listener of a broker."""
 
     listener: str
     host: str
@@ -49,7 +50,7 @@ class PartitionMetadata:
 
 
 class TopicMetadata(NamedTuple):
-    """One topic; `topic_id` is 16 bytes, partitions stand in the order of their index."""
+    """One topic; `topic_id` is 16 bytes, partitions are in the order of their index."""
 
     name: str
     topic_id: bytes
@@ -58,7 +59,7 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataCache:
-    """The brokers and topics as this broker knows them."""
+    """The brokers and topics of the last UpdateMetadata requests."""
 
     __slots__ = (
         "_by_id",
@@ -78,10 +79,10 @@ class MetadataCache:
         self.brokers: dict[int, BrokerMetadata] = {}
         self.topics: dict[str, TopicMetadata] = {}
         self.is_initialized = False
-        """Whether a controller has said what there is, since this broker has started."""
+        """Whether a controller has sent the state of the cluster since this broker started."""
         self.own: BrokerMetadata | None = None
-        """This broker, for those who ask before a controller has said who lives. A client that hears of no broker at
-        all may drop those that it knows, and then has nobody left to ask (librdkafka)."""
+        """This broker, for responses before a controller has sent the live brokers. A client that receives an empty
+        list of brokers may drop those that it has, and then has no broker left to connect to (librdkafka)."""
         self._by_id: dict[bytes, str] = {}
         self._watchers: dict[Callable[[], None], None] = {}
         self._topic_watchers: list[Callable[[str], None]] = []
@@ -91,18 +92,18 @@ class MetadataCache:
         self._watchers[watcher] = None
 
     def watch_topics(self, watcher: Callable[[str], None]) -> None:
-        """Call `watcher` with the name of every topic whose view is replaced or gone, from now on."""
+        """Call `watcher` with the name of every topic whose metadata is replaced or removed, from now on."""
         self._topic_watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
-        """Call it no more."""
+        """Stop calling `watcher`."""
         self._watchers.pop(watcher, None)
 
     def __iter__(self) -> Iterator[TopicMetadata]:
         return iter(self.topics.values())
 
     def put_topics(self, topics: Iterable[TopicMetadata]) -> None:
-        """Add topics, or replace them by what they are now. The first time these are all that there are."""
+        """Add or replace topics. The first call sets all topics of the cluster."""
         self.is_initialized = True
         for topic in topics:
             known = self.topics.get(topic.name)
@@ -115,7 +116,7 @@ class MetadataCache:
         self._changed()
 
     def partition_states_changed(self) -> None:
-        """This broker leads or follows as it was told: whoever waits for that looks again."""
+        """Notify the watchers after this broker became leader or follower of partitions."""
         self._changed()
 
     def _changed(self) -> None:
@@ -127,7 +128,7 @@ class MetadataCache:
             watcher(name)
 
     def remove_topic(self, name: str) -> None:
-        """The topic has been deleted."""
+        """Remove a topic that has been deleted."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.topic_id, None)
@@ -135,7 +136,7 @@ class MetadataCache:
             self._changed()
 
     def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Who leads a partition, and in which epoch; None where it is not known."""
+        """The leader of a partition and its epoch; None where the cache does not have the partition."""
         known = self.topics.get(topic)
         if known is None:
             return None
@@ -143,12 +144,12 @@ class MetadataCache:
         return (found.leader, found.leader_epoch) if found is not None else None
 
     def has(self, topic: str | None, partition: int) -> bool:
-        """Whether the cluster has this partition, on whatever broker."""
+        """Whether the cluster has this partition, on any broker."""
         known = self.topics.get(topic) if topic is not None else None
         return known is not None and any(each.index == partition for each in known.partitions)
 
     def error_without_replica(self, topic: str | None, partition: int) -> ErrorCode:
-        """What a broker without a replica of a partition answers (Kafka: ReplicaManager.getPartitionOrError).
+        """The error that a broker without a replica of a partition returns (Kafka: ReplicaManager.getPartitionOrError).
 
         For a partition that other brokers have it is NOT_LEADER_OR_FOLLOWER, which makes a client look for the leader.
         """
@@ -156,7 +157,7 @@ class MetadataCache:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def nodes(self, listener: str, ids: Container[int]) -> Iterator[tuple[BrokerMetadata, Endpoint]]:
-        """Those of these brokers that can be reached through a listener, and where."""
+        """Those of these brokers that have the listener, with its endpoint."""
         return ((broker, endpoint) for broker, endpoint in self.live_brokers(listener) if broker.broker_id in ids)
 
     def name_of(self, topic_id: bytes) -> str | None:
@@ -164,12 +165,12 @@ class MetadataCache:
         return self._by_id.get(topic_id)
 
     def id_of(self, name: str) -> bytes:
-        """The id of a topic, zeros when it is not known."""
+        """The id of a topic, zeros when the cache does not have the topic."""
         topic = self.topics.get(name)
         return topic.topic_id if topic is not None else bytes(16)
 
     def live_brokers(self, listener: str) -> list[tuple[BrokerMetadata, Endpoint]]:
-        """The brokers that can be reached through a listener, by id, with where; this one until others are known."""
+        """The brokers that have a listener, by id, with its endpoint; this broker alone before UpdateMetadata."""
         own = {} if self.own is None else {self.own.broker_id: self.own}
         found = ((broker, broker.endpoint(listener)) for _, broker in sorted((self.brokers or own).items()))
         return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]

@@ -1,11 +1,11 @@
-"""Which features the whole cluster has, so that clients may rely on them (KIP-584).
+"""Finalized features of the whole cluster, on which clients rely (KIP-584).
 
-A client of 4.x ends its transactions in the newer way (KIP-890) where ApiVersions says that `transaction.version` is
-finalized at 2. Kafka keeps finalized levels in the registry's /feature and stops a broker that does not know what
-stands there; in a cluster of both kinds that would be every broker of Apache Kafka 3.9. So nothing is written here:
-each broker tells in its registration what it supports, and the level of a feature is the lowest of what all live
-brokers support. It is read again whenever brokers come or go, and its epoch is the transaction of the registry that
-last changed them.
+A client of 4.x ends its transactions in the newer way (KIP-890) where ApiVersions returns `transaction.version`
+finalized at 2. Kafka keeps finalized levels in the metadata store's /feature and stops a broker that does not support
+its content; in a cluster of Odradek and Apache Kafka 3.9 every broker of Kafka would stop. So nothing is written here:
+each broker states in its registration what it supports, and the level of a feature is the lowest of what all live
+brokers support. It is read again whenever brokers come or go, and its epoch is the transaction of the metadata store
+that last changed them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SUPPORTED: Final[Mapping[str, Range]] = MappingProxyType({GROUP_VERSION: Range(0
 REGISTERED: Final = {
     name: {"min_version": max(1, each.lowest), "max_version": each.highest} for name, each in SUPPORTED.items()
 }
-"""As it stands in the broker's registration: releases before 3.9 take no range that begins at 0."""
+"""The form in the broker's registration: releases before 3.9 reject a range that begins at 0."""
 
 
 def common(brokers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, int]:
@@ -52,10 +52,10 @@ def common(brokers: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, int]
 
 
 class FeatureLevels:
-    """What is finalized now; lives as long as the broker, through all its sessions."""
+    """The finalized levels; lives as long as the broker, through all its sessions."""
 
     def __init__(self, request_tasks: RequestTasks) -> None:
-        """Nothing is known before the first session begins."""
+        """All levels are empty before the first session begins."""
         self.levels: Mapping[str, int] = {}
         self.epoch = NO_EPOCH
         self._request_tasks = request_tasks
@@ -63,28 +63,28 @@ class FeatureLevels:
         self._turn = asyncio.Lock()
 
     def refusal(self, name: str, level: int, *, is_known_kind: bool, is_downgrade: bool) -> str:
-        """Why nobody can give a feature this level: it follows from what the brokers support (UpdateFeatures)."""
+        """Why a feature cannot be set to this level: it follows from what the brokers support (UpdateFeatures)."""
         now = self.levels.get(name)
         if not name:
             return "the name of the feature is empty"
         if not is_known_kind:
-            return f"{name}: the kind of upgrade is none of 1, 2 and 3"
+            return f"{name}: the upgrade type is none of 1, 2 and 3"
         if level < 1 and not is_downgrade:
             return f"{name}: level {level} would be a downgrade, which the request does not allow"
         if level < 1 and now is None:
-            return f"{name} is not finalized, so that cannot be ended"
+            return f"{name} is not finalized, so that it cannot be removed"
         if name not in SUPPORTED or not SUPPORTED[name].lowest <= level <= SUPPORTED[name].highest:
-            return f"{name} is not known at level {level} by this broker"
+            return f"{name} is not supported at level {level} by this broker"
         if now == level:
             return f"{name} has level {level} already"
         return f"{name} has level {now or 0}, the highest that every broker of the cluster supports"
 
     def session_lost(self) -> None:
-        """What was known holds until there is something newer."""
+        """Keep the last levels until the next session reads newer ones."""
         self._registry = None
 
     async def session_begun(self, registry: Registry) -> None:
-        """Read what the brokers support, and watch for changes. Raises RegistryError."""
+        """Read the features that the brokers support, and watch for changes. Raises RegistryError."""
         self._registry = registry
         async with self._turn:
             await self._look(registry)
@@ -99,8 +99,8 @@ class FeatureLevels:
                     await self._look(registry)
             except RegistryError as error:
                 if registry is not self._registry:
-                    return  # the next session looks for itself
-                log.warning("what the brokers support cannot be read yet: %s", error)
+                    return  # the next session reads for itself
+                log.warning("retrying read of supported features error=%s", error)
                 await asyncio.sleep(RETRY_S)
             else:
                 return
@@ -118,5 +118,5 @@ class FeatureLevels:
                 found.append({})
         levels = common(found)
         if levels != self.levels:
-            log.info("features that all %d brokers have: %s", len(found), levels or "none")
+            log.info("finalized features changed brokers=%d levels=%s", len(found), levels or "none")
         self.levels, self.epoch = levels, stat.pzxid

@@ -1,9 +1,10 @@
-"""The broker's session with the registry, and the next one when it has expired.
+"""Metadata store session: the broker's session, replaced by a new one when it has expired (Kafka: ZooKeeperClient).
 
-A broker lives longer than its sessions: when the registry could not be reached for the session's timeout, the ephemeral
-nodes are gone (the broker's registration, the controller's seat) and another broker may have taken over what this one
-did. What depends on the session therefore hears of its end at once, and is begun again, in order, with the next
-(Kafka's ZooKeeperClient reinitialises in the same way). Until then the broker serves what needs no change.
+A broker lives longer than its sessions. When the metadata store is unreachable for the session's timeout, the ephemeral
+nodes are removed (the broker's registration, the controller znode), and another broker may be elected controller.
+Members that depend on the session are therefore notified of its end at once, and begin again, in order, with the next
+session (Kafka's ZooKeeperClient reinitializes in the same way). Until then the broker serves requests that need no
+change of the metadata store.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ OpenSession = Callable[[], Awaitable[Registry]]
 
 
 class Member(Protocol):
-    """What lives as long as a session."""
+    """A part of the broker that depends on the session."""
 
     def session_lost(self) -> None:
-        """The session is over: nothing that it gave holds any more."""
+        """Handle the end of the session: its nodes and watches are gone."""
         ...
 
     async def session_begun(self, registry: Registry) -> None:
-        """There is a new session. Raises RegistryError; it is then tried again, with another session if need be."""
+        """Begin with a new session. Raises RegistryError; the call is then repeated, if needed with another session."""
         ...
 
 
 class RegistrySession:
-    """Sessions, one after the other."""
+    """The sequence of the broker's sessions."""
 
     def __init__(self, open_session: OpenSession, members: list[Member]) -> None:
-        """`members` are told in their order. Nothing is opened before `start`."""
+        """`members` are notified in their order. Nothing is opened before `start`."""
         self._open = open_session
         self._members = members
         self._registry: Registry | None = None
@@ -47,21 +48,21 @@ class RegistrySession:
 
     @property
     def registry(self) -> Registry:
-        """The session as it is now; after an expiry the old one, until there is a new one."""
+        """The current session; after an expiry the old one, until there is a new one."""
         assert self._registry is not None, "the session has not been started"
         return self._registry
 
     async def start(self) -> Registry:
-        """Open the first session; members are told with `begin`. Raises RegistryError."""
+        """Open the first session; `begin` notifies the members. Raises RegistryError."""
         return await self._connect()
 
     async def begin(self) -> None:
-        """Tell the members of the first session. Raises what they raise."""
+        """Notify the members of the first session. Raises what they raise."""
         for member in self._members:
             await member.session_begun(self.registry)
 
     async def close(self) -> None:
-        """End the session; its nodes go at once."""
+        """End the session; its nodes are removed at once."""
         self._closed = True
         if self._renewing is not None:
             self._renewing.cancel()
@@ -79,13 +80,13 @@ class RegistrySession:
         if registry is not self._registry or self._closed:
             return
         if state is SessionState.EXPIRED:
-            log.warning("the registry session has expired; opening another")
+            log.warning("metadata store session expired, opening another")
             for member in self._members:
                 member.session_lost()
             if self._renewing is None or self._renewing.done():
                 self._renewing = asyncio.get_running_loop().create_task(self._renew())
         else:
-            log.info("the registry session is %s", state.value)
+            log.info("metadata store session changed state=%s", state.value)
 
     async def _renew(self) -> None:
         registry: Registry | None = None
@@ -96,7 +97,7 @@ class RegistrySession:
                 for member in self._members:
                     await member.session_begun(registry)
             except (RegistryError, KafkaError, OSError) as error:
-                log.warning("the registry session could not be begun yet: %s", error)
+                log.warning("retrying start of the metadata store session error=%s", error)
                 await asyncio.sleep(RETRY_S)
                 continue
             if registry.state is not SessionState.EXPIRED:

@@ -1,12 +1,12 @@
-"""What answers say of topics, encoded once and kept until it is something else.
+"""Encoded topics of responses, cached until their metadata changes.
 
-Hundreds of clients ask for the metadata of thousands of partitions, most of all at once after a leader has changed,
-and all get the same bytes. So the bytes of a topic are kept together with the view that they were made of. Views are
-immutable and replaced as a whole (`cluster_view`): bytes hold while the view is the same object and everything else
-that they depend on is equal, and they go when the view goes.
+Hundreds of clients request the metadata of thousands of partitions, mostly at the same time after a leader has changed,
+and all get the same bytes. So the bytes of a topic are kept together with the `TopicMetadata` that they encode. These
+objects are immutable and replaced as a whole (`cache`): bytes are valid while the topic's metadata is the same object
+and everything else that they depend on is equal, and they are dropped when the metadata is replaced.
 
-What is kept is bounded. Where there is no more room, what was not asked for the longest goes: all answers of one form,
-such as a version that no client speaks any more. If one form alone is too large, the rest of it is made anew each time.
+The size of the cache is bounded. When it is full, the least recently requested form is dropped with all its topics,
+such as a version that no client uses any more. If one form alone is too large, the rest of it is encoded each time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from odradek.broker.metadata.cache import MetadataCache, TopicMetadata
 from odradek.protocol.encoded import EncodedElement
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""For one API of a broker. A topic of 1,000 partitions with three replicas takes some 42 KB in one form."""
+"""The limit for one API of a broker. A topic of 1,000 partitions with three replicas takes some 42 KB in one form."""
 OVERHEAD_BYTES: Final = 300
-"""What an element takes beside its bytes: its objects and its place in a dictionary."""
+"""What an element takes beside its bytes: its objects and its entry in a dictionary."""
 
 
 class _Form:
@@ -35,16 +35,16 @@ class _Form:
 
 
 class TopicAnswers:
-    """The topics of one API, as its answers have them."""
+    """The encoded topics of one API's responses."""
 
     def __init__(self, metadata_cache: MetadataCache, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._forms: dict[Hashable, _Form] = {}  # the one that was asked for last stands last
+        self._forms: dict[Hashable, _Form] = {}  # the most recently requested form is last
         metadata_cache.watch_topics(self._forget)
 
     @property
     def size_bytes(self) -> int:
-        """How much is kept, in bytes, with the overhead; never more than `most_bytes`."""
+        """The size of the cache in bytes, with the overhead; never more than `most_bytes`."""
         return sum(form.size_bytes for form in self._forms.values())
 
     def of(
@@ -54,10 +54,10 @@ class TopicAnswers:
         circumstances: Hashable,
         make: Callable[[TopicMetadata], EncodedElement],
     ) -> list[EncodedElement]:
-        """The elements of these topics; what is not kept is made.
+        """The elements of these topics; those that are not cached are encoded.
 
-        `form` is what clients choose: several stand side by side. `circumstances` are what else the elements depend on:
-        where they are others than the last time, nothing of the form holds any more.
+        `form` is what clients choose: the cache keeps several forms. `circumstances` are what else the elements depend
+        on: when they change, all cached elements of the form are dropped.
         """
         in_form = self._forms.pop(form, None)
         if in_form is None or in_form.circumstances != circumstances:
@@ -87,7 +87,7 @@ class TopicAnswers:
         form.size_bytes += needed
 
     def _forget(self, name: str) -> None:
-        """What is said of this topic has changed."""
+        """Drop a topic whose metadata has changed."""
         for form in self._forms.values():
             _drop(form, name)
 

@@ -13,7 +13,7 @@ class CachedTopics:
     def __init__(self, metadata_cache: MetadataCache) -> None:
         self._metadata_cache = metadata_cache
         self.version = 1
-        """Grows with every change that the view hears of."""
+        """Incremented with every change of the metadata cache."""
         metadata_cache.watch(self._changed)
 
     def _changed(self) -> None:

@@ -1,7 +1,7 @@
-"""What a broker counts while it serves: plain numbers that the event loop raises, for `metrics` to show.
+"""Broker metrics: plain numbers that the event loop increments and the page for Prometheus reads.
 
-Counting is part of the hot path, so it is a few additions for a request and none for a record. Of durations the last
-thousand are kept, as Kafka's reservoirs keep 1,028 of them; percentiles are made of these when somebody asks.
+Counting is part of the hot path: a few additions for each request and none for a record. The last thousand durations
+are kept, as Kafka's reservoirs keep 1,028 of them; percentiles are computed from these when the page is requested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_VERSIONS: Final = 64
 
 
 class TopicMetrics:
-    """What became of the partitions of one topic on this broker (Kafka's BrokerTopicMetrics, and what its
+    """Counters of the partitions of one topic on this broker (Kafka's BrokerTopicMetrics, and what its
     ReplicaManager counts of ISRs). Bytes are bytes of record batches.
     """
 
@@ -60,8 +60,8 @@ class TopicMetrics:
 class RequestMetrics:
     """Requests of one API (Kafka's RequestMetrics): how many of each version, and how long they took.
 
-    The total time is from a request's arrival to its answer, the local time the part in which the broker worked for it;
-    what is between is the wait for replicas, records or members.
+    The total time is from a request's arrival to its response. The local time is the part in which the broker worked
+    for the request. The difference is the wait for replicas, records or members.
     """
 
     __slots__ = ("_local_ns", "_total_ns", "count", "errors", "name", "versions")
@@ -75,7 +75,7 @@ class RequestMetrics:
         self._local_ns = array("q", bytes(8 * KEPT))
 
     def answered(self, version: int, total_ns: int, local_ns: int) -> None:
-        """A request of this version has its answer."""
+        """Count a response to a request of this version."""
         count = self.count
         self._total_ns[count & _LAST] = total_ns
         self._local_ns[count & _LAST] = local_ns
@@ -83,16 +83,16 @@ class RequestMetrics:
         self.count = count + 1
 
     def failed(self, code: int) -> None:
-        """An answer holds this error code."""
+        """Count an error code in a response."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
     def durations(self) -> list[tuple[int, int]]:
-        """Total and local time of the last requests, in no order that counts."""
+        """Total and local time of the last requests, in no particular order."""
         return list(zip(self._total_ns[: self.count], self._local_ns[: self.count], strict=True))
 
 
 class ApiMetrics:
-    """The figures of all APIs, by the names of Kafka's metrics; `now_ns` is a clock that never runs backwards."""
+    """The metrics of all APIs, by the names of Kafka's metrics; `now_ns` is a clock that never runs backwards."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
@@ -102,7 +102,7 @@ class ApiMetrics:
         return iter(list(self._apis.values()))
 
     def of(self, name: str) -> RequestMetrics:
-        """The figures of one API."""
+        """The metrics of one API."""
         found = self._apis.get(name)
         if found is None:
             found = self._apis[name] = RequestMetrics(name)

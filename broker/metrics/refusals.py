@@ -1,4 +1,4 @@
-"""What the broker says of itself in its log."""
+"""Rate-limited log lines for rejected requests and connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ AT_ONCE = 5
 
 
 class RateLimitedReport:
-    """Reports of one kind, a few at once and then at most so many in ten seconds; the rest is counted.
+    """Log lines of several kinds: a few at once, then a limited number in ten seconds; the rest is counted.
 
-    A peer can make a broker refuse something thousands of times a second; the log must stay readable. The number of
-    those left out is said with the next report of that kind, or by `sum_up`.
+    A peer can make a broker reject requests thousands of times a second; the log must stay readable. The number of
+    suppressed lines is logged with the next line of that kind, or by `sum_up`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -24,21 +24,21 @@ class RateLimitedReport:
         self._kinds: dict[str, tuple[int, int, int]] = {}  # kind -> (window start in ms, reported, left out)
 
     def __call__(self, kind: str, text: str) -> None:
-        """Say `text`, or count it. There are few kinds, and none is made of what a peer sent."""
+        """Log `text`, or count it. There are few kinds, and no kind depends on what a peer sent."""
         now_ms = self._clock.monotonic_ms()
         start_ms, reported, left_out = self._kinds.get(kind, (now_ms, 0, 0))
         if now_ms - start_ms >= INTERVAL_MS:
             _say_left_out(kind, left_out)
             start_ms, reported, left_out = now_ms, 0, 0
         if reported < AT_ONCE:
-            log.warning("%s", text, extra={"kind": kind})
+            log.warning("request or connection rejected reason=%s", text, extra={"kind": kind})
             reported += 1
         else:
             left_out += 1
         self._kinds[kind] = (start_ms, reported, left_out)
 
     def sum_up(self) -> None:
-        """Say what was left out of intervals that are over, and forget them."""
+        """Log how many lines were suppressed in intervals that have ended, and reset their counts."""
         now_ms = self._clock.monotonic_ms()
         for kind, (start_ms, _, left_out) in list(self._kinds.items()):
             if now_ms - start_ms >= INTERVAL_MS:
@@ -48,4 +48,4 @@ class RateLimitedReport:
 
 def _say_left_out(kind: str, count: int) -> None:
     if count:
-        log.warning("%d more of this kind were left out", count, extra={"kind": kind})
+        log.warning("suppressed repeated rejections count=%d", count, extra={"kind": kind})

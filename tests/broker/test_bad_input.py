@@ -197,7 +197,7 @@ async def test_whoever_speaks_something_else_is_told_in_the_log(
     caplog.clear()
     await asyncio.to_thread(knock, broker.port)
     assert [words in line for line in caplog.messages] == [True]
-    assert caplog.messages[0].startswith("connection from 127.0.0.1:")
+    assert caplog.messages[0].startswith("request or connection rejected reason=connection from 127.0.0.1:")
     assert " to listener PLAINTEXT closed: " in caplog.messages[0]
     await still_well(broker, client)
 

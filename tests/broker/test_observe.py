@@ -25,11 +25,17 @@ def test_a_few_at_once_then_a_sum_with_the_next_of_the_kind(caplog: pytest.LogCa
     for number in range(AT_ONCE + 3):
         report("one", f"one {number}")
     report("other", "another kind has its own share")
-    assert caplog.messages == [*(f"one {number}" for number in range(AT_ONCE)), "another kind has its own share"]
+    assert caplog.messages == [
+        *(f"request or connection rejected reason=one {number}" for number in range(AT_ONCE)),
+        "request or connection rejected reason=another kind has its own share",
+    ]
     caplog.clear()
     watch.ms += INTERVAL_MS
     report("one", "later")
-    assert caplog.messages == ["3 more of this kind were left out", "later"]
+    assert caplog.messages == [
+        "suppressed repeated rejections count=3",
+        "request or connection rejected reason=later",
+    ]
     assert [getattr(entry, "kind", None) for entry in caplog.records] == ["one", "one"]
 
 
@@ -44,4 +50,4 @@ def test_what_was_left_out_is_said_though_none_follows(caplog: pytest.LogCapture
     watch.ms += INTERVAL_MS
     report.sum_up()
     report.sum_up()
-    assert caplog.messages == ["2 more of this kind were left out"]
+    assert caplog.messages == ["suppressed repeated rejections count=2"]

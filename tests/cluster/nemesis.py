@@ -225,6 +225,8 @@ def _has_session(printed: str) -> bool:
 
     What stands in the registry until then is of the time before: sessions may still expire.
     """
-    lost = printed.rfind("the registry session is suspended")
-    found = max(printed.rfind("the registry session is connected"), printed.rfind(" is registered with epoch "))
+    lost = printed.rfind("metadata store session changed state=suspended")
+    found = max(
+        printed.rfind("metadata store session changed state=connected"), printed.rfind("broker registered broker=")
+    )
     return 0 <= lost < found

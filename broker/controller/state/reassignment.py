@@ -1,8 +1,8 @@
 """Partition reassignment (KIP-455): the assignment during and after the move of replicas (Kafka: ReplicaAssignment and
 KafkaController.onPartitionReassignment, whose phases A and B this module follows).
 
-A partition under reassignment has the replicas of both assignments; `adding` and `removing` mark the difference. When all
-replicas of the target are in sync, the controller removes the others.
+A partition under reassignment has the replicas of both assignments; `adding` and `removing` mark the difference. When
+all replicas of the target are in sync, the controller removes the others.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An event is a generator: it yields steps, plain data, and is sent their results. The shell runs one event to its end
 before the next, so an event reads sequentially although it waits for the metadata store many times. Only `Write`
-writes, and every write is one transaction that begins with a check of the controller's epoch: a controller whose successor is
-elected changes nothing any more, however long it was paused (KAFKA-6082).
+writes, and every write is one transaction that begins with a check of the controller's epoch: a controller whose
+successor is elected changes nothing any more, however long it was paused (KAFKA-6082).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rules for making a topic: names, counts and where replicas go.
+"""Topic rules: valid names and counts, and the placement of replicas (Kafka: `Topic` for names, `AdminZkClient` for
+checks, `AdminUtils` for placement).
 
-Kafka's classes are `Topic` (names), `AdminZkClient` (checks) and `AdminUtils` (placement). All functions are pure;
-what is random in placement comes in as an argument.
+All functions are pure; the random numbers of placement are arguments.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
 CLUSTER_METADATA = "__cluster_metadata"
-"""Nobody's topic: KRaft keeps its log under this name, and the embedded registry its own."""
+"""No topic may have this name: KRaft keeps its log under it, and the embedded metadata store its journal."""
 MAX_NAME_LENGTH = 249
 MOST_AT_ONCE = 100_000
-"""Partitions; an assignment that is larger by far than what one node of ZooKeeper takes (1 MiB) is not even tried."""
+"""Partitions; an assignment far larger than the limit of one node of ZooKeeper (1 MiB) is rejected before the write."""
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""What a client may do with a topic where nobody forbids anything: read, write, create, delete, alter, describe, and
+"""What a client may do with a topic where nothing is forbidden: read, write, create, delete, alter, describe, and
 describe and alter its configuration; one bit for each number of AclOperation.
 """
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -37,28 +37,29 @@ def is_internal(name: str) -> bool:
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with a topic name, None when nothing is."""
+    """The error message for an invalid topic name, None for a valid one."""
     if not name:
         return "the topic name is empty"
     if name in (".", ".."):
         return f"the topic name cannot be {name!r}"
     if len(name) > MAX_NAME_LENGTH:
-        return f"the topic name has {len(name)} characters, {MAX_NAME_LENGTH} are possible: {name[:40]}…"
+        return f"the topic name has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed: {name[:40]}…"
     if LEGAL_NAME.fullmatch(name) is None:
         return f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
 
 def can_be_made(name: str) -> bool:
-    """Whether a topic of this name may be made for somebody who asks for it."""
+    """Whether a topic of this name may be created automatically."""
     return name != CLUSTER_METADATA and name_problem(name) is None
 
 
 def why_missing(name: str, *, is_initialized: bool) -> ErrorCode:
-    """What a broker says of a topic that it does not know; `is_initialized` says whether a controller has spoken to it.
+    """The error that a broker returns for a topic that its metadata cache does not have.
 
-    Before that it cannot know that there is none. Clients believe UNKNOWN_TOPIC_OR_PARTITION at once, also of a topic
-    that they have written to for long (librdkafka fails what is still to be written), and come back for the other code.
+    `is_initialized` is whether a controller has sent it the state of the cluster. Before that the topic may exist.
+    Clients accept UNKNOWN_TOPIC_OR_PARTITION at once, also for a topic that they have written to for long (librdkafka
+    fails the pending writes), and retry after the other code.
     """
     if name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -66,7 +67,7 @@ def why_missing(name: str, *, is_initialized: bool) -> ErrorCode:
 
 
 def collision(name: str, existing: Iterable[str]) -> str | None:
-    """A topic whose name differs only by '.' against '_', which metrics cannot tell apart."""
+    """A topic whose name differs only by '.' against '_', which is the same name in metrics."""
     flat = name.replace(".", "_")
     return next((other for other in existing if other != name and other.replace(".", "_") == flat), None)
 
@@ -124,7 +125,7 @@ def place_over_racks(
 ) -> Assignment:
     """Spread replicas over brokers so that each partition has as many racks as possible (KIP-36).
 
-    `racks` says of each broker where it stands. Brokers take turns rack by rack; a replica goes to a rack that has none
+    `racks` is the rack of each broker. Brokers take turns rack by rack; a replica goes to a rack that has none
     of the partition yet, as long as there is one, and to a broker that has none. Raises KafkaError as `place` does.
     """
     brokers = _alternating(racks)
@@ -150,7 +151,7 @@ def place_over_racks(
 
 
 def _alternating(racks: Mapping[int, str]) -> list[int]:
-    """The brokers so that neighbours stand in different racks, as far as that goes."""
+    """The brokers in an order in which neighbors are in different racks, as far as possible."""
     waiting = {rack: sorted(each for each in racks if racks[each] == rack) for rack in sorted(set(racks.values()))}
     order: list[int] = []
     while any(waiting.values()):
@@ -159,7 +160,7 @@ def _alternating(racks: Mapping[int, str]) -> list[int]:
 
 
 def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Iterable[int]) -> None:
-    """Check an assignment that a client made by hand; raises KafkaError with INVALID_REPLICA_ASSIGNMENT."""
+    """Check an assignment of a client's request; raises KafkaError with INVALID_REPLICA_ASSIGNMENT."""
 
     def refuse(text: str) -> KafkaError:
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
@@ -174,9 +175,9 @@ def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Iterable[
         raise refuse(f"all partitions need the same number of replicas, not {sorted(factors)}")
     for partition, replicas in assignment.items():
         if len(set(replicas)) != len(replicas):
-            raise refuse(f"partition {partition} names a broker twice: {list(replicas)}")
+            raise refuse(f"partition {partition} has a broker twice: {list(replicas)}")
         unknown = sorted(set(replicas) - known)
         if unknown:
             raise refuse(
-                f"partition {partition} names brokers that are not there: {unknown}; there are {sorted(known)}"
+                f"partition {partition} has brokers that are not live: {unknown}; live brokers are {sorted(known)}"
             )

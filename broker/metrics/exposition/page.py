@@ -1,9 +1,9 @@
-"""The broker's figures as a page for Prometheus (`odradek broker --metrics HOST:PORT`).
+"""The broker's metrics as a page for Prometheus (`odradek broker --metrics HOST:PORT`).
 
 Names and labels are those that Prometheus' JMX exporter makes of Kafka's metrics with the rules that its own examples
 and Strimzi use, so dashboards and alerts for a Kafka broker work for this one. What Kafka does not have begins with
-`odradek_`. The page is written by a thread of its own from a snapshot that the event loop takes for it
-(`metrics_snapshot`).
+`odradek_`. A separate thread writes the page from a snapshot that the event loop takes for it
+(`snapshot`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.protocol.errors import ErrorCode
 DEADLINE_S: Final = 10
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 RUNNING: Final = 3
-"""BrokerState of Kafka."""
+"""Kafka's BrokerState for a running broker."""
 
 TOPIC_COUNTERS: Final = {
     "messagesin": ("messages_in", "Records that clients have written"),
@@ -67,7 +67,7 @@ def gauges(name: str, text: str, labels: tuple[str, ...], values: Labelled) -> M
 
 
 def counters(name: str, text: str, labels: tuple[str, ...], values: Labelled) -> Metric:
-    """The same of counters; `_total` comes behind the name."""
+    """The same for counters; `_total` is appended to the name."""
     family = CounterMetricFamily(name, text, labels=labels)
     for each, value in values:
         family.add_metric(each, value)
@@ -81,7 +81,7 @@ def topics(at: Snapshot) -> Iterator[Metric]:
         family.add_metric((), sum(metrics[attribute] for metrics in at.topics.values()))
         if name in TOPIC_COUNTERS:
             for topic, metrics in at.topics.items():
-                if metrics[attribute]:  # Kafka, too, shows a topic from the first time on
+                if metrics[attribute]:  # Kafka, too, exposes a topic from its first increment on
                     family.samples.append(_of_topic(family.name, topic, metrics[attribute]))
         yield family
 
@@ -124,7 +124,7 @@ def requests(at: Snapshot) -> Iterator[Metric]:
 
 
 def counters_named(name: str, text: str, values: Labelled) -> Metric:
-    """Counters by request whose name ends as it is, without `_total`."""
+    """Counters by request whose name is kept as it is, without `_total`."""
     family = Metric(name, text, "counter")
     family.samples.extend(Sample(name, {"request": labels[0]}, value) for labels, value in values)
     return family
@@ -292,7 +292,7 @@ def cleaner(at: Snapshot) -> Iterator[Metric]:
 
 
 class Page(Collector):
-    """All families, from a new snapshot for each visit."""
+    """All families, from a new snapshot for each scrape."""
 
     def __init__(self, look: Callable[[], Snapshot], loop: asyncio.AbstractEventLoop) -> None:
         """`look` takes a snapshot and is called on `loop`."""
@@ -316,7 +316,7 @@ class Page(Collector):
         yield from self._idleness(at)
 
     def _snapshot(self) -> Snapshot:
-        """Raises TimeoutError where the loop stands still: Prometheus then counts the broker as down."""
+        """Raises TimeoutError where the loop is blocked: Prometheus then counts the broker as down."""
         taken: concurrent.futures.Future[Snapshot] = concurrent.futures.Future()
 
         def take() -> None:
@@ -342,7 +342,7 @@ class Page(Collector):
 def serve_metrics(
     host: str, port: int, look: Callable[[], Snapshot], loop: asyncio.AbstractEventLoop
 ) -> Callable[[], None]:
-    """Begin to serve the page; returns what ends that. Raises OSError where the address is in use."""
+    """Start to serve the page; returns a function that stops it. Raises OSError where the address is in use."""
     registry = CollectorRegistry()
     for collector in (Page(look, loop), PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)

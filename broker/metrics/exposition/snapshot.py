@@ -1,8 +1,7 @@
-"""One look at a broker for the page of metrics, taken by the event loop in one go.
+"""Metrics snapshot: copies a broker's numbers for the page of metrics in one step of the event loop.
 
-The page is written in a thread of its own, which may look at nothing that the loop changes. So the loop copies numbers
-into a `Snapshot`, without formatting any, when somebody asks for the page and only then: a broker that nobody watches
-spends nothing on it.
+A separate thread writes the page, and it may not read what the loop changes. So the loop copies numbers into a
+`Snapshot`, without formatting any, and only when a client requests the page: without scrapes there is no cost.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Listening(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSources:
-    """The parts of a broker that are looked at."""
+    """The parts of a broker that a snapshot reads."""
 
     replicas: Replicas
     apis: ApiMetrics
@@ -48,7 +47,7 @@ class SnapshotSources:
 
 
 class PartitionRow(NamedTuple):
-    """A partition on this broker. `in_sync`, `least` and `lso_lag` (records) are of a leader only, None elsewhere."""
+    """A partition on this broker. `in_sync`, `least` and `lso_lag` (records) are set for a leader only, else None."""
 
     topic: str
     partition: int
@@ -75,7 +74,7 @@ class ApiRow(NamedTuple):
 
 
 class ControllerRow(NamedTuple):
-    """What the controller knows, by the names of Kafka's KafkaController metrics; zeros where another broker is it."""
+    """The controller's state, by the names of Kafka's KafkaController metrics; zeros on the other brokers."""
 
     active: int = 0
     brokers: int = 0
@@ -97,7 +96,7 @@ class SessionsRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
+    """The numbers of one moment. `busy_s` is the CPU time of the event loop's thread until `at_s`."""
 
     topics: dict[str, dict[str, int]]
     partitions: list[PartitionRow]
@@ -115,7 +114,7 @@ class Snapshot:
 
 
 def look(at: SnapshotSources) -> Snapshot:
-    """Take a snapshot; on the event loop."""
+    """Take a snapshot; called on the event loop."""
     states = at.groups.states()
     return Snapshot(
         topics={topic: _counted(metrics) for topic, metrics in at.replicas.metrics.items()},
