@@ -1,9 +1,9 @@
-"""What ZooKeeper's clients and servers say to each other, as bytes: the server's side, all in jute.
+"""ZooKeeper's client protocol as bytes, encoded in jute: the server's side.
 
 A frame is an int32 length and a packet. The first packet of a connection is a ConnectRequest, all others begin with a
-RequestHeader (xid, kind); an answer begins with a ReplyHeader (xid, zxid, error) and has a body only where the error is
-0. Watches come as answers with xid -1 that nobody asked for. The layouts are those of zookeeper.jute in ZooKeeper 3.8;
-how a transaction that failed is told is MultiResponse's.
+RequestHeader (xid, kind); a response begins with a ReplyHeader (xid, zxid, error) and has a body only where the error
+is 0. Watches are responses with xid -1 without a request. The layouts are those of zookeeper.jute in ZooKeeper 3.8; for
+the encoding of a failed transaction, see MultiResponse.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
 class Kind(IntEnum):
-    """What a request asks for (ZooDefs.OpCode)."""
+    """The kind of a request (ZooDefs.OpCode)."""
 
     CREATE = 1
     DELETE = 2
@@ -71,19 +71,19 @@ class Kind(IntEnum):
 
 
 class InconsistencyError(RegistryError):
-    """Within a transaction that failed: an operation behind the one that is the reason, and was not tried."""
+    """Within a failed transaction: an operation after the one that failed, which was not tried."""
 
     code = -2
 
 
 class MarshallingError(RegistryError):
-    """The body of the request cannot be read."""
+    """The body of the request cannot be decoded."""
 
     code = -5
 
 
 class UnimplementedError(RegistryError):
-    """The server knows no such request, or no such kind of node."""
+    """The server does not support the kind of request, or the kind of node."""
 
     code = -6
 
@@ -95,9 +95,9 @@ class InvalidAclError(RegistryError):
 
 
 class ConnectRequest(NamedTuple):
-    """How a client greets: id 0 for a new session, or the one that it wants back with its password.
+    """The first packet of a client: id 0 for a new session, or the id and password of the session that it resumes.
 
-    Clients from before ZooKeeper 3.4 do not know of servers that only read, and are not told.
+    Clients from before ZooKeeper 3.4 do not support read-only servers, and their response has no such field.
     """
 
     timeout_ms: int
@@ -107,8 +107,8 @@ class ConnectRequest(NamedTuple):
 
 
 class MultiRequest(NamedTuple):
-    """A transaction: the kinds of all its operations, those that can be tried, and why the first that cannot be is
-    refused.
+    """A transaction: the kinds of all its operations, the operations that can be tried, and the error of the first
+    operation that cannot.
     """
 
     kinds: list[int]
@@ -117,7 +117,7 @@ class MultiRequest(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """The watches a client brings along to a new connection, and the last zxid that it saw on the one before."""
+    """The watches that a client sets again on a new connection, and the last zxid that it saw on the previous one."""
 
     zxid: int
     data: list[str]
@@ -134,7 +134,7 @@ def decode_connect(packet: bytes | memoryview) -> ConnectRequest:
 
 
 def encode_connected(granted: ConnectRequest) -> bytes:
-    """The frame that answers a greeting; a timeout of 0 says that the session is over."""
+    """The frame of the response to a ConnectRequest; a timeout of 0 means that the session has ended."""
     out = JuteWriter()
     out.put_struct(_CONNECTED, 0, granted.timeout_ms, granted.session_id)
     out.put_buffer(granted.password)
@@ -145,7 +145,7 @@ def encode_connected(granted: ConnectRequest) -> bytes:
 
 
 def encode_reply(xid: int, zxid: int, error: int, body: bytes = b"") -> bytes:
-    """The frame of an answer."""
+    """The frame of a response."""
     return _REPLY.pack(_REPLY.size - LENGTH.size + len(body), xid, zxid, error) + body
 
 
@@ -158,7 +158,7 @@ def encode_event(event: Event) -> bytes:
     return encode_reply(_NOTIFICATION_XID, -1, 0, out.to_bytes())
 
 
-# Requests. All raise JuteError where the body is not what it should be.
+# Requests. All decoders raise JuteError where the body is malformed.
 
 
 def decode_write(kind: int, source: JuteReader) -> Operation:
@@ -179,13 +179,13 @@ def decode_write(kind: int, source: JuteReader) -> Operation:
             path, _, _, _ = source.take_string(), source.take_buffer(), take_acl(source), source.take_int()
             if kind == Kind.CREATE_TTL:
                 source.take_long()
-            raise UnimplementedError(path, "containers and nodes that time out are not kept here")
+            raise UnimplementedError(path, "containers and nodes that time out are not supported")
         case _:
             raise JuteError(f"an operation of kind {kind}")
 
 
 def decode_multi(source: JuteReader) -> MultiRequest:
-    """All that a transaction asks for."""
+    """All operations of a transaction."""
     kinds: list[int] = []
     operations: list[Operation] = []
     refused: RegistryError | None = None
@@ -207,7 +207,7 @@ def decode_set_watches(source: JuteReader, kind: int) -> SetWatches:
     zxid = source.take_long()
     data, exists, children = _take_strings(source), _take_strings(source), _take_strings(source)
     if kind == Kind.SET_WATCHES_2 and (_take_strings(source) or _take_strings(source)):
-        raise UnimplementedError("", "persistent watches are not kept here")
+        raise UnimplementedError("", "persistent watches are not supported")
     return SetWatches(zxid, data, exists, children)
 
 
@@ -219,14 +219,14 @@ def take_acl(source: JuteReader) -> list[tuple[int, str, str]]:
 def check_acl(path: str, acl: list[tuple[int, str, str]]) -> None:
     """Raise InvalidAclError for any access list but world:anyone with all permissions."""
     if [*dict.fromkeys(acl)] != _OPEN:
-        raise InvalidAclError(path, f"the embedded registry keeps no access list but {_OPEN}, asked for was {acl}")
+        raise InvalidAclError(path, f"the embedded metadata store supports only the access list {_OPEN}, not {acl}")
 
 
 def _node_kind(path: str, flags: int) -> tuple[bool, bool]:
     if not 0 <= flags <= 6:
-        raise BadArgumentsError(path, f"flags {flags}; known are 0 to 6")
+        raise BadArgumentsError(path, f"flags {flags}; allowed are 0 to 6")
     if flags > (_EPHEMERAL | _SEQUENTIAL):
-        raise UnimplementedError(path, "containers and nodes that time out are not kept here")
+        raise UnimplementedError(path, "containers and nodes that time out are not supported")
     return bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL)
 
 
@@ -234,7 +234,7 @@ def _take_strings(source: JuteReader) -> list[str]:
     return [source.take_string() for _ in range(source.take_count(4))]
 
 
-# Bodies of answers
+# Bodies of responses
 
 
 def encode_path(path: str) -> bytes:
@@ -277,7 +277,7 @@ def encode_open_acl() -> bytes:
 
 
 def encode_results(kinds: Sequence[int], transaction: Transaction, results: Sequence[object]) -> bytes:
-    """MultiResponse of a transaction that was taken."""
+    """MultiResponse of a transaction that was accepted."""
     out = bytearray()
     for kind, result in zip(kinds, encode_each(kinds, transaction, results), strict=True):
         out += _MULTI_HEADER.pack(kind, False, 0) + result
@@ -294,7 +294,7 @@ def encode_failure(count: int, index: int, error: int) -> bytes:
 
 
 def encode_each(kinds: Sequence[int], transaction: Transaction, results: Sequence[object]) -> list[bytes]:
-    """The bodies that answer the operations of a write, one by one."""
+    """The bodies of the responses to the operations of a write, one by one."""
     return [_encode_result(kind, transaction, index, results[index]) for index, kind in enumerate(kinds)]
 
 

@@ -1,16 +1,16 @@
-"""The registry in the broker's own process: the tree and its journal. The default; one broker, nothing else to start.
+"""Embedded metadata store: the tree and its journal in the broker's own process, the default for a single broker.
 
-A write changes the tree at once and is answered when the journal has it on disk. Reads see the tree as it is and are
-answered when everything they may have seen is on disk, so nobody ever learns of a write that a crash could take back.
-Writes that arrive while the disk is busy go there together in the next write and sync.
+A write changes the tree at once and returns when the journal has it on disk. Reads see the tree as it is and return
+when everything they may have seen is on disk, so no caller receives a write that a crash could take back. Writes that
+arrive during a sync go to disk together in the next write and sync.
 
-What is said to the sessions, answers and watches, waits in one line with the write that it tells of, in the order in
-which it came to be. So a watch comes before the answer that shows the change, and behind the answer that set it.
+Responses and watches of all sessions wait in one queue with the write that they depend on, in the order in which they
+arose. So a watch fires before a response that shows the change, and after the response to the call that set it.
 
-The tree lives and dies with the process. So do the sessions of a broker that keeps its registry in itself: those that a
-stopped process left in the journal are ended at the next start. Sessions of other processes (`server`) outlive it: with
-`keep_sessions` they go on. If the journal cannot be written, every call from then on raises ConnectionLossError, for
-the tree in memory is ahead of the disk; the listeners hear SUSPENDED, and nothing but a restart helps.
+The tree lives as long as the process. So do the sessions of a broker that embeds the store: sessions that a stopped
+process left in the journal are ended at the next start. Sessions of other processes (`server`) outlive the process:
+with `keep_sessions` they continue. If the journal cannot be written, every later call raises ConnectionLossError, for
+the tree in memory is ahead of the disk; the listeners receive SUSPENDED, and only a restart recovers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _at_once(call: Callable[[], None]) -> None:
 
 
 class _Batch:
-    """What goes to disk in one write, and what is told, in this order, when it is there."""
+    """The transactions of one write to disk, and the notifications, in their order, that follow it."""
 
     __slots__ = ("durable", "notified", "transactions")
 
@@ -62,7 +62,7 @@ class _Batch:
 
 
 class EmbeddedEnsemble:
-    """The tree, its journal and its sessions: what a ZooKeeper ensemble is to its clients."""
+    """The tree, its journal and its sessions; to its clients what a ZooKeeper ensemble is."""
 
     __slots__ = (
         "_background",
@@ -89,8 +89,8 @@ class EmbeddedEnsemble:
         snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
         keep_sessions: bool = False,
     ) -> None:
-        """Load the tree from `folder`, which is created where it is missing. `now_ms` is the wall clock. Sessions found
-        there are ended, or go on with `keep_sessions`. Without a disk the tree is in memory only (`in_memory`).
+        """Load the tree from `folder`, which is created where it is missing. `now_ms` is the wall clock. Sessions of
+        the journal are ended, or continue with `keep_sessions`. Without a disk the tree is in memory (`in_memory`).
 
         Blocks on the disk for as long as the journal is large, a few milliseconds for one broker's.
         Raises JournalInUseError, DamagedJournalError, OSError.
@@ -110,7 +110,7 @@ class EmbeddedEnsemble:
 
     @classmethod
     def in_memory(cls, *, now_ms: Callable[[], int]) -> EmbeddedEnsemble:
-        """An empty tree that no disk keeps: for tests and for clusters that are thrown away."""
+        """An empty tree without a disk: for tests and for clusters that are thrown away."""
         return cls(None, "", now_ms=now_ms, background=_at_once)
 
     def _load(self, *, keep_sessions: bool) -> Tree:
@@ -134,48 +134,48 @@ class EmbeddedEnsemble:
         return registry
 
     async def expire(self, session_id: int) -> None:
-        """End a session as if its owner had been silent for too long. One that is over is left alone."""
+        """End a session as if its owner had sent nothing for too long. A session that has ended is left alone."""
         if session_id in self._listeners:
             self.end_session(session_id, SessionState.EXPIRED)
             await self.settle()
 
     async def close(self) -> None:
-        """Wait for the disk and give the files back. Sessions that are still open stay in the journal."""
+        """Wait for the disk and close the files. Sessions that are still open stay in the journal."""
         with contextlib.suppress(ConnectionLossError):
             await self.settle()
         if self._flusher is not None:
             await self._flusher
-        self._failure = self._failure or "the registry is closed"
+        self._failure = self._failure or "the metadata store is closed"
         self._journal.close()
 
-    # What sessions and the server of sessions call
+    # Used by sessions and by the server of sessions
 
     def orphans(self) -> dict[int, int]:
-        """The ids and timeouts, in milliseconds, of the open sessions that nobody attends to."""
+        """The ids and timeouts, in milliseconds, of the open sessions that have no listener."""
         return {key: timeout_ms for key, timeout_ms in self._tree.sessions.items() if key not in self._listeners}
 
     @property
     def committed_zxid(self) -> int:
-        """The zxid of the last write that was taken. Unlike those that failed writes used up, it survives a restart."""
+        """The zxid of the last accepted write. Unlike the zxids of failed writes, it survives a restart."""
         return self._committed_zxid
 
     def open_session(self, timeout_ms: int) -> int:
-        """Begin a session that nothing times out here; returns its id. Raises ConnectionLossError."""
+        """Begin a session without a timer; returns its id. Raises ConnectionLossError."""
         session_id = self._new_session_id()
         self.commit(lambda tree, now_ms: tree.open_session(session_id, timeout_ms, now_ms))
         return session_id
 
     def attach(self, session_id: int, listener: Callable[[SessionState], None]) -> None:
-        """Tell `listener` what becomes of an open session: its end, or SUSPENDED when the journal fails."""
+        """Notify `listener` of state changes of an open session: its end, or SUSPENDED when the journal fails."""
         self._listeners[session_id] = listener
 
     def detach(self, session_id: int) -> None:
-        """Nobody attends to this session from now on; it goes on without its watches."""
+        """Remove the listener of a session, which continues without its watches."""
         self._listeners.pop(session_id, None)
         self._watches.forget(session_id)
 
     def forget_watches(self, session_id: int) -> None:
-        """Drop the watches of a session that goes on without them."""
+        """Drop the watches of a session that continues without them."""
         self._watches.forget(session_id)
 
     def commit(self, write: Callable[[Tree, int], Committed]) -> Committed:
@@ -190,7 +190,7 @@ class EmbeddedEnsemble:
         return committed
 
     def look(self) -> tuple[Tree, Watches[Watcher]]:
-        """The tree to read and the watches to set; `settle` before answering. Raises ConnectionLossError."""
+        """The tree to read and the watches to set; `settle` before returning. Raises ConnectionLossError."""
         self.check()
         return self._tree, self._watches
 
@@ -206,8 +206,8 @@ class EmbeddedEnsemble:
             await asyncio.shield(batch.durable)
 
     def when_settled(self, say: Callable[[], None]) -> None:
-        """Call `say` when everything the tree shows now is durable, perhaps at once: behind all that became known
-        before, and before all that follows. It is never called if the journal fails.
+        """Call `say` when everything the tree shows now is durable, possibly at once: after all earlier notifications
+        and before all later ones. It is never called if the journal fails.
         """
         batch = self._batch or self._writing
         if batch is not None:
@@ -216,13 +216,13 @@ class EmbeddedEnsemble:
             say()
 
     def end_session(self, session_id: int, state: SessionState) -> None:
-        """Close a session in the tree; its listener hears of `state` when that is durable."""
+        """Close a session in the tree; its listener receives `state` when that is durable."""
         self.commit(lambda tree, now_ms: tree.close_session(session_id, now_ms))
         self._watches.forget(session_id)
         listener = self._listeners.pop(session_id)
         self.when_settled(functools.partial(listener, state))
 
-    # The way to the disk
+    # Writing to disk
 
     def _open_batch(self) -> _Batch:
         if self._batch is None:
@@ -242,21 +242,21 @@ class EmbeddedEnsemble:
                     content, zxid = encode_snapshot(self._tree), self._tree.zxid
                     await self._background(functools.partial(self._journal.snapshot, content, zxid))
         except OSError as error:
-            self._fail(f"the journal of the registry cannot be written: {error}")
+            self._fail(f"the journal of the metadata store cannot be written: {error}")
         except BaseException:
-            self._fail("the registry was stopped amid a write")
+            self._fail("the metadata store was stopped during a write")
             raise
         finally:
             self._flusher = None
 
     def _tell(self, batch: _Batch) -> None:
-        # At once, so that nothing that comes in meanwhile is answered first; a listener may add to the line. Who waits
-        # for `durable` goes on after them.
+        # At once, so that no call that arrives meanwhile returns first; a listener may add notifications. Callers that
+        # wait for `durable` continue after them.
         for say in batch.notified:
             try:
                 say()
             except Exception as error:
-                context = {"message": "a listener of the registry failed", "exception": error}
+                context = {"message": "a listener of the metadata store failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
         batch.durable.set_result(None)
 
@@ -269,13 +269,13 @@ class EmbeddedEnsemble:
         for batch in (self._writing, self._batch):
             if batch is not None:
                 batch.durable.set_exception(ConnectionLossError(detail=failure))
-                batch.durable.exception()  # a batch that nobody waits for is no reason for a warning
+                batch.durable.exception()  # a batch without a waiter is no reason for a warning
         self._writing = self._batch = None
         for listener in list(self._listeners.values()):
             listener(SessionState.SUSPENDED)
 
     def _new_session_id(self) -> int:
-        # As ZooKeeper makes them: the server's number in the high byte, then the time, then a count.
+        # ZooKeeper's scheme: the server's number in the high byte, then the time, then a count.
         by_time = (1 << 56) | ((self._now_ms() << 24 & 0xFFFFFFFFFFFFFFFF) >> 8)
         session_id = max(self._last_session_id + 1, by_time)
         while session_id in self._tree.sessions:
@@ -307,7 +307,7 @@ class EmbeddedRegistry:
         self._listeners.append(listener)
 
     def change_state(self, state: SessionState) -> None:
-        """The ensemble's word on this session."""
+        """Set the state of the session and notify its listeners."""
         self._state = state
         for listener in self._listeners:
             listener(state)

@@ -1,20 +1,20 @@
-"""The registry as the rest of the broker sees it: one session with a ZooKeeper-like tree of small nodes.
+"""Metadata store interface: one session with a ZooKeeper-like tree of small nodes.
 
-Kafka in ZooKeeper mode keeps its cluster state in znodes and relies on ZooKeeper's promises (the ZooKeeper
+Kafka in ZooKeeper mode keeps its cluster state in znodes and relies on ZooKeeper's guarantees (the ZooKeeper
 Programmer's Guide): writes are totally ordered, a write can be conditional on a node's version, several can be one
-transaction, an ephemeral node lives as long as its session, and a watch fires once. `Registry` is exactly that much.
-Embedded tree, real ZooKeeper and simulated tree stand behind it and pass one contract suite.
+transaction, an ephemeral node lives as long as its session, and a watch fires once. `Registry` provides exactly these.
+Embedded tree, real ZooKeeper and simulated tree implement it and pass one contract suite.
 
-One `Registry` object is one session. When the session expires the object is of no more use: every call raises
+One `Registry` object is one session. When the session expires, the object is of no more use: every call raises
 `SessionExpiredError`, and the owner connects anew, as Kafka's ZooKeeperClient does.
 
-Promises of every implementation
+Guarantees of every implementation
 - Calls of one session take effect in the order in which they were made, awaited or not.
-- An answer leaves only when everything it shows is durable.
-- A watch set by a call fires at most once, on the event loop, before any answer that shows the change. Where the
-  session ends first it never fires; the session listener tells. Setting the same callable twice for one node fires it
-  once.
-- `ConnectionLossError` means that nobody knows whether a write took effect. All other errors mean that it did not.
+- A call returns only when everything that its result shows is durable.
+- A watch set by a call fires at most once, on the event loop, before any call returns a result that shows the change.
+  Where the session ends first, the watch never fires; the session listener is notified. Setting the same callable twice
+  for one node fires it once.
+- `ConnectionLossError` means that a write may or may not have taken effect. All other errors mean that it did not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANY_VERSION = -1
 
 
 class RegistryError(Exception):
-    """A call was refused. `code` is ZooKeeper's error number, `path` the node it is about (empty for a session).
+    """A call was rejected. `code` is ZooKeeper's error number, `path` the node it is about (empty for a session).
 
     `index` is the position of the operation that failed, when it was part of a `multi`.
     """
@@ -44,7 +44,7 @@ class RegistryError(Exception):
 
 
 class ConnectionLossError(RegistryError):
-    """The registry could not be reached or failed midway; a write may or may not have taken effect."""
+    """The metadata store is unreachable or failed midway; a write may or may not have taken effect."""
 
     code = -4
 
@@ -74,7 +74,7 @@ class NoChildrenForEphemeralsError(RegistryError):
 
 
 class NodeExistsError(RegistryError):
-    """The node to create is there already."""
+    """The node to create exists already."""
 
     code = -110
 
@@ -86,13 +86,13 @@ class NotEmptyError(RegistryError):
 
 
 class SessionExpiredError(RegistryError):
-    """The session is over: expired or closed. Its ephemeral nodes are gone."""
+    """The session has ended: it expired or was closed. Its ephemeral nodes are removed."""
 
     code = -112
 
 
 class Stat(NamedTuple):
-    """What the registry knows about a node beside its data; ZooKeeper's Stat, in the order of its wire format."""
+    """The attributes of a node beside its data; ZooKeeper's Stat, in the order of its wire format."""
 
     czxid: int
     """The transaction that created the node; Kafka takes it as the broker epoch."""
@@ -115,7 +115,7 @@ class Stat(NamedTuple):
 
 
 class Created(NamedTuple):
-    """The node that a create made: its path, with the number where one was asked for, and its first stat."""
+    """The node that a create made: its path, with the number of a sequential node, and its first stat."""
 
     path: str
     stat: Stat
@@ -131,7 +131,7 @@ class EventKind(IntEnum):
 
 
 class Event(NamedTuple):
-    """A watch fired."""
+    """The notification of a watch that fired."""
 
     kind: EventKind
     path: str
@@ -145,7 +145,7 @@ class SessionState(Enum):
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """The registry cannot be reached; the session may still live, so ephemeral nodes may still stand."""
+    """The metadata store is unreachable; the session may still live, so ephemeral nodes may still exist."""
     EXPIRED = "expired"
     CLOSED = "closed"
 
@@ -187,14 +187,14 @@ class Check:
 
 Operation: TypeAlias = Create | Set | Delete | Check
 OperationResult: TypeAlias = str | Stat | None
-"""Of a create the path, of a set the stat, of a delete or check nothing."""
+"""The path for a create, the stat for a set, None for a delete or check."""
 
 
 class Registry(Protocol):
     """One session. Every call may raise `ConnectionLossError`, `SessionExpiredError` and `BadArgumentsError`.
 
-    Data is bytes or None: ZooKeeper tells a node without data from one with empty data, and Kafka's inner nodes have
-    none.
+    Data is bytes or None: ZooKeeper distinguishes a node without data from one with empty data, and Kafka's inner nodes
+    have none.
     """
 
     @property
@@ -203,20 +203,20 @@ class Registry(Protocol):
 
     @property
     def state(self) -> SessionState:
-        """The state as known now."""
+        """The state of the session, as far as the client has detected it."""
 
     def add_listener(self, listener: Callable[[SessionState], None]) -> None:
         """Call `listener` on the event loop at each change of state from now on."""
 
     async def get(self, path: str, watch: Watcher | None = None) -> tuple[bytes | None, Stat]:
-        """The data. The watch waits for new data or deletion. Raises NoNodeError, and then sets no watch."""
+        """The data. The watch fires on new data or deletion. Raises NoNodeError, and then sets no watch."""
 
     async def exists(self, path: str, watch: Watcher | None = None) -> Stat | None:
-        """The stat, or None. The watch is set in both cases and waits for creation, new data or deletion."""
+        """The stat, or None. The watch is set in both cases and fires on creation, new data or deletion."""
 
     async def children(self, path: str, watch: Watcher | None = None) -> tuple[list[str], Stat]:
-        """The names of the children, sorted, without the path. The watch waits for a child that comes or goes, or for
-        the deletion of the node. Raises NoNodeError, and then sets no watch.
+        """The names of the children, sorted, without the path. The watch fires when a child is created or deleted, or
+        when the node is deleted. Raises NoNodeError, and then sets no watch.
         """
 
     async def create(
@@ -231,13 +231,13 @@ class Registry(Protocol):
         """Delete the node. Raises NoNodeError, BadVersionError, NotEmptyError."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """All of the operations, or none of them; each sees what those before it did.
+        """Apply all of the operations, or none of them; each sees the changes of those before it.
 
-        Raises the error of the first that fails, with `index` saying which.
+        Raises the error of the first that fails, with its position in `index`.
         """
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes go, its watches never fire. Closing twice is allowed."""
+        """End the session: its ephemeral nodes are removed, its watches never fire. Closing twice is allowed."""
 
 
 async def ensure_path(registry: Registry, path: str) -> None:

@@ -1,8 +1,8 @@
-"""The order in which Java and Scala walk the maps that Kafka turns into JSON.
+"""The order in which Java and Scala iterate over the maps that Kafka turns into JSON.
 
-Kafka hands hash maps to Jackson, so the keys of its znodes stand in the order of a hash table. Readers do not care, but
-a cluster of mixed brokers compares and rewrites these nodes, and a node that is the same byte for byte shows at a
-glance that it is the same. The orders follow from String.hashCode and three tables: scala.collection.mutable.HashMap,
+Kafka hands hash maps to Jackson, so the keys of its znodes are in the order of a hash table. Readers accept any order,
+but a cluster of mixed brokers compares and rewrites these nodes, and byte-for-byte equal nodes are easy to compare. The
+orders follow from String.hashCode and three tables: scala.collection.mutable.HashMap,
 scala.collection.immutable.HashMap (a CHAMP tree; small maps keep the order of insertion), and java.util.Properties (a
 ConcurrentHashMap).
 """

@@ -1,17 +1,17 @@
-"""The journal of the embedded registry: a log of transactions and, from time to time, a snapshot of the tree.
+"""Journal of the embedded metadata store: a log of transactions and, from time to time, a snapshot of the tree.
 
 The folder is laid out as ZooKeeper's: version-2/ holds `log.X` (X is the zxid of its first record, in hexadecimal) and
-`snapshot.X` (the tree as it was after zxid X). A write is one append and one sync; the caller answers when it has
-returned.
+`snapshot.X` (the tree as it was after zxid X). A write is one append and one sync; the caller acknowledges it after the
+call has returned.
 
-After a crash the last write may be torn: its records are cut off, whole ones behind a hole too, for none of them was
-answered. Damage anywhere else is not a torn tail. Cutting there would lose what was acknowledged, so `Journal.load`
-refuses (Alagappan and others, "Correlated crash vulnerabilities", and "Redundancy does not imply fault tolerance",
-FAST 2017).
+After a crash the last write may be torn: its records are truncated, including whole ones after a hole, for none of them
+was acknowledged. Damage anywhere else is not a torn tail. Truncating there would lose acknowledged writes, so
+`Journal.load` refuses (Alagappan and others, "Correlated crash vulnerabilities", and "Redundancy does not imply fault
+tolerance", FAST 2017).
 
 A snapshot is due when the log behind the last one is larger than the snapshot itself and than `snapshot_bytes`, so that
-writing snapshots costs no more than writing the log. The one before stays, with the logs since, for the case that
-the newest cannot be read.
+writing snapshots costs no more than writing the log. The previous snapshot stays, with the logs since, for the case
+that the newest cannot be read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG = "log."
 _SNAPSHOT = "snapshot."
 _LOCK = ".lock"
 _UNFINISHED = ".tmp"
-"""How the disk names a file that it has not put in place yet."""
+"""The suffix of a file that the disk has not renamed into place yet."""
 
 
 class File(Protocol):
@@ -48,13 +48,13 @@ class File(Protocol):
         """Write all of `data` at a position."""
 
     def truncate(self, size: int) -> None:
-        """Cut to `size` bytes."""
+        """Truncate to `size` bytes."""
 
     def sync(self) -> None:
         """Return once everything written is durable."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 class Name(Protocol):
@@ -69,7 +69,7 @@ class Lock(Protocol):
     """A lock that is held."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
 
 
 class Disk(Protocol):
@@ -82,10 +82,10 @@ class Disk(Protocol):
         """The whole file."""
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Put a file in place whole, durably with `sync`."""
+        """Replace a whole file atomically, durably with `sync`."""
 
     def list(self, path: str) -> Sequence[Name]:
-        """What is in a directory."""
+        """The entries of a directory."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents where they are missing."""
@@ -97,11 +97,11 @@ class Disk(Protocol):
         """Make the names in a directory durable."""
 
     def lock(self, path: str) -> Lock | None:
-        """Take the exclusive lock on a file; None where somebody holds it."""
+        """Take the exclusive lock on a file; None where another process holds it."""
 
 
 class DamagedJournalError(Exception):
-    """The journal lost something that was acknowledged, or holds what this program does not understand."""
+    """The journal lost acknowledged writes, or has content that this program cannot decode."""
 
 
 class JournalInUseError(Exception):
@@ -109,7 +109,7 @@ class JournalInUseError(Exception):
 
 
 class Journal:
-    """The files of one tree. Its methods block; none may run beside another."""
+    """The files of one tree. Its methods block and must not run concurrently."""
 
     __slots__ = ("_disk", "_file", "_folder", "_lock", "_log_bytes", "_position", "_snapshot_bytes", "_snapshot_size")
 
@@ -124,14 +124,14 @@ class Journal:
         self._snapshot_size = 0
 
     def load(self) -> Tree:
-        """Lock the folder and read the tree, an empty one where there is none yet; a torn end is cut off.
+        """Lock the folder and read the tree, an empty one where there is none yet; a torn end is truncated.
 
         Raises JournalInUseError, DamagedJournalError and OSError.
         """
         self._disk.make_directory(self._folder)
         self._lock = self._disk.lock(f"{self._folder}/{_LOCK}")
         if self._lock is None:
-            raise JournalInUseError(f"the registry in {self._folder} is in use by another process")
+            raise JournalInUseError(f"the metadata store in {self._folder} is in use by another process")
         self._sweep()
         tree = self._load_snapshot()
         logs = self._numbers(_LOG)
@@ -161,10 +161,10 @@ class Journal:
         return self._log_bytes > max(self._snapshot_bytes, self._snapshot_size)
 
     def snapshot(self, content: bytes, zxid: int) -> None:
-        """Keep `encode_snapshot` of the tree as it was after `zxid`, begin a new log, and drop what is no longer
-        needed.
+        """Write `encode_snapshot` of the tree as it was after `zxid`, begin a new log, and remove files that are no
+        longer needed.
 
-        Transactions up to `zxid` may still wait to be written: they go to the new log, and loading passes over them.
+        Transactions up to `zxid` may still wait to be written: they go to the new log, and loading skips them.
         """
         self._disk.replace(self._path(_SNAPSHOT, zxid), content, sync=True)
         self._snapshot_size = len(content)
@@ -179,7 +179,7 @@ class Journal:
                 self._disk.remove(self._path(_LOG, number))
 
     def close(self) -> None:
-        """Close the file and give the lock back."""
+        """Close the file and release the lock."""
         self._close_file()
         if self._lock is not None:
             self._lock.release()
@@ -206,7 +206,7 @@ class Journal:
                 try:
                     numbers.append(int(name.removeprefix(kind), 16))
                 except ValueError:
-                    continue  # not ours: neither program gives such names
+                    continue  # not a journal file: neither Odradek nor ZooKeeper gives such names
         return sorted(numbers)
 
     def _load_snapshot(self) -> Tree:
@@ -237,7 +237,7 @@ class Journal:
         path = self._path(_LOG, number)
         content = self._disk.read(path)
         end = _replay(tree, memoryview(content), path)
-        damaged = content[end:].strip(b"\0")  # ZooKeeper fills its logs up with zeros ahead of the writing
+        damaged = content[end:].strip(b"\0")  # ZooKeeper preallocates its logs with zeros
         if damaged and (not is_last or _was_synced(memoryview(content), end + 1)):
             raise DamagedJournalError(f"{path} is damaged at {end}, and what follows was once complete")
         self._log_bytes += end
@@ -250,7 +250,7 @@ class Journal:
             file.truncate(end)
             file.sync()
         if end == 0:
-            # The crash came before the header: leave the name, and write the whole file anew under it.
+            # The crash came before the header: keep the name, and write the file anew from its start.
             file.write(LOG_HEADER, 0)
             file.sync()
             end = len(LOG_HEADER)
@@ -258,7 +258,7 @@ class Journal:
 
 
 class NoJournal:
-    """Stands where a journal would, for a tree that nobody wants back."""
+    """Replaces the journal for a tree that is not kept."""
 
     __slots__ = ()
 
@@ -267,21 +267,21 @@ class NoJournal:
         return Tree()
 
     def write(self, transactions: Sequence[Transaction]) -> None:
-        """Keep nothing."""
+        """Write nothing."""
 
     def is_snapshot_due(self) -> bool:
-        """Never."""
+        """No snapshot is ever due."""
         return False
 
     def snapshot(self, content: bytes, zxid: int) -> None:
-        """Keep nothing."""
+        """Write nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
 
 def _replay(tree: Tree, content: memoryview, path: str) -> int:
-    """Bring the tree up to the end of a log; returns the position behind the last good record."""
+    """Replay a log into the tree; returns the position after the last good record."""
     if bytes(content[:8]) != LOG_HEADER[:8]:
         return 0
     position = len(LOG_HEADER)

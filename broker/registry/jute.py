@@ -1,6 +1,6 @@
-"""Jute, the encoding of everything that ZooKeeper writes: its log, its snapshots and its wire.
+"""Jute: the encoding of ZooKeeper's log, its snapshots and its wire protocol.
 
-Numbers are big-endian and fixed; a buffer or string is an int32 length and the bytes, and a length of -1 says null.
+Numbers are big-endian and fixed; a buffer or string is an int32 length and the bytes, and a length of -1 means null.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONG: Final = struct.Struct(">q")
 
 
 class JuteError(ValueError):
-    """The bytes are not what they should be; the message says what is wrong and at which position."""
+    """The bytes are malformed; the message states what is wrong and at which position."""
 
 
 class JuteWriter:
@@ -53,7 +53,7 @@ class JuteWriter:
         self._bytes += layout.pack(*values)
 
     def to_bytes(self) -> bytes:
-        """What was put so far."""
+        """The bytes that were put so far."""
         return bytes(self._bytes)
 
 
@@ -73,7 +73,7 @@ class JuteReader:
     def take(self, size: int) -> memoryview:
         """The next `size` bytes."""
         if size < 0 or size > self.remaining():
-            raise JuteError(f"{size} bytes wanted at {self.position}, {self.remaining()} are there")
+            raise JuteError(f"{size} bytes expected at {self.position}, found {self.remaining()}")
         start = self.position
         self.position += size
         return self._buffer[start : self.position]
@@ -117,5 +117,5 @@ class JuteReader:
         at = self.position
         count = self.take_int()
         if count > self.remaining() // least_size:
-            raise JuteError(f"a vector of {count} elements at {at}, {self.remaining()} bytes are there")
+            raise JuteError(f"a vector of {count} elements at {at}, found {self.remaining()} bytes")
         return max(count, 0)

@@ -1,16 +1,16 @@
-"""What kazoo does with threads, sockets and results, done so that an event loop can live with it.
+"""Kazoo handler: kazoo's threads, sockets and results, adapted to an event loop.
 
-Kazoo leaves these to a handler (kazoo.interfaces.IHandler). Its own one has a thread for results and another for
-watches, which loses the order between them, and it lets a caller block. This one keeps one thread, the one that kazoo
-runs its connection in, and hands all that happens there to the loop as one sequence: what the connection saw first, the
-loop sees first. So a watch reaches its owner before the answer that shows the change, and a lost connection is heard
-before anything of the next one.
+Kazoo leaves these to a handler (kazoo.interfaces.IHandler). Kazoo's own handler has a thread for results and another
+for watches, which loses the order between them, and it lets a caller block. This handler has one thread, in which kazoo
+runs its connection, and delivers all results to the loop as one sequence, in the order in which the connection received
+them. So a watch reaches its owner before the response that shows the change, and a lost connection is detected before
+any result of the next one.
 
-Two more rules of `Registry` rest on it. After `retire` no connection can be made and none is waited for: kazoo, which
+Two more rules of `Registry` depend on it. After `retire` no connection can be made and none is waited for: kazoo, which
 would begin another session once one has expired, cannot. And no call blocks the loop: kazoo wakes its thread with a
 byte in a pipe for each request, and a few hundred requests at once would fill a real one (`Doorbell`).
 
-Nothing else of ours runs in kazoo's thread. TLS is not offered.
+No other code of Odradek runs in kazoo's thread. TLS is not supported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _READ_BYTES: Final = 1 << 16
 
 
 class Readable(Protocol):
-    """What the connection waits for."""
+    """A file that the connection waits for."""
 
     def fileno(self) -> int: ...
 
@@ -39,9 +39,9 @@ class Readable(Protocol):
 
 
 class Doorbell:
-    """Both ends of the pipe that wakes kazoo's thread: `send` rings, `recv` answers one ring.
+    """Both ends of the pipe that wakes kazoo's thread: `send` adds a wake-up, `recv` takes one.
 
-    However often it rang, the pipe holds one byte at most, so ringing never blocks.
+    The pipe holds one byte at most, however many wake-ups are pending, so `send` never blocks.
     """
 
     def __init__(self) -> None:
@@ -50,15 +50,15 @@ class Doorbell:
         self._reader, self._writer = socket.socketpair()
 
     def fileno(self) -> int:
-        """Readable while a ring is not answered."""
+        """Readable while a wake-up is pending."""
         return self._reader.fileno()
 
     def pending(self) -> int:
-        """How many rings are not answered."""
+        """The number of pending wake-ups."""
         return self._rings
 
     def send(self, data: bytes) -> int:
-        """Ring once. Raises OSError when it is closed."""
+        """Add a wake-up. Raises OSError when it is closed."""
         with self._lock:
             if not self._rings:
                 self._writer.send(b"\0")
@@ -66,7 +66,7 @@ class Doorbell:
         return len(data)
 
     def recv(self, size: int) -> bytes:
-        """Answer one ring, if there is one."""
+        """Take one wake-up, if there is one."""
         with self._lock:
             if self._rings == 1:
                 self._reader.recv(1)
@@ -74,15 +74,15 @@ class Doorbell:
         return b"\0"
 
     def close(self) -> None:
-        """Give the pipe back."""
+        """Close both ends."""
         self._reader.close()
         self._writer.close()
 
 
 class ReadAheadSocket:
-    """A connected socket that spares system calls, for at each the thread gives up the interpreter, and beside a busy
-    loop it waits for milliseconds to get it back: a read takes all that has arrived (kazoo asks for a frame in two
-    small pieces), and a write waits for room only when there is none.
+    """A connected socket that saves system calls. At each call the thread releases the interpreter, and beside a busy
+    loop it waits for milliseconds to get it back. A read takes all that has arrived (kazoo reads a frame in two small
+    pieces), and a write waits for room only when there is none.
     """
 
     def __init__(self, connected: socket.socket, wait_for_room: Callable[[socket.socket], None]) -> None:
@@ -99,7 +99,7 @@ class ReadAheadSocket:
         self._socket.setblocking(flag)
 
     def pending(self) -> int:
-        """How many bytes can be read without asking the system."""
+        """How many bytes can be read without a system call."""
         return len(self._buffer) - self._position
 
     def recv(self, size: int) -> bytes:
@@ -113,7 +113,7 @@ class ReadAheadSocket:
         return self._buffer[start : self._position]
 
     def send(self, data: bytes) -> int:
-        """Write some of `data` and say how many bytes. Raises OSError."""
+        """Write some of `data` and return how many bytes. Raises OSError."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -127,7 +127,7 @@ class ReadAheadSocket:
 class Answer:
     """The result of a request (kazoo.interfaces.IAsyncResult, as far as kazoo uses it without waiting).
 
-    It may be set in any thread; those who asked to be told are told on the loop.
+    It may be set in any thread; its links are called on the loop.
     """
 
     __slots__ = ("_deliver", "_links", "_notified", "exception", "value")
@@ -140,17 +140,17 @@ class Answer:
         self.exception: Exception | None = None
 
     def set(self, value: Any = None) -> None:
-        """The request succeeded."""
+        """Set the value of a request that succeeded."""
         self.value = value
         self._deliver(self._tell)
 
     def set_exception(self, exception: Exception) -> None:
-        """The request failed."""
+        """Set the exception of a request that failed."""
         self.exception = exception
         self._deliver(self._tell)
 
     def get(self) -> Any:
-        """The value; raises the exception instead if there is one. Only for those who were told."""
+        """The value; raises the exception instead if there is one. Only for links, after the answer was set."""
         if self.exception is not None:
             raise self.exception
         return self.value
@@ -177,7 +177,7 @@ class LoopHandler:
     running = True
 
     def __init__(self, connect_timeout_s: float) -> None:
-        """A server that has not accepted a connection after `connect_timeout_s` is left for the next one."""
+        """A server that has not accepted a connection after `connect_timeout_s` is skipped for the next one."""
         self._connect_timeout_s = connect_timeout_s
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -186,34 +186,34 @@ class LoopHandler:
         self._retired = False
         self._end_reader, self._end_writer = socket.socketpair()
         self.last_trouble = ""
-        """Why the last connection could not be made, for a person to read."""
+        """Why the last connection failed, for error messages."""
 
     def retire(self) -> None:
-        """Let kazoo neither make a connection nor wait for one from now on. From any thread."""
+        """Prevent kazoo from making a connection or waiting for one from now on. From any thread."""
         if not self._retired:
             self._retired = True
             self._end_writer.send(b"\0")
 
     def close(self) -> None:
-        """Give all resources back, once kazoo has stopped."""
+        """Close all files, once kazoo has stopped."""
         self._end_reader.close()
         self._end_writer.close()
 
     # To the loop
 
     def deliver(self, call: Callable[[], None]) -> None:
-        """Run `call` on the loop after all that was handed over before; at once if this is the loop's thread."""
+        """Run `call` on the loop after all earlier calls; at once if this is the loop's thread."""
         if threading.get_ident() == self._loop_thread:
             call()
             return
         self._inbox.append(call)
-        # Without a lock: _drain lowers the flag before it looks, so a call is either seen or schedules another look.
+        # Without a lock: _drain clears the flag before it reads, so a call is either taken or schedules another drain.
         if not self._scheduled:
             self._scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)
             except RuntimeError:
-                return  # the loop is closed: nobody is left to hear
+                return  # the loop is closed, and no caller waits
 
     def _drain(self) -> None:
         self._scheduled = False
@@ -223,7 +223,7 @@ class LoopHandler:
             except Exception as error:
                 self._loop.call_exception_handler({"message": "a ZooKeeper answer was not handled", "exception": error})
 
-    # What kazoo calls
+    # Called by kazoo
 
     def start(self) -> None:
         """There are no worker threads."""
@@ -232,7 +232,7 @@ class LoopHandler:
         """There are no worker threads."""
 
     def dispatch_callback(self, callback: Any) -> None:
-        """A watch fired."""
+        """Deliver a watch that fired."""
         self.deliver(lambda: callback.func(*callback.args))
 
     def async_result(self) -> Answer:
@@ -254,7 +254,7 @@ class LoopHandler:
         return bell, bell
 
     def create_connection(self, address: tuple[str, int], **_options: Any) -> ReadAheadSocket:
-        """Connect to an address of numbers. Raises OSError."""
+        """Connect to a numeric address. Raises OSError."""
         if self._retired:
             raise ConnectionAbortedError("the session has ended")
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -262,7 +262,7 @@ class LoopHandler:
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.connect_ex(address)  # what came of it is asked below
+            connection.connect_ex(address)  # SO_ERROR below has the result
             self._wait_for_room(connection)
             failure = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if failure:
@@ -283,7 +283,7 @@ class LoopHandler:
         if not readers:
             return [], list(writers), []
         if any(reader.pending() for reader in readers):
-            timeout_s = 0  # there is something, but the others are looked at as well
+            timeout_s = 0  # one reader has data, but the others are polled as well
         ready = self._poll({reader.fileno(): select.POLLIN for reader in readers}, timeout_s)
         return [reader for reader in readers if reader.pending() or reader.fileno() in ready], [], []
 

@@ -1,20 +1,22 @@
-"""The embedded tree served over ZooKeeper's own protocol, so that several brokers on one machine need no Java.
+"""Metadata store server: serves the embedded tree over ZooKeeper's protocol, so that several brokers on one machine
+need no Java.
 
-It is a standalone ZooKeeper 3.8 to its clients: kazoo, Kafka's brokers and its ZooKeeper shell. It is for one machine;
-a production cluster runs Apache ZooKeeper. What is answered here is what Kafka uses: nodes, ephemeral and sequential
-ones, watches that fire once, transactions, sessions. Access lists other than the open one, containers, nodes that time
-out and persistent watches are refused with the codes that ZooKeeper has for it.
+To its clients it is a standalone ZooKeeper 3.8: kazoo, Kafka's brokers and its ZooKeeper shell. It is for one machine;
+a production cluster runs Apache ZooKeeper. It supports what Kafka uses: nodes, ephemeral and sequential ones, watches
+that fire once, transactions, sessions. Access lists other than the open one, containers, nodes that time out and
+persistent watches are rejected with ZooKeeper's error codes.
 
-A request changes or reads the tree the moment it arrives. Its answer, and the watches that it fires, leave when the
-journal has all that they tell of, in one line for all clients (`EmbeddedEnsemble.when_settled`). So each client hears
-answers in the order of its requests, and of a change by its watch before any answer that shows it.
+A request changes or reads the tree when it arrives. Its response, and the watches that it fires, are sent when the
+journal has all that they show, in one queue for all clients (`EmbeddedEnsemble.when_settled`). So each client receives
+responses in the order of its requests, and the watch of a change before any response that shows it.
 
-Bad input ends the connection that it came on, and its session lives on until it times out; a body that cannot be read
-is answered with a marshalling error, as by ZooKeeper. A client that does not read its answers is not read from.
+Malformed input ends the connection that it came on, and its session lives on until it times out; a body that cannot be
+decoded gets a marshalling error, as in ZooKeeper. While a client does not read its responses, the server does not read
+its requests.
 
-The zxid in an answer is that of the last write that was taken. ZooKeeper counts writes that failed there, too; it logs
-them, and the journal does not. Clients bring the number back with their watches after a reconnect, and one from before
-a restart must not be ahead of the writes to come.
+The zxid in a response is that of the last accepted write. ZooKeeper counts failed writes, too; it logs them, and the
+journal does not. Clients send the number back with their watches after a reconnect, and one from before a restart must
+not be ahead of the writes to come.
 """
 
 from __future__ import annotations
@@ -40,22 +42,22 @@ DEFAULT_TICK_MS = 2_000
 
 _HEADER: Final = struct.Struct(">ii")
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
-"""Answers of one connection that may wait for the disk."""
+"""Responses of one connection that may wait for the disk."""
 _ANSWER_OVERHEAD_BYTES: Final = 1024
-"""What an answer counts beside its length, so that many small ones are seen, too."""
+"""Added to the length of each response, so that many small ones count, too."""
 _MOST_BYTES_AT_ONCE: Final = 1024 * 1024
-"""Answers of one connection before the others have their turn."""
+"""Responses of one connection before the other connections have their turn."""
 _GREETING_TIMEOUT_MS: Final = 10_000
-"""How long a connection may take to ask for a session (ZooKeeper's sessionless connection timeout)."""
+"""How long a connection may take to request a session (ZooKeeper's sessionless connection timeout)."""
 _CLOSE_GRACE_S: Final = 1.0
-"""How long clients have to read the last answers when the server closes."""
+"""How long clients have to read the last responses when the server closes."""
 _WORDS: Final = (b"ruok", b"srvr")
 
 _log = logging.getLogger(__name__)
 
 
 class Statistics:
-    """What `srvr` tells beside the tree."""
+    """The numbers that `srvr` returns beside the tree's."""
 
     __slots__ = ("connections", "received", "sent")
 
@@ -66,7 +68,7 @@ class Statistics:
 
 
 class Service(NamedTuple):
-    """What all connections of a server share."""
+    """The objects that all connections of a server share."""
 
     ensemble: EmbeddedEnsemble
     sessions: Sessions
@@ -75,7 +77,7 @@ class Service(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """One client: frames in, frames out. The session that it is for may outlive it."""
+    """One client's connection, in frames. Its session may outlive it."""
 
     def __init__(
         self, service: Service, on_made: Callable[[Connection], None], on_lost: Callable[[Connection], None]
@@ -94,22 +96,22 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_greeted(self) -> bool:
-        """Whether the client has said which session it wants."""
+        """Whether the client has sent its ConnectRequest."""
         return self._session_id != 0
 
     def end(self) -> None:
-        """Say nothing more and end the connection."""
+        """Send nothing more and end the connection."""
         self._is_over = True
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """End the connection behind what was written."""
+        """End the connection after the data that was written."""
         self._is_over = True
         if self._transport is not None:
             self._transport.close()
 
-    # What the loop calls
+    # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -143,7 +145,7 @@ class Connection(asyncio.Protocol):
                 else:
                     self._greet(packet)
         except (JuteError, ConnectionLossError) as error:
-            _log.info("the connection of session %#x ends: %s", self._session_id, error)
+            _log.info("closing client connection session=%#x error=%s", self._session_id, error)
             self.end()
         del self._buffer[:position]
         if self._bytes_at_once:
@@ -154,9 +156,9 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def _cut(self, position: int) -> bytes | None:
-        """The packet at a position, or None if it is not there yet or has to wait.
+        """The packet at a position, or None if it has not arrived or has to wait.
 
-        Raises JuteError for one that cannot be.
+        Raises JuteError for an invalid size.
         """
         body = position + wire.LENGTH.size
         if self._is_over or self._is_paused or len(self._buffer) < body:
@@ -166,7 +168,7 @@ class Connection(asyncio.Protocol):
             return None
         (size,) = wire.LENGTH.unpack_from(self._buffer, position)
         if not 0 <= size <= wire.MAX_PACKET_BYTES:
-            raise JuteError(f"a packet of {size} bytes; at most {wire.MAX_PACKET_BYTES} are taken")
+            raise JuteError(f"a packet of {size} bytes; at most {wire.MAX_PACKET_BYTES} are allowed")
         if len(self._buffer) < body + size:
             return None
         return bytes(self._buffer[body : body + size])
@@ -208,7 +210,7 @@ class Connection(asyncio.Protocol):
     def _do(self, kind: int, source: JuteReader) -> bytes:
         match kind:
             case Kind.PING | Kind.AUTH:
-                pass  # nodes are open to all, so it does not matter who somebody is
+                pass  # nodes are open to all, so the client's identity does not matter
             case Kind.CLOSE_SESSION:
                 self._sessions.close(self._session_id)
             case Kind.SET_WATCHES | Kind.SET_WATCHES_2:
@@ -218,14 +220,14 @@ class Connection(asyncio.Protocol):
                 return self._answers.answer(kind, self._session_id, source, self._hear)
         return b""
 
-    # The way out
+    # Output
 
     def _hear(self, event: Event) -> None:
-        """A watch fired, and its turn in the line has come."""
+        """Send the event of a watch; the queue has reached it."""
         self._write(wire.encode_event(event))
 
     def _say(self, data: bytes) -> None:
-        """Send a frame when all that it tells of is durable."""
+        """Send a frame when all that it shows is durable."""
         self._waiting_bytes += len(data) + _ANSWER_OVERHEAD_BYTES
         self._bytes_at_once += len(data) + _ANSWER_OVERHEAD_BYTES
         self._ensemble.when_settled(functools.partial(self._settled, data))
@@ -242,7 +244,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _regulate(self) -> None:
-        """Read from the client only while it reads its answers, the disk keeps up, and others need not wait for it."""
+        """Read from the client only while it reads its responses, the disk keeps up, and its turn is not used up."""
         wanted = (
             self._is_full or self._waiting_bytes >= _MOST_WAITING_BYTES or self._bytes_at_once >= _MOST_BYTES_AT_ONCE
         )
@@ -272,7 +274,7 @@ class Connection(asyncio.Protocol):
 
 
 class RegistryServer:
-    """Serves an ensemble from `start` to `close`. Sessions that nobody attends to in it are taken over at the start."""
+    """Serves an ensemble from `start` to `close`. At the start it takes over sessions that have no listener."""
 
     __slots__ = (
         "_connections",
@@ -292,7 +294,7 @@ class RegistryServer:
         tick_ms: int = DEFAULT_TICK_MS,
         monotonic_ms: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic_ms` is the clock of the sessions, the loop's unless said."""
+        """`monotonic_ms` is the clock of the sessions, by default the loop's."""
         self._ensemble = ensemble
         self._tick_ms = tick_ms
         self._monotonic_ms = monotonic_ms or _loop_ms
@@ -318,8 +320,8 @@ class RegistryServer:
         return bound
 
     def sweep(self) -> None:
-        """End sessions whose clients were silent for too long, and connections that never asked for one. The server
-        does it once a tick.
+        """Expire sessions whose clients sent nothing for too long, and end connections that never requested one. The
+        server calls it once a tick.
         """
         assert self._service is not None
         self._service.sessions.sweep()
@@ -329,7 +331,7 @@ class RegistryServer:
                 connection.end()
 
     async def close(self) -> None:
-        """End all connections, after what was under way is answered. The sessions live on in the ensemble."""
+        """End all connections after the responses to pending requests. The sessions stay in the ensemble."""
         if self._listener is None or self._service is None:
             return
         self._listener.close()

@@ -1,8 +1,8 @@
-"""What each request of a ZooKeeper client does to the embedded tree, and the body that answers it.
+"""Server responses: applies each request of a ZooKeeper client to the embedded tree and encodes the response's body.
 
-The rules that are not the tree's own are those of ZooKeeper's FinalRequestProcessor: a transaction that failed is
-answered with a code for each of its operations, a read sets its watch with the answer (`exists` also where there is no
-node), and watches that a client brings along (DataTree.setWatches) fire at once where their node has changed since.
+The rules beyond the tree's own are those of ZooKeeper's FinalRequestProcessor: the response to a failed transaction has
+a code for each of its operations, a read sets its watch with the response (`exists` also where there is no node), and
+watches that a client sets again (DataTree.setWatches) fire at once where their node has changed since.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from odradek.broker.registry.jute import JuteReader
 
 
 class Answers:
-    """What each request does to the tree and what it is answered with; one object for all connections.
+    """Applies requests to the tree and encodes the responses; one object for all connections.
 
-    The methods return the body of the answer. They raise RegistryError, which is answered with its code, and JuteError
-    for a body that cannot be read.
+    The methods return the body of the response. They raise RegistryError, whose code the response has, and JuteError
+    for a body that cannot be decoded.
     """
 
     __slots__ = ("_ensemble",)
@@ -36,7 +36,7 @@ class Answers:
         self._ensemble = ensemble
 
     def answer(self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]) -> bytes:
-        """`watcher` hears the watches that the request sets. Raises UnimplementedError for an unknown kind."""
+        """`watcher` receives the watches that the request sets. Raises UnimplementedError for an unknown kind."""
         match kind:
             case Kind.CREATE | Kind.CREATE_2 | Kind.SET_DATA | Kind.DELETE | Kind.CREATE_CONTAINER | Kind.CREATE_TTL:
                 return self._write(kind, session_id, source)
@@ -54,7 +54,7 @@ class Answers:
     def set_watches(
         self, kind: int, session_id: int, source: JuteReader, watcher: Callable[[Event], None]
     ) -> list[Event]:
-        """Set the watches that a client brings along; returns those that fired while it was away."""
+        """Set the watches that a client brings along; returns those that fired while it was disconnected."""
         tree, watches = self._ensemble.look()
         brought = wire.decode_set_watches(source, kind)
         missed: list[Event] = []
@@ -121,7 +121,7 @@ class Answers:
         return wire.encode_children(names) + (wire.encode_stat(stat) if kind == Kind.GET_CHILDREN_2 else b"")
 
     def _access_list(self, kind: int, source: JuteReader) -> bytes:
-        # Every node is open to all, so an access list that says so is taken, and nothing is written or counted.
+        # Every node is open to all, so the open access list is accepted, and nothing is written or counted.
         tree, _ = self._ensemble.look()
         path = source.take_string()
         if kind == Kind.GET_ACL:

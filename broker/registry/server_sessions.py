@@ -1,14 +1,15 @@
-"""The sessions that a registry server holds for its clients: who may have one back, and when a silent one is over.
+"""Server sessions: resumes and expires the sessions of a metadata store server's clients (ZooKeeper:
+SessionTrackerImpl and ZooKeeperServer.reopenSession).
 
-As ZooKeeper's SessionTrackerImpl and ZooKeeperServer.reopenSession:
-- The timeout is what the client asked for, but no less than 2 and no more than 20 ticks.
-- A connection that ends leaves its session alive. Whoever shows the password within the timeout goes on with it; the
-  connection that had it before is ended. Watches belong to the connection, and the client brings them along.
-- Every packet shows that the client lives. Once a tick the silent are looked for, and what they left is cleaned up.
+- The timeout is the one that the client requests, but no less than 2 and no more than 20 ticks.
+- A connection that ends leaves its session alive. A client that sends the password within the timeout resumes it; the
+  session's previous connection is ended. Watches belong to the connection, and the client sets them again.
+- Every packet resets the session's timer. Once a tick the server expires sessions without packets and removes their
+  nodes.
 - Sessions that an earlier run of the server left in the journal start with their whole timeout.
 
-Unlike ZooKeeper, a server that itself stood still (a stopped process) gives its clients the lost time back: their
-packets may lie in its sockets unread.
+Unlike ZooKeeper, a server that was itself paused (a stopped process) extends its clients' sessions by the lost time:
+their packets may be unread in its sockets.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from odradek.broker.registry.interface import ConnectionLossError, SessionExpire
 _SHORTEST_TICKS: Final = 2
 _LONGEST_TICKS: Final = 20
 
-# ZooKeeper makes the password from the id with java.util.Random, so that every server knows it without keeping it. Made
-# the same way here, it holds after a restart, and on an Apache ZooKeeper that is started on the same folder.
+# ZooKeeper makes the password from the id with java.util.Random, so that every server computes it and none stores it.
+# Made the same way here, it is valid after a restart, and on an Apache ZooKeeper that is started on the same folder.
 _PASSWORD_SEED: Final = 0xB3415C00
 _RANDOM_FACTOR: Final = 0x5DEECE66D
 _RANDOM_ADDEND: Final = 0xB
@@ -42,7 +43,7 @@ class Client(Protocol):
     """The connection through which a session is used."""
 
     def end(self) -> None:
-        """Say nothing more and end the connection."""
+        """Send nothing more and end the connection."""
 
 
 class _Session:
@@ -57,7 +58,7 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of one ensemble. `monotonic_ms` tells the time by which they are measured."""
+    """The sessions of one ensemble. `monotonic_ms` is the clock of their timeouts."""
 
     __slots__ = ("_ensemble", "_monotonic_ms", "_sessions", "_swept_ms", "_tick_ms")
 
@@ -71,7 +72,7 @@ class Sessions:
             self._add(session_id, timeout_ms, None)
 
     def open(self, asked: ConnectRequest, client: Client) -> ConnectRequest | None:
-        """Give a client its session, a new one or its own; None if that is over or the password is wrong.
+        """Give a client a new session or its own; None if that has ended or the password is wrong.
 
         Raises ConnectionLossError.
         """
@@ -93,30 +94,30 @@ class Sessions:
         return asked._replace(timeout_ms=timeout_ms, session_id=session_id, password=password_of(session_id))
 
     def touch(self, session_id: int) -> None:
-        """The client gave a sign of life."""
+        """Reset the session's timer: the client sent a packet."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.deadline_ms = self._monotonic_ms() + session.timeout_ms
 
     def leave(self, session_id: int, client: Client) -> None:
-        """A connection has ended; the session waits for the next one."""
+        """Handle the end of a connection; the session waits for the next one."""
         session = self._sessions.get(session_id)
         if session is not None and session.client is client:
             session.client = None
             self._ensemble.forget_watches(session_id)
 
     def close(self, session_id: int) -> None:
-        """The client has ended its session. Raises ConnectionLossError."""
+        """End a session at its client's request. Raises ConnectionLossError."""
         if self._sessions.pop(session_id, None) is not None:
             self._ensemble.end_session(session_id, SessionState.CLOSED)
 
     def sweep(self) -> None:
-        """End the sessions that were silent for too long. To be called once a tick."""
+        """Expire the sessions whose clients sent nothing for too long. To be called once a tick."""
         now_ms = self._monotonic_ms()
         late_ms = now_ms - self._swept_ms - self._tick_ms
         self._swept_ms = now_ms
         if late_ms > self._tick_ms:
-            _log.warning("the registry stood still for %d ms; its sessions get that time back", late_ms)
+            _log.warning("server was paused, extending its sessions paused_ms=%d", late_ms)
             for session in self._sessions.values():
                 session.deadline_ms += late_ms
         for session_id, session in list(self._sessions.items()):
@@ -124,7 +125,7 @@ class Sessions:
                 self._expire(session_id, session)
 
     def detach(self) -> None:
-        """Let go of all sessions; they stay in the ensemble for the next server."""
+        """Detach all sessions; they stay in the ensemble for the next server."""
         for session_id in self._sessions:
             self._ensemble.detach(session_id)
         self._sessions.clear()
@@ -135,8 +136,8 @@ class Sessions:
         except ConnectionLossError:
             return  # the journal has failed, and every connection was ended with it
         except SessionExpiredError:
-            return  # somebody else has ended it, and says so when that is durable
-        _log.info("session %#x expired: silent for more than %d ms", session_id, session.timeout_ms)
+            return  # another caller has ended it; the listener is notified when that is durable
+        _log.info("session expired session=%#x timeout_ms=%d", session_id, session.timeout_ms)
         self._sessions.pop(session_id, None)
         if session.client is not None:
             session.client.end()
@@ -147,7 +148,7 @@ class Sessions:
         self._ensemble.attach(session_id, functools.partial(self._change_state, session_id))
 
     def _change_state(self, session_id: int, state: SessionState) -> None:
-        """The ensemble's word on a session: another than the owner ended it, or the journal failed."""
+        """Handle a session that another caller ended, or a failed journal."""
         if state is SessionState.CLOSED:
             return
         session = self._sessions.get(session_id)
@@ -160,7 +161,7 @@ class Sessions:
 
 
 def password_of(session_id: int) -> bytes:
-    """The 16 bytes with which a session can be taken up again."""
+    """The 16 bytes with which a client resumes a session."""
     state = (session_id ^ _PASSWORD_SEED ^ _RANDOM_FACTOR) & _RANDOM_MASK
     password = b""
     while len(password) < PASSWORD_BYTES:

@@ -2,10 +2,10 @@
 
 A record of the log is an Adler-32, a length, the transaction and the letter B; a snapshot is sessions, access lists
 and nodes between a header and a seal (ZooKeeper: FileTxnLog, FileSnap, SerializeUtils). So the folder of an embedded
-registry is a ZooKeeper data directory: who outgrows one broker starts Apache ZooKeeper on it.
+metadata store is a ZooKeeper data directory, on which Apache ZooKeeper can be started when one broker is too small.
 
-What ZooKeeper may write and this tree does not have (access lists, containers, nodes that time out, reconfiguration)
-is refused with JuteError, never dropped.
+Content of ZooKeeper that this tree does not support (access lists, containers, nodes that time out, reconfiguration) is
+rejected with JuteError, never dropped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WORLD: Final = (_ALL_PERMISSIONS, "world", "anyone")
 
 
 class Record(NamedTuple):
-    """One record of a log. `transaction` is None where it says that a write failed. `end` is the position behind it.
+    """One record of a log. `transaction` is None for the record of a failed write. `end` is the position behind it.
 
     `batch_position` counts the records of one write to the file; see `frame`.
     """
@@ -62,8 +62,8 @@ class Record(NamedTuple):
 def frame(transaction: Transaction, batch_position: int) -> bytes:
     """The record of a transaction.
 
-    ZooKeeper keeps a client's request number (cxid) in the header and never reads it back. The position of the record
-    among those that go to disk in one write stands there: only the last write can be torn, so a good record that was
+    ZooKeeper stores a client's request number (cxid) in the header and never reads it back. This field has the position
+    of the record among the records of one write to disk. Only the last write can be torn, so a good record that was
     first of its write proves that everything before it was once on disk.
     """
     out = JuteWriter()
@@ -76,7 +76,7 @@ def frame(transaction: Transaction, batch_position: int) -> bytes:
 def read_record(buffer: memoryview, position: int) -> Record | None:
     """The record at a position, or None where there is none: the end, zeros, or bytes that are torn or damaged.
 
-    Raises JuteError for a whole record whose meaning is unknown.
+    Raises JuteError for a whole record that cannot be decoded.
     """
     body = position + _FRAME.size
     if body > len(buffer):
@@ -179,7 +179,7 @@ def _decode_step(kind: int, source: JuteReader) -> Step:
         return OpenSessionStep(source.take_int())
     if kind == _CLOSE_SESSION:
         return CloseSessionStep(tuple(source.take_string() for _ in range(source.take_count(4))))
-    raise JuteError(f"a transaction of kind {kind}, which the embedded registry does not know")
+    raise JuteError(f"a transaction of kind {kind}, which the embedded metadata store does not support")
 
 
 def _put_world(out: JuteWriter) -> None:
@@ -195,7 +195,7 @@ def _take_acl(source: JuteReader) -> list[tuple[int, str, str]]:
 
 def _take_world(source: JuteReader, path: str) -> None:
     if _take_acl(source) != [_WORLD]:
-        raise JuteError(f"{path} has an access list; the embedded registry keeps none")
+        raise JuteError(f"{path} has an access list; the embedded metadata store supports none")
 
 
 def encode_snapshot(tree: Tree) -> bytes:
@@ -205,7 +205,7 @@ def encode_snapshot(tree: Tree) -> bytes:
     for session_id, timeout_ms in tree.sessions.items():
         out.put_long(session_id)
         out.put_int(timeout_ms)
-    out.put_int(0)  # access lists: the open one is known by its number and not listed
+    out.put_int(0)  # access lists: the open one is identified by its number and not listed
     for path, node in tree.nodes():
         out.put_string("" if path == "/" else path)
         out.put_buffer(node.data)
@@ -242,11 +242,11 @@ def decode_snapshot(buffer: bytes, zxid: int) -> Tree:
     nodes = list(_decode_nodes(source, access_lists))
     checksum = zlib.adler32(buffer[: source.position])
     if source.take_long() != checksum or source.take_string() != "/":
-        raise JuteError("the seal of the snapshot does not fit its content")
+        raise JuteError("the seal of the snapshot does not match its content")
     try:
         return Tree.restore(zxid, sessions, nodes)
     except RegistryError as error:
-        raise JuteError(f"the snapshot has a node at a place where none can be: {error}") from error
+        raise JuteError(f"the snapshot has a node without a valid parent: {error}") from error
 
 
 def _decode_nodes(
@@ -256,6 +256,6 @@ def _decode_nodes(
         path = path or "/"
         data, acl_id = source.take_buffer(), source.take_long()
         if access_lists.get(acl_id) != [_WORLD] and path not in SYSTEM_PATHS:
-            raise JuteError(f"{path} has an access list; the embedded registry keeps none")
+            raise JuteError(f"{path} has an access list; the embedded metadata store supports none")
         czxid, mzxid, ctime_ms, mtime_ms, version, creations, _, owner, pzxid = source.take_struct(_STAT)
         yield path, Node(data, czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, creations, owner)

@@ -1,17 +1,17 @@
-"""ZooKeeper's data tree as a value: no file, clock, loop or lock. Time comes in as `now_ms`, changes come out.
+"""ZooKeeper's data tree as a pure state machine: it has no file, clock, loop or lock; `now_ms` is an argument.
 
 The rules are those of ZooKeeper 3.8 (PrepRequestProcessor decides, DataTree applies, WatchManager fires); a
-differential test holds them against the real server. Those that are easy to get wrong:
-- Every write takes the next zxid, one that fails too, and a transaction of several operations takes one in all.
+differential test compares them with the real server. Those that are easy to get wrong:
+- Every write takes the next zxid, a failed one too, and a transaction of several operations takes one in all.
 - A node counts the children ever created under it. The number in a sequential name is that count before the create,
-  whether or not the siblings before were sequential. `Stat.cversion` counts removals as well.
-- Setting data does not touch the parent. Creating and deleting set the parent's pzxid.
-- Deleting a node fires its data watches and its child watches, then the parent's child watches; one that waits in two
-  of the lists fires once for the node.
+  whether or not earlier siblings were sequential. `Stat.cversion` counts removals as well.
+- Setting data does not change the parent. Creating and deleting set the parent's pzxid.
+- Deleting a node fires its data watches and its child watches, then the parent's child watches; a watcher in two of the
+  lists fires once for the node.
 
-The tree writes in two steps. `Tree.submit` decides operations one by one and turns each into a `Step`, which is a
-decision with nothing left open; `Tree.replay` takes such steps from a journal. Both then run the same code to apply
-them. Access lists are not kept: every node is open to all, which is what Kafka writes unless zookeeper.set.acl is on.
+The tree writes in two steps. `Tree.submit` decides operations one by one and turns each into a `Step`, a decision that
+depends on nothing else; `Tree.replay` takes such steps from a journal. Both then run the same code to apply them. The
+tree has no access lists: every node is open to all, which is what Kafka writes unless zookeeper.set.acl is on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROOT = "/"
 MAX_DATA_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer, the bound of one packet."""
 SYSTEM_PATHS = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
-"""Nodes that ZooKeeper keeps for itself; they are there from the start and cannot be deleted."""
+"""Nodes that ZooKeeper reserves; they exist from the start and cannot be deleted."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Node:
     children: dict[str, None] = field(default_factory=dict)
 
     def stat(self) -> Stat:
-        """The stat as a client sees it."""
+        """The stat that a client receives."""
         return Stat(
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -82,7 +82,7 @@ class Node:
         )
 
     def copy(self) -> Node:
-        """A node that shares nothing that changes."""
+        """A copy that shares no mutable state."""
         return Node(
             self.data,
             self.czxid,
@@ -98,7 +98,7 @@ class Node:
 
 
 class CreateStep(NamedTuple):
-    """A node comes to be at its final path; `parent_creations` is the parent's count afterwards."""
+    """Create a node at its final path; `parent_creations` is the parent's count afterwards."""
 
     path: str
     data: bytes | None
@@ -107,7 +107,7 @@ class CreateStep(NamedTuple):
 
 
 class SetStep(NamedTuple):
-    """The data and version that a node has from now on."""
+    """Set the data and version of a node."""
 
     path: str
     data: bytes | None
@@ -115,26 +115,26 @@ class SetStep(NamedTuple):
 
 
 class DeleteStep(NamedTuple):
-    """A node goes."""
+    """Delete a node."""
 
     path: str
 
 
 class CheckStep(NamedTuple):
-    """A check that held; it changes nothing."""
+    """A successful check; it changes nothing."""
 
     path: str
     version: int
 
 
 class OpenSessionStep(NamedTuple):
-    """A session begins."""
+    """Begin a session."""
 
     timeout_ms: int
 
 
 class CloseSessionStep(NamedTuple):
-    """A session ends and takes these ephemeral nodes with it."""
+    """End a session and delete these ephemeral nodes."""
 
     paths: tuple[str, ...]
 
@@ -143,7 +143,7 @@ Step: TypeAlias = CreateStep | SetStep | DeleteStep | CheckStep | OpenSessionSte
 
 
 class Transaction(NamedTuple):
-    """What a journal keeps of one write: who, when, and the steps, all under one zxid."""
+    """The journal's record of one write: its session, its time and its steps, all under one zxid."""
 
     session_id: int
     zxid: int
@@ -153,7 +153,7 @@ class Transaction(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A write that the tree took: for the caller, for the journal and for the watches."""
+    """An accepted write: the results for the caller, the transaction for the journal, the events for the watches."""
 
     results: list[OperationResult]
     transaction: Transaction
@@ -175,7 +175,7 @@ class Tree:
 
     @classmethod
     def restore(cls, zxid: int, sessions: dict[int, int], nodes: Iterable[tuple[str, Node]]) -> Tree:
-        """The tree that a snapshot tells of; `nodes` names parents before children. Raises NoNodeError where it does
+        """Restore the tree from a snapshot; `nodes` must have parents before children. Raises NoNodeError where it does
         not.
         """
         tree = cls()
@@ -190,7 +190,7 @@ class Tree:
                 tree._attach(path, node)
         return tree
 
-    # What is there
+    # Reads
 
     @property
     def zxid(self) -> int:
@@ -257,10 +257,10 @@ class Tree:
     def submit(
         self, session_id: int, operations: Sequence[Operation], now_ms: int, *, multi: bool = False
     ) -> Committed:
-        """Take all operations or none.
+        """Apply all operations or none.
 
-        Raises the RegistryError of the first that fails, with its `index` if `multi`; the tree is then as it was, but
-        for the zxid, which the failure used up.
+        Raises the RegistryError of the first that fails, with its `index` if `multi`; the tree is then unchanged, but
+        for the zxid, which the failed write has taken.
         """
         self._zxid += 1
         self._check_session(session_id)
@@ -283,7 +283,7 @@ class Tree:
         return Committed(results, Transaction(session_id, self._zxid, now_ms, tuple(steps), multi), events)
 
     def replay(self, transaction: Transaction) -> None:
-        """Apply what a journal kept. Raises NoNodeError if it does not fit this tree, which then is of no use."""
+        """Apply a transaction of the journal. Raises NoNodeError if it does not fit the tree, which is then invalid."""
         self._zxid = transaction.zxid
         for step in transaction.steps:
             self._apply(step, transaction.session_id, transaction.zxid, transaction.time_ms)
@@ -294,7 +294,7 @@ class Tree:
             events += self._apply(step, transaction.session_id, transaction.zxid, transaction.time_ms)
         return Committed(results, transaction, events)
 
-    # Deciding: every rule that can say no
+    # Deciding: every rule that can reject an operation
 
     def _decide(self, operation: Operation) -> Step:
         match operation:
@@ -337,9 +337,9 @@ class Tree:
 
     def _check_session(self, session_id: int) -> None:
         if session_id not in self._sessions:
-            raise SessionExpiredError(detail=f"session {session_id:#x} is over")
+            raise SessionExpiredError(detail=f"session {session_id:#x} has ended")
 
-    # Applying: cannot fail on a step that was decided here
+    # Applying: a step that was decided here cannot fail
 
     def _apply(self, step: Step, session_id: int, zxid: int, now_ms: int) -> list[Event]:
         match step:
@@ -408,7 +408,7 @@ class Tree:
             if not owned:
                 del self._ephemerals[node.ephemeral_owner]
 
-    # All or nothing: the nodes as they were before a transaction first touched them
+    # All or nothing: the nodes as they were before a transaction first changed them
 
     def _remember(self, step: Step, before: dict[str, Node | None]) -> None:
         match step:
@@ -438,7 +438,7 @@ WatcherT = TypeVar("WatcherT", bound=Hashable)
 
 
 class Watches(Generic[WatcherT]):
-    """Who waits for which node, by session; each fires once and is forgotten (ZooKeeper's WatchManager).
+    """The watchers of each node, by session; each watch fires once and is removed (ZooKeeper's WatchManager).
 
     Data watches come from get and exists, child watches from children.
     """
@@ -450,19 +450,19 @@ class Watches(Generic[WatcherT]):
         self._child: dict[str, dict[tuple[int, WatcherT], None]] = {}
 
     def __len__(self) -> int:
-        """How many watches wait."""
+        """The number of pending watches."""
         return sum(len(waiting) for table in (self._data, self._child) for waiting in table.values())
 
     def watch_data(self, path: str, session_id: int, watcher: WatcherT) -> None:
-        """Wait for creation, new data or deletion of the node."""
+        """Watch for creation, new data or deletion of the node."""
         self._data.setdefault(path, {})[session_id, watcher] = None
 
     def watch_children(self, path: str, session_id: int, watcher: WatcherT) -> None:
-        """Wait for a child of the node that comes or goes, or for the node's deletion."""
+        """Watch for a created or deleted child of the node, or for the node's deletion."""
         self._child.setdefault(path, {})[session_id, watcher] = None
 
     def fire(self, events: Iterable[Event]) -> list[tuple[int, WatcherT, Event]]:
-        """Take the watches that these events release, in the order in which their owners are to hear of them."""
+        """Take the watches that these events fire, in the order in which their owners are notified."""
         fired: list[tuple[int, WatcherT, Event]] = []
         for event in events:
             released: dict[tuple[int, WatcherT], None] = {}
@@ -474,7 +474,7 @@ class Watches(Generic[WatcherT]):
         return fired
 
     def forget(self, session_id: int) -> None:
-        """Drop the watches of a session that is over."""
+        """Drop the watches of a session that has ended."""
         for table in (self._data, self._child):
             for path, waiting in list(table.items()):
                 left = {key: None for key in waiting if key[0] != session_id}
@@ -485,13 +485,13 @@ class Watches(Generic[WatcherT]):
 
 
 def parent_of(path: str) -> str:
-    """The path one above; of a node under the root, the root."""
+    """The parent's path; for a node under the root, the root."""
     return path.rpartition("/")[0] or ROOT
 
 
-@lru_cache(4096)  # of good paths: a bad one raises, and is not remembered
+@lru_cache(4096)  # for valid paths: an invalid one raises, and is not cached
 def check_path(path: str) -> None:
-    """Refuse what ZooKeeper's PathUtils refuses: raises BadArgumentsError."""
+    """Reject what ZooKeeper's PathUtils rejects: raises BadArgumentsError."""
     if path == ROOT:
         return
     if not path.startswith("/"):
@@ -504,7 +504,7 @@ def check_path(path: str) -> None:
 
 
 def _is_forbidden(code: int) -> bool:
-    # Java walks UTF-16 units, so a character beyond the basic plane is refused there as a surrogate.
+    # Java iterates over UTF-16 units, so it rejects a character beyond the basic plane as a surrogate.
     return code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or code >= 0xFFF0
 
 

@@ -1,8 +1,8 @@
-"""Where Kafka 3.9 keeps what in ZooKeeper, and how: paths, and data to and from bytes. Pure functions over bytes.
+"""Znodes of Kafka 3.9: their paths, and the encoding of their data. Pure functions over bytes (Kafka: ZkData).
 
-The layout is that of kafka.zk.ZkData; a test holds it against the znodes that Apache Kafka 3.9.2 writes, byte for
-byte. The JSON is compact, its keys in the order in which Kafka's hash maps give them (see java_order). Older versions
-of a node are read wherever Kafka 3.9 reads them; the newest is written.
+The layout is that of kafka.zk.ZkData; a test compares it with the znodes that Apache Kafka 3.9.2 writes, byte for
+byte. The JSON is compact, its keys in the order of Kafka's hash maps (see java_order). Older versions of a node are
+decoded wherever Kafka 3.9 decodes them; the newest is written.
 
 Paths are relative to the chroot of zookeeper.connect. Decoders raise ZnodeError and nothing else.
 """
@@ -67,14 +67,14 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{entity_type}" for entity_type in ENTITY_TYPES),
 )
-"""What a broker creates at its start where it is missing."""
+"""The nodes that a broker creates at its start where they are missing."""
 
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 _TOPIC_ID_BYTES: Final = 16
 
 
 class ZnodeError(ValueError):
-    """The data of a znode is not what Kafka writes there; the message says which node and what is wrong."""
+    """The data of a znode is not what Kafka writes there; the message states which node and what is wrong."""
 
 
 def split_connect(connect: str) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def partition_state_path(topic: str, partition: int) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """The wish to delete a topic; no data."""
+    """A request to delete a topic; no data."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -135,12 +135,12 @@ def acl_path(resource_type: str, name: str, pattern_type: str = "LITERAL") -> st
 
 
 def sanitize(name: str) -> str:
-    """A user or client name as it may stand in a path and in JMX (Sanitizer: percent encoding)."""
+    """A user or client name in a form that is valid in a path and in JMX (Sanitizer: percent encoding)."""
     return urllib.parse.quote(name, safe="").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    """The name behind a sanitized one."""
+    """The original of a sanitized name."""
     return urllib.parse.unquote(name)
 
 
@@ -148,7 +148,7 @@ def desanitize(name: str) -> str:
 
 
 class Endpoint(NamedTuple):
-    """Where a listener can be reached."""
+    """The address of a listener."""
 
     listener: str
     host: str
@@ -170,7 +170,7 @@ class BrokerRegistration(NamedTuple):
     features: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
     def encode(self) -> bytes:
-        """The host and port are for clients that know one plaintext listener only; Kafka writes null where there is
+        """The host and port are for clients that support only one plaintext listener; Kafka writes null where there is
         none.
         """
         plain = next((endpoint for endpoint in self.endpoints if endpoint.security_protocol == "PLAINTEXT"), None)
@@ -191,7 +191,7 @@ class BrokerRegistration(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> BrokerRegistration:
-        """Versions 1 to 5."""
+        """Decode versions 1 to 5."""
         with _reading("broker registration", data) as node:
             if int(node["version"]) == 1:
                 endpoints: tuple[Endpoint, ...] = (
@@ -236,7 +236,7 @@ class Controller(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> Controller:
-        """Versions 1 and 2."""
+        """Decode versions 1 and 2."""
         with _reading("controller", data) as node:
             return cls(int(node["brokerid"]), int(node["timestamp"]), int(node.get("kraftControllerEpoch", -1)))
 
@@ -266,7 +266,7 @@ def decode_cluster_id(data: bytes | None) -> str:
 
 
 class FinalizedFeatures(NamedTuple):
-    """/feature, version 2 (KIP-584): what every broker of the cluster may use. `features` maps a name to its level."""
+    """/feature, version 2 (KIP-584): the finalized features of the cluster. `features` maps a name to its level."""
 
     features: Mapping[str, int] = MappingProxyType({})
     is_enabled: bool = True
@@ -276,7 +276,7 @@ class FinalizedFeatures(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> FinalizedFeatures:
-        """Version 2; of version 1 (a range for each feature) the upper bounds."""
+        """Decode version 2; from version 1 (a range for each feature) the upper bounds."""
         with _reading("features", data) as node:
             levels = {
                 name: int(level["max_version_level"] if isinstance(level, dict) else level)
@@ -286,7 +286,7 @@ class FinalizedFeatures(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """/latest_producer_id_block, version 1: the producer ids that a broker took last, both ends included."""
+    """/latest_producer_id_block, version 1: the producer ids allocated last to a broker, both ends included."""
 
     broker_id: int
     first: int
@@ -307,7 +307,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """Where a partition lives: all its replicas, and those of them that a reassignment adds or removes."""
+    """The assignment of a partition: all its replicas, and those of them that a reassignment adds or removes."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -315,7 +315,7 @@ class Replicas(NamedTuple):
 
 
 class TopicAssignment(NamedTuple):
-    """/brokers/topics/T, version 3. `topic_id` is the uuid in 16 bytes, None where an older broker made the topic."""
+    """/brokers/topics/T, version 3. `topic_id` is the uuid in 16 bytes, None for a topic of an older broker."""
 
     topic_id: bytes | None
     partitions: Mapping[int, Replicas]
@@ -339,7 +339,7 @@ class TopicAssignment(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> TopicAssignment:
-        """Versions 1 to 3."""
+        """Decode versions 1 to 3."""
         with _reading("topic", data) as node:
             adding, removing = node.get("adding_replicas") or {}, node.get("removing_replicas") or {}
             partitions = {
@@ -351,7 +351,7 @@ class TopicAssignment(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """/brokers/topics/T/partitions/P/state, version 1. A leader of -1 says that there is none.
+    """/brokers/topics/T/partitions/P/state, version 1. A leader of -1 means that there is none.
 
     `is_recovering` is the leader recovery state after an unclean election (KIP-704). The node's own version is the
     partition epoch with which a leader changes the ISR.
@@ -434,7 +434,7 @@ def decode_config_change(data: bytes | None) -> str:
         return str(node["entity_path"])
 
 
-# What brokers and tools tell the controller
+# Notifications of brokers and tools for the controller
 
 
 def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
@@ -443,7 +443,7 @@ def encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 
 def decode_partitions(data: bytes | None) -> list[tuple[str, int]]:
-    """The topics and partitions of either of them."""
+    """The topics and partitions of either node."""
     with _reading("list of partitions", data) as node:
         return [(str(item["topic"]), int(item["partition"])) for item in node["partitions"]]
 
@@ -460,7 +460,7 @@ def decode_log_dir_event(data: bytes | None) -> int:
 
 
 def encode_reassignment(reassignment: Mapping[tuple[str, int], Sequence[int]]) -> bytes:
-    """/admin/reassign_partitions, version 1: the replicas that partitions are to have."""
+    """/admin/reassign_partitions, version 1: the new replicas of partitions."""
     partitions = [
         {"topic": topic, "partition": number, "replicas": list(replicas)}
         for (topic, number), replicas in reassignment.items()
@@ -519,7 +519,7 @@ class AclChange(NamedTuple):
     pattern_type: str = "LITERAL"
 
     def encode(self) -> bytes:
-        """Of a literal pattern plain text, for /kafka-acl-changes; of others JSON, for /kafka-acl-extended-changes."""
+        """A literal pattern as plain text, for /kafka-acl-changes; others as JSON, for /kafka-acl-extended-changes."""
         if self.pattern_type == "LITERAL":
             return f"{self.resource_type}:{self.name}".encode()
         return _json(
@@ -562,7 +562,7 @@ def _ordered(node: Mapping[str, Any], order: Callable[[Iterable[str]], list[str]
 
 @contextmanager
 def _reading(what: str, data: bytes | None) -> Iterator[dict[str, Any]]:
-    """The JSON object in `data`; whatever goes wrong with it inside is a ZnodeError that names `what`."""
+    """The JSON object in `data`; any error in it is raised as a ZnodeError that names `what`."""
     try:
         node = json.loads(data or b"")
         if not isinstance(node, dict):

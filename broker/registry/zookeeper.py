@@ -1,21 +1,21 @@
-"""The registry in Apache ZooKeeper, or in anything that speaks its protocol: one kazoo client for each session.
+"""Metadata store in Apache ZooKeeper, or in a server with its protocol: one kazoo client for each session.
 
-Kazoo keeps the connection, in a thread of its own; `kazoo_handler` brings what happens there to the loop in order. This
-module makes of it what `Registry` promises and kazoo alone does not:
+Kazoo runs the connection in a thread of its own; `kazoo_handler` delivers its results to the loop in order. This module
+adds the guarantees of `Registry` that kazoo alone does not give:
 - One object is one session. Where kazoo would begin another after an expiry, this one ends (Kafka's ZooKeeperClient
-  makes a new client, too), and its owner connects anew. It also ends when kazoo's thread dies of something unforeseen;
-  nodes of the session then stand until it times out.
-- A connection that was lost takes all calls under way with it: they raise ConnectionLossError, as do calls made while
-  there is none. Nothing is tried twice here; what a write did is for the caller to find out, who knows what it meant.
-- Watches outlive a connection, as in ZooKeeper's own clients (SetWatches): kazoo forgets them, so they are kept here
-  with the transaction that the caller saw, and are set again, before any other call, on the next connection. One whose
+  makes a new client, too), and its owner connects anew. It also ends when kazoo's thread dies of an unexpected error;
+  nodes of the session then remain until it times out.
+- A lost connection fails all pending calls: they raise ConnectionLossError, as do calls made while there is no
+  connection. This module retries nothing: only the caller can find out what a write did.
+- Watches outlive a connection, as in ZooKeeper's own clients (SetWatches). Kazoo drops them, so they are kept here with
+  the transaction that the caller saw, and are set again, before any other call, on the next connection. A watch whose
   node has changed since fires then.
 - Paths are checked here, as ZooKeeper's Java client does, and are relative to the chroot.
 
 A call costs a few system calls in kazoo's thread, and calls need not wait for each other: 2,000 nodes are read in less
-than half a second. Beside a busy loop it is the interpreter that the thread waits for. With Python's 5 ms before a
-running thread is asked to make room, a write was measured to take 20 ms and a session to be lost in the worst case; so
-`connect` lowers that for the process to 0.2 ms, and the same write takes 3 ms.
+than half a second. Beside a busy loop the thread waits for the interpreter. With Python's default switch interval of
+5 ms a write was measured to take 20 ms and, in the worst case, to lose a session; so `connect` lowers the interval for
+the process to 0.2 ms, and the same write takes 3 ms.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _SWITCH_INTERVAL_S: Final = 0.0002
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 1.0
 _CLOSE_GRACE_S: Final = 5.0
-"""How long a session that is connected may take to say good-bye. After that it is left to time out."""
+"""How long a connected session may take to close. After that it is left to time out."""
 _OPERATION_BYTES: Final = 64
-"""More than the numbers and the access list around path and data take in a request."""
+"""More than the size of the numbers and the access list around path and data in a request."""
 
 _FINAL: Final = (SessionState.EXPIRED, SessionState.CLOSED)
 _KINDS: Final = {
@@ -78,12 +78,12 @@ _ERRORS: Final[dict[int, type[RegistryError]]] = {
     for error in vars(interface).values()
     if isinstance(error, type) and issubclass(error, RegistryError) and error.code
 }
-# What stands in the answer for the operations of a failed transaction that are not the reason.
+# The results of the operations of a failed transaction that are not the reason.
 _BYSTANDERS: Final = (kazoo.exceptions.RolledBackError, kazoo.exceptions.RuntimeInconsistency)
 
 log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)  # it tells of every try to connect; the state of the session says the same once
+_kazoo_log.setLevel(logging.ERROR)  # kazoo logs every try to connect; the session's state is logged once
 
 Send: TypeAlias = Callable[..., Answer]
 Seen: TypeAlias = Callable[[Answer], None]
@@ -95,7 +95,7 @@ async def connect(
     """Begin a session with the ensemble at `hosts` ("host:port,host:port"), all paths below `chroot`.
 
     The chroot is created where it is missing (KafkaZkClient's createChrootIfNecessary). The ensemble may grant another
-    session timeout than the one asked for. Raises ConnectionLossError if none of the hosts answers within
+    session timeout than the requested one. Raises ConnectionLossError if none of the hosts answers within
     `connection_timeout_ms`, and BadArgumentsError.
     """
     chroot = chroot.rstrip("/")
@@ -124,7 +124,7 @@ async def connect(
 
 
 class _Watched:
-    """Who waits for a node, and the last transaction about it that they know of; 0 for a node that is not there."""
+    """The watchers of a node, and the last transaction of the node that they saw; 0 for a node that does not exist."""
 
     __slots__ = ("watchers", "zxid")
 
@@ -178,7 +178,7 @@ class ZooKeeperRegistry:
         self._listeners.clear()
 
     async def enter(self, chroot: str) -> None:
-        """Make `chroot` the root of all paths from now on; create it where it is missing."""
+        """Make `chroot` the root of all later paths; create it where it is missing."""
         if chroot:
             await ensure_path(self, chroot)
             self._chroot = chroot
@@ -246,7 +246,7 @@ class ZooKeeperRegistry:
         transaction = self._client.transaction()
         for index, operation in enumerate(operations):
             try:
-                # Past kazoo's own methods, which take no null data and change the path of a bare number.
+                # Not by kazoo's own methods, which take no null data and change the path of a bare number.
                 transaction.operations.append(self._request(operation))
             except BadArgumentsError as error:
                 raise BadArgumentsError(error.path, error.detail, index) from error
@@ -280,7 +280,7 @@ class ZooKeeperRegistry:
         return await self._ask(path, send, self._full(path), self._event, seen=seen)
 
     async def _ask(self, path: str, send: Send, *arguments: Any, seen: Seen | None = None) -> Any:
-        """Send a request and wait for its answer. `seen` is called as it arrives, before anything that comes after."""
+        """Send a request and wait for its response. `seen` is called as it arrives, before any later response."""
         if self._state in _FINAL:
             raise SessionExpiredError(path, f"session {self._session_id:#x} is {self._state.value}")
         if self._state is SessionState.SUSPENDED:
@@ -290,12 +290,12 @@ class ZooKeeperRegistry:
 
         def arrived(answer: Answer) -> None:
             if answered not in self._unanswered:
-                return  # given up when the connection was lost
+                return  # failed already when the connection was lost
             del self._unanswered[answered]
             if seen is not None:
                 seen(answer)
             if answered.done():
-                return  # nobody waits any more
+                return  # the caller has stopped waiting
             if answer.exception is None:
                 answered.set_result(answer.value)
             else:
@@ -389,7 +389,7 @@ class ZooKeeperRegistry:
     # The session
 
     def _hear(self, state: str) -> None:
-        """Kazoo's word on the connection, in kazoo's thread."""
+        """Deliver a state of the connection to the loop; called in kazoo's thread."""
         if state == KazooState.LOST:
             self._handler.retire()  # before kazoo can connect again, which it would do for a new session
         identity = self._client.client_id
@@ -413,7 +413,7 @@ class ZooKeeperRegistry:
         self._tell_listeners()
 
     def _give_up_calls(self) -> None:
-        # What kazoo has not sent yet goes out first on the next connection, before anything that a caller does then.
+        # Requests that kazoo has not sent yet go out first on the next connection, before any later call.
         unanswered, self._unanswered = self._unanswered, {}
         for answered in unanswered:
             if not answered.done():
@@ -424,7 +424,7 @@ class ZooKeeperRegistry:
             self._loop.call_soon(listener, self._state)
 
     async def _end(self, grace_s: float) -> None:
-        """Stop kazoo: it ends the session if it can within `grace_s`."""
+        """Stop kazoo, which ends the session if it can within `grace_s`."""
         if not grace_s:
             self._handler.retire()
         stopped = self._loop.run_in_executor(None, self._client.stop)
@@ -453,5 +453,5 @@ def _check_deletable(path: str) -> None:
 def _translate(error: Exception, path: str, index: int | None = None) -> RegistryError:
     if isinstance(error, kazoo.exceptions.KazooException):
         kind = _ERRORS.get(getattr(error, "code", 0), RegistryError)
-        return kind(path, f"ZooKeeper says {type(error).__name__}", index)
-    return ConnectionLossError(path, f"the answer cannot be understood: {error!r}", index)
+        return kind(path, f"ZooKeeper returned {type(error).__name__}", index)
+    return ConnectionLossError(path, f"the response cannot be decoded: {error!r}", index)
