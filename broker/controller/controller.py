@@ -118,7 +118,7 @@ class Controller:
 
     def session_lost(self) -> None:
         """Resign: the controller znode is removed with the session."""
-        self._resign("the registry session has expired")
+        self._resign("the metadata store session has expired")
 
     async def session_begun(self, registry: Registry) -> None:
         """Campaign on a new session. Raises RegistryError."""
@@ -153,7 +153,7 @@ class Controller:
             try:
                 await work()
             except Exception:
-                log.exception("an event of the controller failed")
+                log.exception("controller event failed")
 
     # ---- election
 

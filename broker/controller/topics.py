@@ -260,7 +260,7 @@ async def _write(registry: Registry, context: Context, operation: Operation) -> 
 
 def _too_many(partitions: int) -> KafkaError:
     return KafkaError(
-        ErrorCode.INVALID_PARTITIONS, f"the assignment of {partitions} partitions is larger than a node of the registry"
+        ErrorCode.INVALID_PARTITIONS, f"the assignment of {partitions} partitions is larger than a znode may be"
     )
 
 

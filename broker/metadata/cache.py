@@ -88,7 +88,7 @@ class MetadataCache:
         self._topic_watchers: list[Callable[[str], None]] = []
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` whenever topics or this broker's part in them have changed, until `unwatch`."""
+        """Call `watcher` whenever topics or this broker's role in them have changed, until `unwatch`."""
         self._watchers[watcher] = None
 
     def watch_topics(self, watcher: Callable[[str], None]) -> None:

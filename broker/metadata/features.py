@@ -113,7 +113,7 @@ class FeatureLevels:
                 data, _ = await registry.get(f"{znodes.BROKER_IDS}/{name}")
                 found.append(znodes.BrokerRegistration.decode(data).features)
             except NoNodeError:
-                continue  # gone since; the watch has fired
+                continue  # removed since the list was read; the watch has fired
             except znodes.ZnodeError:
                 found.append({})
         levels = common(found)

@@ -169,7 +169,7 @@ class Answer:
 
 
 class LoopHandler:
-    """Kazoo's handler for the loop that is running when it is made."""
+    """Kazoo's handler for the running loop."""
 
     name = "event_loop_handler"
     timeout_exception = KazooTimeoutError

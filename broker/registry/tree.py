@@ -238,7 +238,7 @@ class Tree:
         return self._commit(Transaction(session_id, self._zxid, now_ms, (OpenSessionStep(timeout_ms),)), [None])
 
     def close_session(self, session_id: int, now_ms: int) -> Committed:
-        """End a session, by its owner or because it expired; its ephemeral nodes go in the order of their paths.
+        """End a session, by its owner or because it expired; its ephemeral nodes are deleted in path order.
 
         Raises SessionExpiredError when there is no such session.
         """
@@ -248,7 +248,7 @@ class Tree:
         return self._commit(Transaction(session_id, self._zxid, now_ms, (CloseSessionStep(paths),)), [None])
 
     def create(self, session_id: int, operation: Create, now_ms: int) -> tuple[Created, Committed]:
-        """One create with the stat that it gives. Raises as `submit` does."""
+        """Create a node; returns its stat, too. Raises as `submit` does."""
         committed = self.submit(session_id, [operation], now_ms)
         path = committed.results[0]
         assert isinstance(path, str)

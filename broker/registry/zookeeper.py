@@ -134,7 +134,7 @@ class _Watched:
 
 
 class ZooKeeperRegistry:
-    """One session with ZooKeeper; implements `Registry`. Made by `connect`."""
+    """One session with ZooKeeper; implements `Registry`. `connect` creates it."""
 
     __slots__ = (
         "_child_watches",

@@ -174,7 +174,7 @@ class ControllerMachine:
             yield from self._deletions.go_on()
 
     def _replace_lost(self, partitions: Iterable[Partition]) -> Steps[None]:
-        """Elect leaders where they are gone, and take lost replicas out of the ISRs."""
+        """Elect leaders where they are offline, and remove offline replicas from the ISRs."""
         context = self.context
         lost = [each for each in partitions if each[0] not in context.deleting]
         leaderless = {topic: None for topic, index in lost if context.is_leaderless((topic, index))}

@@ -1,9 +1,9 @@
 """Topic deletion: brokers delete a topic's logs before the metadata store removes the topic (Kafka:
 TopicDeletionManager).
 
-A node under /admin/delete_topics requests the deletion. The controller sends brokers the metadata that the topic is
-being deleted, has every replica deleted, and removes the topic's nodes when all replicas have responded; the requesting
-node goes last. While the broker of a replica is offline, the topic stays in the metadata store until it comes back.
+A node under /admin/delete_topics requests the deletion. The controller sends every broker metadata that marks the topic
+as being deleted, and has every replica deleted. When all replicas are deleted, it removes the topic's nodes, and last
+the requesting node. While the broker of a replica is offline, the topic stays in the metadata store.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ def place(
     """Spread replicas over brokers without racks, as Kafka's AdminUtils does.
 
     `first` is where the first leader goes and `shift` how far the second replica starts from it; both are random for a
-    new topic. `start` is the index of the first partition: those of a topic that grows follow on those before them.
+    new topic. `start` is the index of the first partition: added partitions continue the
+    placement of the old ones.
     Raises KafkaError with INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
     """
     if partitions <= 0:
@@ -88,7 +89,7 @@ def place(
     if partitions > MOST_AT_ONCE:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the number of partitions is {partitions}; a topic's node in the registry cannot hold {MOST_AT_ONCE}",
+            f"the number of partitions is {partitions}; a topic's znode cannot hold {MOST_AT_ONCE}",
         )
     if replication_factor <= 0:
         raise KafkaError(

@@ -2,8 +2,7 @@
 
 Names and labels are those that Prometheus' JMX exporter makes of Kafka's metrics with the rules that its own examples
 and Strimzi use, so dashboards and alerts for a Kafka broker work for this one. What Kafka does not have begins with
-`odradek_`. A separate thread writes the page from a snapshot that the event loop takes for it
-(`snapshot`).
+`odradek_`. A separate thread writes the page from a snapshot that the event loop takes for it (`snapshot`).
 """
 
 from __future__ import annotations
