@@ -256,7 +256,7 @@ class Controller:
         try:
             stat = await active_controller.registry.exists(znodes.CONTROLLER, self._controller_znode_changed)
         except RegistryError:
-            return  # the end of the session resigns
+            return  # `session_lost` handles the end of the session
         if stat is None or stat.ephemeral_owner != active_controller.registry.session_id:
             self._resign("the controller znode was removed or has another owner")
 
