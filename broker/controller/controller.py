@@ -239,6 +239,13 @@ class Controller:
             if self._balance is not None:
                 self._balance.cancel()
 
+    def _resign_if_fenced(self, active_controller: ActiveController, error: RegistryError) -> None:
+        """Resign if a write failed because another controller has a later epoch (KAFKA-6082)."""
+        fenced = isinstance(error, BadVersionError) and error.path == znodes.CONTROLLER_EPOCH
+        if fenced and self._active_controller is active_controller:
+            self._resign(f"controller epoch {active_controller.machine.context.epoch} is over")
+            self._campaign_later()
+
     def _controller_znode_changed(self, event: Event) -> None:
         """Check the controller znode, which has changed or was removed, and campaign."""
         registry = self._session.registry
@@ -414,7 +421,7 @@ class Controller:
         """Run this in the controller's event queue.
 
         Raises KafkaError with NOT_CONTROLLER where this broker is not the controller, or no longer. RegistryError, such
-        as ConnectionLossError, becomes NOT_CONTROLLER, too, since the controller resigns with it.
+        as ConnectionLossError, becomes NOT_CONTROLLER, too: the client then finds the controller that can write.
         """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -425,6 +432,8 @@ class Controller:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
                 result = await work(active_controller)
             except RegistryError as error:
+                if active_controller is not None:
+                    self._resign_if_fenced(active_controller, error)
                 _fail(done, KafkaError(ErrorCode.NOT_CONTROLLER, f"the metadata store failed: {error}"))
             except Exception as error:
                 _fail(done, error)
@@ -466,8 +475,9 @@ class Controller:
         async def delete(active_controller: ActiveController) -> ErrorCode:
             if name not in active_controller.machine.context.assignments:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            check = Check(znodes.CONTROLLER_EPOCH, active_controller.machine.context.epoch_version)
             try:
-                await active_controller.registry.create(znodes.delete_topic_path(name), None)
+                await active_controller.registry.multi([check, Create(znodes.delete_topic_path(name), None)])
             except NodeExistsError:
                 log.info("topic deletion already requested topic=%s", name)
             await self._run(active_controller, active_controller.machine.deletions_changed())

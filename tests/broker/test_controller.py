@@ -278,20 +278,30 @@ async def test_a_term_that_lost_the_registry_is_followed_by_another(tmp_path: Pa
         assert outcome.error is ErrorCode.NONE
 
 
-async def test_who_has_been_replaced_changes_no_topic(tmp_path: Path) -> None:
-    """A controller that slept while another was elected, and has not been told yet (KAFKA-6082)."""
+@pytest.mark.parametrize("api", ["CreateTopics", "CreatePartitions", "DeleteTopics", "AllocateProducerIds"])
+async def test_a_controller_of_an_old_epoch_writes_nothing_and_resigns(tmp_path: Path, api: str) -> None:
+    """Another controller was elected while this one stood still, and no watch has fired yet (KAFKA-6082)."""
     async with running(tmp_path) as harness:
-        await harness.controller.create_topics([NewTopic("t", partitions=2)])
-        before = {path: await harness.registry.get(path) for path in await nodes(harness.registry, "/brokers/topics")}
-        await harness.registry.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
-        for work in (
-            harness.controller.create_topics([NewTopic("u")]),
-            harness.controller.create_partitions([NewPartitions("t", 4, None)], validate_only=False),
-        ):
-            assert await outcome_of(work) is ErrorCode.NOT_CONTROLLER
-        after = {path: await harness.registry.get(path) for path in await nodes(harness.registry, "/brokers/topics")}
-        assert after == before
-        assert await nodes(harness.registry, "/config/topics/u") == set()
+        controller, registry = harness.controller, harness.registry
+        await controller.create_topics([NewTopic("t", partitions=2)])
+        parents = ("/brokers/topics", "/config/topics", "/admin/delete_topics")
+        paths = {path for parent in parents for path in await nodes(registry, parent)} | {znodes.PRODUCER_ID_BLOCK}
+        before = {path: await registry.get(path) for path in paths}
+        await registry.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(9))
+        work = {
+            "CreateTopics": lambda: controller.create_topics([NewTopic("u")]),
+            "CreatePartitions": lambda: controller.create_partitions(
+                [NewPartitions("t", 4, None)], validate_only=False
+            ),
+            "DeleteTopics": lambda: controller.delete_topic("t"),
+            "AllocateProducerIds": lambda: controller.allocate_producer_ids(0, harness.registration.broker_epoch),
+        }
+        assert await outcome_of(work[api]()) is ErrorCode.NOT_CONTROLLER
+        assert {path: await registry.get(path) for path in before} == before
+        assert {path for parent in parents for path in await nodes(registry, parent)} <= before.keys()
+        await until(lambda: controller.is_active)
+        data, _ = await registry.get(znodes.CONTROLLER_EPOCH)
+        assert znodes.decode_controller_epoch(data) == 10, "it did not resign, so no election gave it a new epoch"
 
 
 async def test_a_topic_grows_over_the_brokers_in_turn(tmp_path: Path) -> None:
