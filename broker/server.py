@@ -1,13 +1,13 @@
-"""The composition root: one broker, made of its parts, started and stopped in order.
+"""Composition root: builds, starts and stops one broker (Kafka: KafkaServer).
 
-Everything that a broker takes from the world comes in through `Environment`: clocks, randomness, the disk and the
-registry. Nothing else in the broker reads a clock or draws a number, so a simulation builds the same broker over its
-own world.
+All external inputs of a broker come in through `Environment`: clocks, randomness, the disk and the metadata store. No
+other part of the broker reads a clock or draws a random number, so a simulation runs the same broker over a simulated
+environment.
 
-Start: registry, identity, data directories, address, then the broker's registration and the race for the controller's
-seat; what this broker leads or follows comes as orders of the controller, be it another broker or this one. Stop is the
-reverse: leadership handed over, no new connections, no requests, logs flushed and closed with the clean mark, the
-registry last.
+Start order: metadata store, identity, data directories, listeners, then the broker's registration and the controller
+election. The controller (another broker or this one) sends control requests that name the partitions that this broker
+leads and follows. Stop is the reverse: controlled shutdown, no new connections, no requests, logs flushed and closed
+with the clean shutdown file, the metadata store last.
 """
 
 from __future__ import annotations
@@ -78,32 +78,32 @@ FIRST_CONTROL_REQUESTS_MS = 10_000
 MOST_CLEANERS = 256
 CONVERSION_THREADS = 2
 OnReady = Callable[[int, str, int, str], None]
-"""Hears broker id, host, port and data directory when the broker serves."""
+"""Called with broker id, host, port and data directory when the broker is ready for requests."""
 
 
 @dataclass(slots=True)
 class Environment:
-    """What a broker takes from the world."""
+    """External inputs of a broker."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: random.Random = field(default_factory=random.SystemRandom)
     disk: Disk = field(default_factory=OsDisk)
     listen: Callable[..., Listener] = Listener
-    """Makes a listener, with the arguments of `Listener`: the network."""
+    """Creates a listener, with the arguments of `Listener`: the network, for incoming connections."""
     connect: Connect = connect
-    """Opens connections to other brokers: the network, from the other end."""
+    """Opens connections to other brokers: the network, for outgoing connections."""
     open_session: OpenSession | None = None
-    """Makes sessions of a registry that others keep; None for ZooKeeper's where `zookeeper.connect` says where it is,
-    and otherwise for one of the broker's own, inside its data directory."""
+    """Opens sessions of an external metadata store. None: ZooKeeper if `zookeeper.connect` is set, otherwise the
+    embedded metadata store in the broker's data directory."""
     worker: Worker | None = None
-    """Runs what blocks; None for threads of the broker's own."""
+    """Runs blocking calls; None: in the broker's own threads."""
 
 
 class Broker:
     """One broker."""
 
     def __init__(self, config: BrokerConfig, environment: Environment | None = None) -> None:
-        """Nothing is touched before `start`."""
+        """Has no side effects; `start` begins them."""
         self._config = config
         self._environment = environment or Environment()
         self._undo = contextlib.AsyncExitStack()
@@ -115,7 +115,7 @@ class Broker:
         self.replicas = Replicas()
         self.api_metrics = ApiMetrics(self._environment.clock.monotonic_ns)
         self.failure: str | None = None
-        """Why the broker cannot go on, once no disk is left; `on_failure` hears of it."""
+        """The reason for the shutdown when all log directories have failed; `on_failure` is called then."""
         self.on_failure: Callable[[], None] = lambda: None
         self._fetchers: Fetchers
         self.metadata_cache: MetadataCache
@@ -123,11 +123,11 @@ class Broker:
         self.replica_manager: ReplicaManager
         self.cleaner: LogCleaner
         self.sources: SnapshotSources
-        """What the page of metrics looks at, once the broker has started."""
+        """The sources of the metrics page; set when the broker has started."""
 
     @property
     def broker_id(self) -> int:
-        """The broker's number; -1 until `start` has found one where none was configured."""
+        """The broker id; if none is configured, -1 until `start` has determined one."""
         return self._config.broker_id
 
     @property
@@ -137,23 +137,25 @@ class Broker:
 
     @property
     def host(self) -> str:
-        """The host of the first address that clients are told."""
+        """The host of the first advertised address."""
         return self._addresses.endpoints[0].host
 
     @property
     def port(self) -> int:
-        """The port of that address."""
+        """The port of the first advertised address."""
         return self._addresses.endpoints[0].port
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory for connections: incomplete requests, and answers that wait."""
+        """Bytes in memory for connections: incomplete requests, and responses that are not sent yet."""
         return self._addresses.held_bytes
 
     # ---- start
 
     async def start(self) -> None:
-        """Serve. Raises ConfigError, KafkaError, RegistryError, OSError; what was begun is then undone."""
+        """Start the broker. Raises ConfigError, KafkaError, RegistryError, OSError; the parts that were started are
+        then stopped.
+        """
         async with contextlib.AsyncExitStack() as undo:
             await self._start(undo)
             self._undo = undo.pop_all()
@@ -176,8 +178,8 @@ class Broker:
         members.extend(
             [self._registration, self.replica_manager, self._config_changes, services.features, self.controller]
         )
-        undo.callback(self._addresses.close)  # first of all nobody is answered any more
-        await self._addresses.serve()  # the controller may be another broker, and gives its orders over the wire
+        undo.callback(self._addresses.close)  # closed first at the stop: no request is answered from then on
+        await self._addresses.serve()  # a controller on another broker sends its control requests over the network
         await self._session.begin()
         await self._await_first_control_requests()
         undo.push_async_callback(self._hand_over, services)
@@ -189,7 +191,7 @@ class Broker:
         return registry_access.sessions(self._config, environment.disk, environment.clock, undo)
 
     async def _find_identity(self) -> tuple[TopicConfigs, Directories]:
-        """Who this broker is, in which cluster, and what it has on disk."""
+        """Determine broker id and cluster id, load topic configurations and open the data directories."""
         environment, session = self._environment, self._session
         registry = await session.start()
         self._config = config = await registry_access.identify(self._config, environment.disk, registry)
@@ -217,7 +219,7 @@ class Broker:
         *,
         alone: bool,
     ) -> Services:
-        """Put the parts together; nothing of it speaks to anybody yet."""
+        """Build the parts of the broker; none of them sends a request yet."""
         config, environment, metadata_cache = self._config, self._environment, self.metadata_cache
         metadata_cache.own = BrokerMetadata(config.broker_id, self._addresses.endpoints, config["broker.rack"])
         clock, timers = environment.clock, self._timers
@@ -274,7 +276,7 @@ class Broker:
         )
 
     def _build_controller(self, undo: contextlib.AsyncExitStack, channels: Channels, host: ReplicaHost) -> Controller:
-        """The one that campaigns for this broker."""
+        """Build the controller, which takes part in the controller election for this broker."""
         environment = self._environment
         controller = Controller(
             self._config,
@@ -292,7 +294,7 @@ class Broker:
     def _build_config_changes(
         self, configs: TopicConfigs, host: ReplicaHost, request_tasks: RequestTasks
     ) -> ConfigChanges:
-        """How what is changed at run time comes into force."""
+        """Build the handlers of dynamic configuration changes."""
         config, controller = self._config, self.controller
         first_requests = (self._fetchers.resize, self.cleaner.wake, controller.broker_config_changed)
         on_broker = Reconfiguration(config, self._addresses, self._registration, request_tasks, first_requests)
@@ -309,7 +311,7 @@ class Broker:
         request_tasks: RequestTasks,
         events: CoordinatorEvents,
     ) -> ReplicaHost:
-        """Logs, replicas, and the loops that follow leaders."""
+        """Build the replica host, the AlterPartition manager, the fetchers and the scheduled tasks."""
         config, registration = self._config, self._registration
         clock, timers = network.clock, network.timers
         alter_partition_manager = DefaultAlterPartitionManager(registration, link.ask, clock, timers)
@@ -320,8 +322,8 @@ class Broker:
         host = ReplicaHost(config, directories, self.replicas, clock, worker, alter_partition_manager, failures)
         undo.callback(lambda: host.close(registration.broker_epoch))
         if isinstance(worker, ThreadWorker):
-            undo.push_async_callback(worker.close)  # a flush under way ends, and is heard of, before its log is closed
-        undo.callback(host.retire)  # and no flush follows
+            undo.push_async_callback(worker.close)  # running flushes and their callbacks end before logs are closed
+        undo.callback(host.retire)  # runs first, so that no new flush starts
         undo.callback(self._fetchers.close)
         undo.callback(alter_partition_manager.close)
         self.cleaner = self._build_cleaner(undo, directories, clock)
@@ -329,7 +331,9 @@ class Broker:
         return host
 
     def _build_conversions(self, undo: contextlib.AsyncExitStack) -> Conversions:
-        """Old message formats and other codecs: in threads of their own, so that no fsync waits for them."""
+        """Build the conversions of old message formats and other codecs. They have their own threads, so that no fsync
+        waits for them.
+        """
         environment = self._environment
         worker = environment.worker
         if worker is None:
@@ -338,13 +342,13 @@ class Broker:
         return Conversions(worker, environment.clock)
 
     def _build_cleaner(self, undo: contextlib.AsyncExitStack, directories: Directories, clock: Clock) -> LogCleaner:
-        """Compaction: in processes of its own, unless disk and threads are simulated."""
+        """Build the log cleaner. It compacts in worker processes, unless disk and threads are simulated."""
         environment = self._environment
         cleaners: Cleaners
         if environment.worker is not None:
             cleaners = CleanersHere(environment.disk, environment.worker)
         else:
-            # A thread begins when it is first needed; how many are, the cleaner asks the configuration.
+            # A thread starts when it is first needed; log.cleaner.threads limits how many the cleaner uses.
             waiting = ThreadWorker(asyncio.get_running_loop(), threads=MOST_CLEANERS)
             undo.push_async_callback(waiting.close)
             cleaners = CleanerProcesses(waiting)
@@ -355,7 +359,7 @@ class Broker:
     def _build_replica_manager(
         self, undo: contextlib.AsyncExitStack, configs: TopicConfigs, host: ReplicaHost, events: CoordinatorEvents
     ) -> ReplicaManager:
-        """Who carries out the controller's orders."""
+        """Build the replica manager, which applies the controller's control requests."""
         registration = self._registration
         replica_manager = ReplicaManager(
             ReplicaManagerDependencies(
@@ -374,8 +378,8 @@ class Broker:
         return replica_manager
 
     async def _await_first_control_requests(self) -> None:
-        """Be ready only when clients are told of this broker, and it leads what they are told that it leads; but
-        without a controller be ready, too, after a while.
+        """Wait until the metadata cache contains this broker, and this broker leads every partition that the cache
+        assigns to it; without a controller, at most FIRST_CONTROL_REQUESTS_MS.
         """
         first_requests = asyncio.Event()
         metadata_cache = self.metadata_cache
@@ -393,10 +397,10 @@ class Broker:
             timer.cancel()
             metadata_cache.unwatch(look)
         if self.broker_id not in metadata_cache.brokers:
-            log.warning("no controller has spoken to this broker yet")
+            log.warning("no control request received yet broker=%d", self.broker_id)
 
     def _leads(self, topic: TopicMetadata) -> bool:
-        """Whether this broker leads the partitions of a topic that are said to be led by it."""
+        """Whether this broker leads the partitions of a topic whose leader it is according to the metadata cache."""
         led = [each.index for each in topic.partitions if each.leader == self.broker_id]
         replicas = [self.replicas.get(topic.name, index) for index in led]
         return all(each is not None and each.machine.role is Role.LEADER for each in replicas)
@@ -411,7 +415,7 @@ class Broker:
             ("log.retention.check.interval.ms", lambda: host.delete_old_segments(self.cleaner.is_cleaning)),
             ("producer.id.expiration.check.interval.ms", host.expire_producers),
         ):
-            # Kafka's work on logs first runs after that delay, or sooner.
+            # Kafka's scheduled tasks on logs first run after that delay, or sooner.
             first_ms = int(config["log.initial.task.delay.ms"]) if name.startswith("log.") else None
             periodic.every(name, lambda name=name: int(config[name]), job, first_ms)  # type: ignore[misc]
         periodic.every(
@@ -421,7 +425,7 @@ class Broker:
         )
         if config["log.cleaner.enable"]:
             periodic.every("log.cleaner.backoff.ms", lambda: int(config["log.cleaner.backoff.ms"]), self.cleaner.look)
-        # As far apart as Kafka's rounds through deleted logs; at most ten seconds, for topics with a shorter delay.
+        # The interval of Kafka's task that removes deleted logs; at most ten seconds, for topics with a shorter delay.
         delay = "log.segment.delete.delay.ms"
         periodic.every("purge", lambda: min(10_000, max(100, int(config[delay]))), host.purge)
         periodic.every("refusals", lambda: 10_000, self._addresses.say_what_was_left_out)
@@ -451,12 +455,12 @@ class Broker:
     # ---- stop
 
     def _end(self, reason: str) -> None:
-        log.critical("%s", reason)
+        log.critical("broker failed reason=%s", reason)
         self.failure = reason
         self.on_failure()
 
     async def stop(self) -> None:
-        """Stop in order; everything that was acknowledged is on disk afterwards."""
+        """Stop the parts in order; every acknowledged write is on disk afterwards."""
         await self._undo.aclose()
 
     async def _hand_over(self, services: Services) -> None:
@@ -489,7 +493,9 @@ def _network(config: BrokerConfig, environment: Environment, timers: Timers) -> 
 
 
 def _following(config: BrokerConfig, plain: Connect) -> Connect:
-    """How a follower connects: with a buffer of the system's own choice, unless somebody has set its size."""
+    """The connect function of followers. The operating system chooses the size of the receive buffer, unless
+    `replica.socket.receive.buffer.bytes` is set.
+    """
     size = _set_number(config, "replica.socket.receive.buffer.bytes")
     return plain if size is None or size <= 0 or plain is not connect else partial(connect, receive_buffer_bytes=size)
 
@@ -499,12 +505,12 @@ def _fetch_sessions(config: BrokerConfig, source: random.Random) -> FetchSession
 
 
 def _log_dirs(config: BrokerConfig) -> list[str]:
-    """The data directories as they are told to clients: absolute."""
+    """The absolute paths of the data directories, as clients receive them."""
     return [str(path.absolute()) for path in config.log_dirs]
 
 
 def _set_number(config: BrokerConfig, name: str) -> int | None:
-    """A number where somebody has set it, None where only its default stands there."""
+    """The value of a numeric property that is set explicitly, None if it has its default."""
     return int(config[name]) if config.is_set(name) else None
 
 
@@ -513,9 +519,9 @@ def _new_cluster_id(source: random.Random) -> str:
 
 
 def run(config: BrokerConfig, *, on_ready: OnReady, metrics: tuple[str, int] | None = None) -> int:
-    """Serve until one of `stop_signals` arrives; returns the exit status.
+    """Run a broker until one of `stop_signals` arrives; returns the exit status.
 
-    `metrics` is where the page for Prometheus is served.
+    `metrics` is the address of the page for Prometheus.
     Raises ConfigError, KafkaError, OSError when the broker cannot start.
     """
     import uvloop
@@ -534,10 +540,10 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
     broker = Broker(config)
     broker.on_failure = stop.set
     await broker.start()
-    warn_of_low_open_file_limit()  # after the start, whose only line on failure is the reason
-    loading = loop.run_in_executor(None, load_libraries)  # while there are file descriptors
+    warn_of_low_open_file_limit()  # after the start: a start that fails logs only its reason
+    loading = loop.run_in_executor(None, load_libraries)  # while file descriptors are free
     close_metrics = _serve_metrics(broker, metrics)
-    # What exists now lives as long as the broker; the collector need not look at it again and again.
+    # Objects that exist now live as long as the broker, so the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -554,6 +560,6 @@ async def _serve(config: BrokerConfig, on_ready: OnReady, data: str, metrics: tu
 def _serve_metrics(broker: Broker, address: tuple[str, int] | None) -> Callable[[], None]:
     if address is None:
         return lambda: None
-    from odradek.broker.metrics.exposition.page import serve_metrics  # a fast start needs no HTTP server
+    from odradek.broker.metrics.exposition.page import serve_metrics  # imported late: most starts need no HTTP server
 
     return serve_metrics(*address, partial(look, broker.sources), asyncio.get_running_loop())

@@ -1,11 +1,11 @@
-"""One partition on this broker: its machine, its log, and the requests that wait for either.
+"""One partition on this broker: its state machine, its log and its delayed operations (Kafka: Partition).
 
-The way of one batch is here: `Replica.produce` asks the machine for leave, appends, tells the machine and wakes who
-waits, with no `await` in between, so nothing can happen between the decision and the write. Where the topic asks for
-a flush (`flush.messages`), the machine is told only when the fsync has finished: until then the batch is neither
-acknowledged nor shown to a reader. One fsync serves all appends that came while the one before it ran.
+`Replica.produce` checks that the append is allowed, appends to the log, updates the state machine and completes delayed
+operations. There is no `await` in between, so no other task runs between the check and the write. If the topic requires
+a flush (`flush.messages`), the partition advances its end offset only after the fsync: until then the leader neither
+acknowledges the batch nor returns it to a consumer. One fsync covers all appends that arrived during the previous one.
 
-A write that the disk refuses takes the partition offline (KAFKA_STORAGE_ERROR); the broker lives on.
+If the disk rejects a write, the partition goes offline (KAFKA_STORAGE_ERROR) and the broker continues.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ NO_FAILURES = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Refusals that Kafka does not count as failed writes: they are expected, or counted elsewhere."""
+"""Errors that Kafka does not count as failed writes: they are expected, or counted elsewhere."""
 
 
 class DelayedOperation(Protocol):
-    """A request that waits for a partition to move. It decides by itself whether it has enough."""
+    """A request that waits for a change of a partition. It checks by itself whether it can complete."""
 
     def wake(self, replica: Replica) -> None:
-        """The replica's log or high watermark has moved, or the replica is no longer to be waited for."""
+        """The replica's log or high watermark has moved, or the replica has left this broker or its role."""
         ...
 
 
 class AlterPartitionManager(Protocol):
-    """Where a leader asks for another ISR."""
+    """Sends a leader's AlterPartition requests to the controller."""
 
     def ask(self, replica: Replica, change: PendingIsr) -> None:
-        """Ask the controller; `Replica.isr_changed` or `isr_refused` is called with what it says."""
+        """Request the change from the controller; its answer goes to `Replica.isr_changed` or `isr_refused`."""
         ...
 
 
 class Worker(Protocol):
-    """Where a blocking call runs off the event loop."""
+    """Runs blocking calls off the event loop."""
 
     def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Run `work` in a thread, then call `done` on the loop with what it raised, or None."""
+        """Run `work` in a thread, then call `done` on the loop with the exception that it raised, or None."""
         ...
 
 
@@ -101,7 +101,7 @@ class Replica:
         alter_partition_manager: AlterPartitionManager,
         on_failure: Callable[[Replica], None],
     ) -> None:
-        """`on_failure` hears when the log has gone offline; `log.failure` says why."""
+        """`on_failure` is called when the log has gone offline; `log.failure` has the reason."""
         self.log = log
         self.machine = machine
         self.topic = log.topic
@@ -112,15 +112,17 @@ class Replica:
         self._worker = worker
         self._alter_partition_manager = alter_partition_manager
         self._on_failure = on_failure
-        self._delayed: dict[DelayedOperation, None] = {}  # in the order of their arrival
+        self._delayed: dict[DelayedOperation, None] = {}  # in order of arrival
         self._flushing = False
         self.metrics = TopicMetrics()
         """Shared by the replicas of a topic, from `Replicas.add` on."""
 
-    # ---- the controller speaks
+    # ---- control requests
 
     def lead(self, state: LeaderAndIsr) -> None:
-        """The controller made this broker the leader, or tells the leader anew; the log begins an epoch at its end."""
+        """Apply a LeaderAndIsr request that names this broker as leader, also if it leads already. A new leader epoch
+        starts at the end of the log.
+        """
         machine = self.machine
         if state.leader_epoch > machine.leader_epoch:
             with self._disk():
@@ -130,17 +132,17 @@ class Replica:
         self.wake()
 
     def follow(self, state: LeaderAndIsr) -> None:
-        """The controller made another broker the leader, or nobody."""
+        """Apply a LeaderAndIsr request that names another broker as leader, or none."""
         self.machine.become_follower(state)
         self.wake()
 
     # ---- following
 
     def fetch_position(self, leader_epoch: int) -> Position:
-        """What to ask the leader for next."""
+        """The position of the next fetch from the leader."""
         log = self.log
         if log.epochs.latest < 0 and self.machine.high_watermark < log.end_offset:
-            # A log older than KIP-101 has nothing better to go by than its high watermark.
+            # A log without leader epochs (older than KIP-101) can only be truncated to its high watermark.
             with self._disk():
                 self.cut(self.machine.high_watermark)
         cleaned_to = max(0, self.cleaned_to)
@@ -155,10 +157,11 @@ class Replica:
         compacted_everywhere: int = -1,
         epochs: Epochs = (),
     ) -> None:
-        """Write what the leader of the epoch in `asked` sent for the position in `asked`, and learn its bounds.
+        """Append the records that the leader returned for the fetch at `asked`, and apply the leader's high watermark
+        and log start offset.
 
-        `compacted_everywhere` is -1 where the leader does not say it; `epochs` has (epoch, start offset) of the leader
-        epochs that start in the records. Raises KafkaError: what came does not fit the log, or the disk fails.
+        `compacted_everywhere` is -1 if the leader does not send it; `epochs` has (epoch, start offset) of the leader
+        epochs that start in the records. Raises KafkaError if the records do not fit the log, or the disk fails.
         """
         machine, log = self.machine, self.log
         if machine.role is not Role.FOLLOWER or asked.leader_epoch != machine.leader_epoch:
@@ -172,7 +175,7 @@ class Replica:
                 log.append_replicated(records, now_ms=now_ms, leader_epoch=asked.leader_epoch, epochs=epochs)
                 self.metrics.replication_bytes_in += len(records)
                 if log.config.flushes and log.flush_due(now_ms):
-                    # The next fetch tells the leader that this is here; so it has to be here to stay.
+                    # The next fetch acknowledges these records to the leader, so they have to be durable first.
                     log.flush(now_ms=now_ms)
             moved = machine.replicated(log.end_offset, high_watermark)
             start = min(log_start_offset, machine.high_watermark)
@@ -182,7 +185,7 @@ class Replica:
             self.wake()
 
     def cut_divergence(self, leader_epoch: int, leader_end: int, asked: Position) -> None:
-        """The leader has another end for the epoch that this log ends in: cut, and fetch on from there.
+        """Truncate the log: the leader has another end offset for the last epoch of this log (a diverging epoch).
 
         Raises KafkaError when the disk fails.
         """
@@ -192,10 +195,10 @@ class Replica:
         self.cut(truncation_offset(leader_epoch, leader_end, log.epochs, log.end_offset, asked.fetch_offset))
 
     def cut(self, offset: int) -> None:
-        """Cut the log to `offset`. Raises KafkaError when the disk fails."""
+        """Truncate the log to `offset`. Raises KafkaError when the disk fails."""
         if offset < self.machine.high_watermark:
             log.warning(
-                "%s-%d is cut to %d, below its high watermark %d",
+                "truncating log below high watermark topic=%s partition=%d offset=%d high_watermark=%d",
                 self.topic,
                 self.partition,
                 offset,
@@ -206,7 +209,7 @@ class Replica:
         self.machine.truncated(self.log.end_offset)
 
     def begin_at(self, leader_start: int) -> None:
-        """The leader's log begins at `leader_start`: where ours ends below that, it begins anew there."""
+        """Restart the log at `leader_start`, the leader's log start offset, if it ends below that offset."""
         if leader_start > self.log.end_offset:
             with self._disk():
                 self.log.truncate_fully(leader_start, now_ms=self._clock.now_ms())
@@ -218,8 +221,8 @@ class Replica:
     def follower_fetched(
         self, replica_id: int, offset: int, start_offset: int, broker_epoch: int, cleaned_to: int = -1
     ) -> None:
-        """A follower has everything below `offset`, compacted below `cleaned_to` (-1: it does not say); it may join the
-        ISR. Raises KafkaError.
+        """A follower has all records below `offset` and has compacted its log below `cleaned_to` (-1 if it does not
+        report that). Request its addition to the ISR if it is eligible. Raises KafkaError.
         """
         machine, now_ms = self.machine, self._clock.monotonic_ms()
         machine.cleaned(self.cleaned_to)
@@ -236,7 +239,7 @@ class Replica:
             self._ask_isr(machine.propose_expansion(replica_id))
 
     def shrink_isr(self) -> None:
-        """Ask to leave out who has not been caught up for `replica.lag.time.max.ms`."""
+        """Request an ISR without the followers that were not caught up for `replica.lag.time.max.ms`."""
         machine, now_ms = self.machine, self._clock.monotonic_ms()
         if machine.role is Role.LEADER and machine.remotes:
             if machine.reconsider(now_ms):
@@ -248,14 +251,14 @@ class Replica:
             self._alter_partition_manager.ask(self, change)
 
     def isr_changed(self, change: PendingIsr, state: LeaderAndIsr) -> None:
-        """The controller has answered a wish."""
+        """The controller has accepted a change of the ISR, or returned a newer state."""
         before = self.machine.isr
         self.machine.isr_changed(change, state, self._clock.monotonic_ms())
         if self.machine.isr != before:
             self.metrics.isr_shrinks += not before <= self.machine.isr
             self.metrics.isr_expands += not self.machine.isr <= before
             log.info(
-                "%s-%d has the ISR %s, it was %s",
+                "ISR changed topic=%s partition=%d isr=%s previous_isr=%s",
                 self.topic,
                 self.partition,
                 sorted(self.machine.isr),
@@ -264,7 +267,7 @@ class Replica:
         self.wake()
 
     def isr_refused(self, change: PendingIsr, error: ErrorCode) -> bool:
-        """The controller has refused a wish. Returns whether to ask again."""
+        """The controller has refused a change of the ISR. Returns whether to send the request again."""
         machine = self.machine
         before = machine.high_watermark
         self.metrics.failed_isr_updates += 1
@@ -283,9 +286,9 @@ class Replica:
         api_version: int,
         verification: Verification | None = None,
     ) -> Appended:
-        """Append one batch of a client; one of a transaction needs its `verification`.
+        """Append one batch of a client; a transactional batch needs its `verification`.
 
-        Raises KafkaError: whatever the machine or the log refuses, KAFKA_STORAGE_ERROR when the disk does.
+        Raises KafkaError with the error of the state machine or the log, KAFKA_STORAGE_ERROR when the disk fails.
         """
         machine, metrics = self.machine, self.metrics
         metrics.produces += 1
@@ -304,7 +307,7 @@ class Replica:
             self._check_disk()
             raise
         if not appended.duplicate:
-            metrics.bytes_in += len(records)  # type: ignore[arg-type]  # nothing was written where there is none
+            metrics.bytes_in += len(records)  # type: ignore[arg-type]  # not None: the log rejects None
             metrics.messages_in += appended.last_offset - appended.first_offset + 1
             if api_version < BATCHES_SINCE:
                 metrics.produce_conversions += appended.last_offset - appended.first_offset + 1
@@ -320,7 +323,8 @@ class Replica:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, epoch_per_transaction: bool
     ) -> Verification:
-        """What a transactional batch has to bring along: OPEN, or the mark that its coordinator is being asked.
+        """The verification that a transactional batch needs: OPEN, or a guard while the transaction coordinator
+        verifies the partition (Kafka: VerificationGuard).
 
         Raises KafkaError NOT_LEADER_OR_FOLLOWER or INVALID_PRODUCER_EPOCH.
         """
@@ -333,8 +337,8 @@ class Replica:
     def write(self, records: bytearray, now_ms: int, verification: Verification | None = None) -> int:
         """Append a batch that this broker made itself (group and offset records). Returns its end offset.
 
-        One that belongs to a client's transaction needs its `verification`. Raises KafkaError as `produce` does with
-        acks=all.
+        A batch that belongs to a client's transaction needs its `verification`. Raises KafkaError as `produce` does
+        with acks=all.
         """
         self.machine.check_may_append(ACKS_ALL)
         with self._disk():
@@ -360,11 +364,11 @@ class Replica:
         *,
         epoch_per_transaction: bool = False,
     ) -> int:
-        """Append the marker that ends a producer's transaction here. Returns its end offset; `settled` with acks=all
-        says when it is durable.
+        """Append the marker that ends a producer's transaction in this partition. Returns its end offset; `settled`
+        with acks=all returns when it is durable.
 
-        `epoch_per_transaction` asks for the stricter check of transactions version 2. Raises KafkaError as `write`
-        does, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that comes too late.
+        `epoch_per_transaction` selects the stricter check of transactions version 2. Raises KafkaError as `write`
+        does, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for an outdated marker.
         """
         if epoch_per_transaction:
             self.log.producers.check_marker_epoch(producer_id, producer_epoch)
@@ -378,36 +382,38 @@ class Replica:
         return self.write(batch, now_ms)
 
     def _grown(self, now_ms: int) -> None:
-        """The log has taken a batch: flush it if the topic asks for that, else let the machine and the readers know."""
+        """After an append: start a flush if the topic requires one, otherwise advance the end offset and complete
+        delayed operations.
+        """
         log = self.log
         if log.config.flushes:
             if self._flushing:
-                return  # the flush that follows the one under way takes this along
+                return  # the flush after the current one includes this batch
             if log.flush_due(now_ms):
                 self._start_flush()
                 return
         self._settle()
 
     def _settle(self, *, flushed: bool = False) -> None:
-        """The log is as durable as the topic asks."""
+        """Advance the end offset: the appends meet the topic's flush policy."""
         machine = self.machine
         machine.appended(self.log.end_offset, self._clock.monotonic_ms() if machine.remotes else 0, flushed=flushed)
         if self._delayed:
             self.wake()
 
     def settled(self, end_offset: int, acks: int) -> ErrorCode | None:
-        """Whether a write that ended at `end_offset` may be acknowledged: NONE, an error, or None for not yet."""
+        """NONE if a write that ends at `end_offset` may be acknowledged, or its error; None means not yet."""
         machine = self.machine
         if machine.role is not Role.LEADER:
             return ErrorCode.KAFKA_STORAGE_ERROR if self.log.failure else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if machine.local_end < end_offset:
-            return None  # an fsync is on its way
+            return None  # the fsync has not finished
         return NO_ERROR if acks >= 0 else machine.acknowledged(end_offset)
 
     # ---- flushing
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flush in the background what `flush.ms` says is old enough, and what rolled segments still hold."""
+        """Flush in a thread if `flush.ms` is over, or if rolled segments are not flushed yet."""
         if self._flushing or self.machine.role is Role.OFFLINE:
             return
         if self.log.flush_due(now_ms):
@@ -422,7 +428,7 @@ class Replica:
             self._check_disk()
             return
         self._flushing = True
-        flushed = self.log  # another one may have taken its place when the disk is done
+        flushed = self.log  # another log may have replaced it when the fsync ends
         self._worker.run(flush.run, lambda error: self._flushed(flush, error if flushed is self.log else None))
 
     def _flushed(self, flush: Flush, error: BaseException | None) -> None:
@@ -438,7 +444,7 @@ class Replica:
         if self.machine.role is Role.OFFLINE:
             return
         if self.log.flush_due(now_ms):
-            # Batches came while the disk was busy: what was flushed counts now, the rest after the next fsync.
+            # Batches arrived during the fsync: the flushed ones count now, the others after the next fsync.
             durable = max(self.machine.local_end, min(flush.end_offset, self.log.end_offset))
             self.machine.appended(durable, self._clock.monotonic_ms(), flushed=True)
             self.wake()
@@ -461,7 +467,9 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where a read_committed consumer reads: the high watermark, or the first open transaction before it."""
+        """The end of the data for a read_committed consumer: the high watermark, or the first offset of an open
+        transaction below it.
+        """
         log, high_watermark = self.log, self.machine.high_watermark
         if log.first_unstable_offset is not None:
             log.on_high_watermark(high_watermark)
@@ -469,23 +477,23 @@ class Replica:
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def readable_end(self, isolation_level: int) -> int:
-        """The offset that a consumer of this isolation level may not reach."""
+        """The end (exclusive) of the data that a consumer of this isolation level may read."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.machine.high_watermark
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Apply retention: what is too old or too much goes, up to the high watermark."""
+        """Apply retention by time and size, up to the high watermark."""
         with self._disk():
             self.log.delete_old_segments(high_watermark=self.machine.high_watermark, now_ms=now_ms)
 
     def delete_records(self, offset: int) -> None:
-        """Serve nothing below `offset` any more. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark."""
+        """Move the log start offset to `offset`. Raises KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark."""
         with self._disk():
             moved = self.log.advance_start_offset(offset, high_watermark=self.machine.high_watermark)
         if moved:
             self.wake()
 
     def low_watermark(self, runs: Callable[[int], bool]) -> int:
-        """The least start offset of this log and those of the followers whose brokers run, as far as they said."""
+        """The smallest log start offset of this log and of the followers whose brokers run, from their last fetches."""
         followers = (each.start_offset for number, each in self.machine.remotes.items() if runs(number))
         return min((self.log.start_offset, *followers))
 
@@ -493,15 +501,15 @@ class Replica:
 
     @property
     def cleaned_to(self) -> int:
-        """Below which offset the log is compacted, -1 where it never was."""
+        """The log is compacted below this offset; -1 if it was never compacted."""
         return self.log.cleaned_to
 
     def cleaned(self) -> None:
-        """The cleaner has finished a pass over the log: how far counts for `machine.compacted_everywhere`."""
+        """The cleaner has finished a pass over the log: update `machine.compacted_everywhere`."""
         self.machine.cleaned(self.cleaned_to)
 
     def swap_in(self, cleaned: Cleaned) -> bool:
-        """Put what the cleaner has made in place; False where the log has changed too much meanwhile.
+        """Replace segments with the cleaned ones; False if the log was truncated or replaced meanwhile.
 
         Raises KafkaError when the disk fails.
         """
@@ -511,28 +519,30 @@ class Replica:
             self.cleaned()
         return fits
 
-    # ---- waiting
+    # ---- delayed operations
 
     def watch(self, operation: DelayedOperation) -> None:
-        """Wake this waiter at every move until `unwatch`.
+        """Call `operation.wake` at every change of the partition until `unwatch`.
 
-        A move before this call wakes nobody: a caller that completes other operations between its check and this call
-        checks again after it (Kafka: DelayedOperationPurgatory.tryCompleteElseWatch).
+        A change before this call is not reported: a caller that completes other operations between its check and this
+        call checks again after it (Kafka: DelayedOperationPurgatory.tryCompleteElseWatch).
         """
         self._delayed[operation] = None
 
     def unwatch(self, operation: DelayedOperation) -> None:
-        """The waiter has its answer."""
+        """The operation is complete."""
         self._delayed.pop(operation, None)
 
     def wake(self) -> None:
-        """Notify every waiter. Calls nest, as a waiter may append here: those that a nested call completes are left."""
+        """Notify every delayed operation. Calls nest, because an operation may append to this partition; operations
+        that a nested call completes are skipped.
+        """
         waiters = self._delayed
         for operation in list(waiters):
             if operation in waiters:
                 operation.wake(self)
 
-    # ---- failing and ending
+    # ---- disk failure and removal
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
@@ -543,9 +553,9 @@ class Replica:
             raise
 
     def _check_disk(self) -> None:
-        """If the log has given up its disk, the partition goes offline and whoever waits is told."""
+        """If the log has failed, take the partition offline and notify its delayed operations."""
         if self.log.failure is not None and self.machine.role is not Role.OFFLINE:
-            log.error("%s-%d is offline: %s", self.topic, self.partition, self.log.failure)
+            log.error("partition offline topic=%s partition=%d error=%s", self.topic, self.partition, self.log.failure)
             self.machine.go_offline()
             self._on_failure(self)
             self.wake()
@@ -571,7 +581,7 @@ class Replicas:
             yield from list(partitions.values())
 
     def get(self, topic: str | None, partition: int) -> Replica | None:
-        """The replica, None where this broker has none."""
+        """The replica, None if this broker has none."""
         partitions = self._topics.get(topic)
         return partitions.get(partition) if partitions is not None else None
 
@@ -580,17 +590,17 @@ class Replicas:
         return [replica for _, replica in sorted(self._topics.get(topic, {}).items())]
 
     def add(self, replica: Replica) -> None:
-        """A partition has come to this broker."""
+        """Add the replica of a partition."""
         replica.metrics = self.metrics.setdefault(replica.topic, replica.metrics)
         self._topics.setdefault(replica.topic, {})[replica.partition] = replica
         self._names[replica.topic_id] = replica.topic
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name of the topic with this id (16 bytes), None where this broker has no replica of it."""
+        """The name of the topic with this id (16 bytes), None if this broker has no replica of it."""
         return self._names.get(topic_id)
 
     def remove(self, replica: Replica) -> None:
-        """A partition has left this broker."""
+        """Remove the replica of a partition."""
         partitions = self._topics.get(replica.topic, {})
         if partitions.get(replica.partition) is replica:
             del partitions[replica.partition]

@@ -1,12 +1,12 @@
-"""What the controller orders, carried out: lead, follow, stop, and know the cluster.
+"""Replica manager: applies control requests to local partitions and the metadata cache (Kafka: ReplicaManager).
 
-LeaderAndIsr makes leaders and followers, StopReplica ends replicas, UpdateMetadata says what clients are told. Every
-order names the controller's epoch and the epoch of the broker it is meant for; an order of a controller that has been
-followed by another, or for an earlier incarnation of this broker, is refused (KIP-380, KIP-570). Within LeaderAndIsr
-each partition has its leader epoch, which only ever grows. Kafka's class is ReplicaManager.
+LeaderAndIsr makes leaders and followers, StopReplica stops or deletes replicas, UpdateMetadata updates the metadata
+cache, from which clients are answered. Every control request names the controller epoch and the broker epoch of its
+target. The replica manager rejects a request from a controller with an older epoch, or for an earlier incarnation of
+this broker (KIP-380, KIP-570). Within LeaderAndIsr each partition has a leader epoch, which only grows.
 
-Orders are carried out one after the other, in the order of their arrival. The only thing that any of them waits for is
-the configuration of a topic that is new here, which stands in the registry.
+The replica manager applies control requests one after the other, in order of arrival. A request waits only for the
+configuration of a topic that is new on this broker, which is in the metadata store.
 """
 
 from __future__ import annotations
@@ -43,35 +43,37 @@ ControlRequest = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
 class PartitionEvents(Protocol):
-    """Who wants to know what becomes of partitions."""
+    """Listener for changes of partition leadership."""
 
     def led(self, replica: Replica) -> None:
-        """This broker leads a partition, in an epoch that has just begun."""
+        """This broker leads a partition in a new leader epoch."""
         ...
 
     def left(self, topic: str, partition: int) -> None:
-        """This broker does not lead a partition any more, if it ever did."""
+        """This broker does not lead a partition; it may have led it before."""
         ...
 
     def deleted(self, topic: TopicMetadata) -> None:
-        """A topic is gone; `topic` has the partitions that it had."""
+        """A topic was deleted; `topic` has its former partitions."""
         ...
 
 
 class TopicConfigs(Protocol):
-    """What is set for topics."""
+    """Configuration overrides of topics."""
 
     async def load(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
-        """The properties of these topics, from the registry where they are not known yet. Raises RegistryError."""
+        """The overrides of these topics; those that are not cached come from the metadata store. Raises
+        RegistryError.
+        """
         ...
 
     def forget(self, topic: str) -> None:
-        """The topic is gone; one of the same name starts anew."""
+        """Remove a deleted topic from the cache, so that a new topic of this name is loaded again."""
         ...
 
 
 class ReplicaManagerDependencies(NamedTuple):
-    """Whom the orders are about."""
+    """Dependencies of the replica manager."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -85,37 +87,39 @@ class ReplicaManagerDependencies(NamedTuple):
 
 
 class ReplicaManager:
-    """Carries out the controller's orders."""
+    """Applies the controller's control requests."""
 
     def __init__(self, dependencies: ReplicaManagerDependencies) -> None:
-        """Takes orders at once; `close` ends that."""
+        """Accepts control requests at once, until `close`."""
         self._dependencies = dependencies
         self._controller_epoch = 0
         self._queue: asyncio.Queue[tuple[Any, Callable[[Any], None]]] = asyncio.Queue()
         self._registered = asyncio.Event()
         self.unmade: dict[Name, Callable[[], ErrorCode]] = {}
-        """What is to be tried again for partitions whose files could not be opened for want of descriptors."""
+        """Retries for the partitions whose files could not be opened because no file descriptor was free."""
         self._retry: asyncio.TimerHandle | None = None
         self._worker = asyncio.get_running_loop().create_task(self._work())
 
     @property
     def controller_epoch(self) -> int:
-        """The highest epoch of a controller that has given orders."""
+        """The highest controller epoch of the accepted control requests."""
         return self._controller_epoch
 
     def submit(self, control_request: Any, done: Callable[[Any], None]) -> None:
-        """Carry out an order after those before it; `done` gets the response."""
+        """Apply a control request after the earlier ones; `done` receives the response."""
         self._queue.put_nowait((control_request, done))
 
     def session_lost(self) -> None:
-        """The broker keeps its roles: it may be a leader that others have replaced, and epochs will tell."""
+        """The broker keeps its roles. Where the controller has elected another leader, leader epochs fence this one."""
 
     async def session_begun(self, registry: object) -> None:
-        """The broker is registered, so that orders for the process before it can be told from its own (KIP-380)."""
+        """The broker is registered: its broker epoch distinguishes requests for it from requests for its previous
+        incarnation (KIP-380).
+        """
         self._registered.set()
 
     async def close(self) -> None:
-        """Take no more orders."""
+        """Stop applying control requests."""
         if self._retry is not None:
             self._retry.cancel()
         self._worker.cancel()
@@ -133,20 +137,25 @@ class ReplicaManager:
             try:
                 done(await carry_out[type(control_request)](control_request))
             except Exception:
-                # No answer: the controller gives the order again.
-                log.exception("an order of controller %d could not be carried out", control_request.controller_id)
+                # No response: the controller sends the request again.
+                log.exception(
+                    "control request failed api=%s controller=%d controller_epoch=%d",
+                    type(control_request).__name__,
+                    control_request.controller_id,
+                    control_request.controller_epoch,
+                )
 
     def _refusal(self, control_request: Any) -> ErrorCode:
-        """Why an order is not for this broker, as it is now, from its controller, as it is now."""
+        """The error of a control request for an earlier broker epoch or from an earlier controller epoch, else NONE."""
         if (
             control_request.broker_epoch != ANY_BROKER_EPOCH
             and control_request.broker_epoch < self._dependencies.broker_epoch()
         ):
-            log.warning("an order for epoch %d of this broker comes too late", control_request.broker_epoch)
+            log.warning("rejecting control request with stale broker epoch epoch=%d", control_request.broker_epoch)
             return ErrorCode.STALE_BROKER_EPOCH
         if control_request.controller_epoch < self._controller_epoch:
             log.warning(
-                "controller %d of epoch %d is over; the epoch is %d",
+                "rejecting control request with stale controller epoch controller=%d epoch=%d current_epoch=%d",
                 control_request.controller_id,
                 control_request.controller_epoch,
                 self._controller_epoch,
@@ -163,7 +172,7 @@ class ReplicaManager:
         refusal = self._refusal(control_request)
         if refusal is ErrorCode.NONE:
             configs = await self._configs_of([name for name, _, _ in topics])
-            refusal = self._refusal(control_request)  # reading may have taken its time
+            refusal = self._refusal(control_request)  # epochs may have changed during the read
         if refusal is not ErrorCode.NONE:
             return _refused(topics, refusal)
         addresses = {each.broker_id: (each.host_name, each.port) for each in control_request.live_leaders}
@@ -183,16 +192,16 @@ class ReplicaManager:
         return answer
 
     async def _configs_of(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
-        """What is set for these topics. Raises RegistryError.
+        """The configuration overrides of these topics. Raises RegistryError.
 
-        A topic that is new here is read from the registry, whose connection may be lost just now: its return is waited
-        for, or else the controller would give the order again only when it is tired of waiting for an answer.
+        A topic that is new on this broker is read from the metadata store. If the connection is lost, the replica
+        manager retries the read: without a response the controller would send the request again only after its timeout.
         """
         for _ in range(REGISTRY_TRIES):
             try:
                 return await self._dependencies.configs.load(topics)
             except RegistryError as error:
-                log.debug("what is set for topics %s cannot be read yet: %s", topics, error)
+                log.debug("retrying read of topic configs topics=%s error=%s", topics, error)
                 await asyncio.sleep(REGISTRY_RETRY_S)
         return await self._dependencies.configs.load(topics)
 
@@ -237,19 +246,29 @@ class ReplicaManager:
                 address = addresses.get(control_request.leader) or self._address(control_request.leader)
                 dependencies.fetchers.follow(replica, control_request.leader, control_request.leader_epoch, address)
         except NoDescriptor as error:
-            # No error for the controller, which would count the disk as failed until this broker starts anew.
+            # No error in the response: the controller would treat the disk as failed until this broker restarts.
             if not was_unmade:
-                log.error("%s-%d cannot be served yet: %s", topic, control_request.partition_index, error.message)
+                log.error(
+                    "partition unavailable, retrying topic=%s partition=%d error=%s",
+                    topic,
+                    control_request.partition_index,
+                    error.message,
+                )
             self.unmade[name] = partial(self._take, topic, topic_id, control_request, config, addresses)
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(DESCRIPTOR_RETRY_S, self._make_the_unmade)
         except KafkaError as error:
-            log.error("%s-%d cannot be served: %s", topic, control_request.partition_index, error.message)
+            log.error(
+                "partition unavailable topic=%s partition=%d error=%s",
+                topic,
+                control_request.partition_index,
+                error.message,
+            )
             return error.code
         return ErrorCode.NONE
 
     def _make_the_unmade(self) -> None:
-        """Try again what had no descriptors; the first that has none ends the round."""
+        """Retry the partitions that had no file descriptor; the first that still has none ends the round."""
         self._retry = None
         for name, take in list(self.unmade.items()):
             take()
@@ -259,10 +278,10 @@ class ReplicaManager:
 
     @staticmethod
     def _stale(replica: Replica, topic_id: bytes, control_request: ControlRequest) -> ErrorCode:
-        """The answer for a leader epoch that is not new.
+        """The error code for a leader epoch that is not new.
 
-        A controller that has begun to send no topic ids repeats the current epoch to its followers (KIP-516). They have
-        nothing to change: what a leader can be asked with is in its ApiVersions.
+        A controller that has begun to send no topic ids repeats the current epoch to followers (KIP-516). A follower
+        has nothing to change: the leader's ApiVersions response states which fetch versions the leader supports.
         """
         repeated = (
             control_request.leader_epoch == replica.machine.leader_epoch and replica.machine.role is Role.FOLLOWER
@@ -304,11 +323,11 @@ class ReplicaManager:
             dependencies.fetchers.leave(replica)
         dependencies.events.left(*name)
         if not delete:
-            return ErrorCode.NONE  # it stays what it is and fetches no more, until the next order
+            return ErrorCode.NONE  # the replica keeps its role and does not fetch until the next control request
         try:
             dependencies.host.release(name, delete=True)
         except KafkaError as error:
-            log.error("%s-%d cannot be deleted: %s", *name, error.message)
+            log.error("failed to delete replica topic=%s partition=%d error=%s", *name, error.message)
             return error.code
         return ErrorCode.NONE
 
@@ -339,7 +358,7 @@ class ReplicaManager:
 
 
 def _refused(topics: list[tuple[str, bytes, list[ControlRequest]]], refusal: ErrorCode) -> m.LeaderAndIsrResponse:
-    """The answer to an order of which nothing is carried out: every partition is told, too."""
+    """The response to a rejected LeaderAndIsr request: the error stands at the top and for every partition."""
     answer = m.LeaderAndIsrResponse(error_code=refusal)
     for name, topic_id, states in topics:
         errors = [
@@ -354,7 +373,7 @@ def _refused(topics: list[tuple[str, bytes, list[ControlRequest]]], refusal: Err
 
 
 def _grouped(control_request: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, list[ControlRequest]]]:
-    """The partitions of an order by topic, in all of its versions."""
+    """The partitions of a LeaderAndIsr request by topic, for all versions of the request."""
     if control_request.topic_states:
         return [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in control_request.topic_states]
     topics: dict[str, list[ControlRequest]] = {}
@@ -364,7 +383,7 @@ def _grouped(control_request: m.LeaderAndIsrRequest) -> list[tuple[str, bytes, l
 
 
 def _stops(control_request: m.StopReplicaRequest) -> list[tuple[str, int, int, bool]]:
-    """Topic, index, leader epoch and whether to delete, in all versions of the order."""
+    """Topic, index, leader epoch and whether to delete, for all versions of the StopReplica request."""
     delete = control_request.delete_partitions
     return [
         *((each.topic_name, each.partition_index, NO_EPOCH, delete) for each in control_request.ungrouped_partitions),
@@ -409,7 +428,7 @@ def _broker(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerMetad
     else:
         names = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
         endpoints = tuple(
-            # Before listeners had names, the protocol was the name.
+            # Versions without listener names use the security protocol as the name.
             Endpoint(each.listener or names.get(each.security_protocol, ""), each.host, each.port)
             for each in broker.endpoints
         )

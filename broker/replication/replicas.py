@@ -1,11 +1,11 @@
-"""The replicas on this broker and the directories under them: made, configured and taken away.
+"""Replica host: creates, configures and removes the replicas on this broker (Kafka: ReplicaManager and LogManager).
 
-Control requests (`replica_manager.py`) name topics and epochs; a log knows neither. This module maps each partition to
+Control requests (`replica_manager.py`) name topics and epochs; a log has neither. This module maps each partition to
 its log directory and each topic's configuration to that of its logs.
 
-A disk that fails under one log takes its whole directory offline (KIP-112): every replica there serves no more. The
-broker lives on while a directory is left. While one is offline, no log is made for a replica that is not new, since its
-records may lie there.
+A disk that fails under one log takes its whole directory offline (KIP-112): the replicas there reject all requests. The
+broker runs while at least one directory is online. While a directory is offline, the broker creates no log for a
+replica that is not new, because its records may be in that directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOG_PROPERTIES = {field.name: field.name.replace("_", ".") for field in fields(L
 
 
 def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """What a log has to know of its topic's configuration. Raises ConfigError for a value that cannot be read."""
+    """The configuration of a topic's logs. Raises ConfigError for an invalid value."""
     values = effective_values(broker, overrides)
     chosen = {field: values[name] for field, name in LOG_PROPERTIES.items()}
     chosen["cleanup_policy"] = tuple(chosen["cleanup_policy"])  # type: ignore[arg-type]
@@ -46,24 +46,24 @@ def log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
 
 
 def min_isr(broker: BrokerConfig, overrides: Mapping[str, str]) -> int:
-    """min.insync.replicas of a topic. Raises ConfigError for a value that cannot be read."""
+    """min.insync.replicas of a topic. Raises ConfigError for an invalid value."""
     return int(str(effective_values(broker, overrides)["min.insync.replicas"]))
 
 
 class OnFailure(Protocol):
-    """Who has to know of disks that fail."""
+    """Listener for failures of log directories (Kafka: LogDirFailureChannel)."""
 
     def replicas_lost(self, replicas: list[Replica]) -> None:
-        """These replicas have lost their directory and serve no more."""
+        """The directory of these replicas is offline."""
         ...
 
     def all_lost(self, reason: str) -> None:
-        """No directory is left."""
+        """All directories are offline."""
         ...
 
 
 class ReplicaHost:
-    """Makes replicas over logs."""
+    """Creates replicas and the logs under them."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ReplicaHost:
         alter_partition_manager: AlterPartitionManager,
         on_failure: OnFailure,
     ) -> None:
-        """Hears of the failures of directories from here on."""
+        """Registers for failures of the directories."""
         self._config = config
         self._directories = directories
         self._replicas = replicas
@@ -90,10 +90,11 @@ class ReplicaHost:
     def obtain(
         self, name: tuple[str, int], topic_id: bytes, overrides: Mapping[str, str], *, is_new: bool = True
     ) -> Replica:
-        """The replica of (topic, partition), made where there is none; its log too, where there is none.
+        """The replica of (topic, partition). Creates the replica and its log if they do not exist.
 
-        `is_new` says that it has never been on this broker. Raises KafkaError: KAFKA_STORAGE_ERROR when the disk fails
-        or the log may lie on one that has, INCONSISTENT_TOPIC_ID when the log is of another topic of this name.
+        `is_new` means that the replica has never been on this broker. Raises KafkaError: KAFKA_STORAGE_ERROR if the
+        disk fails or the log may be in an offline directory, INCONSISTENT_TOPIC_ID if the log belongs to another topic
+        of this name.
         """
         replica = self._replicas.get(*name)
         if replica is None:
@@ -115,7 +116,7 @@ class ReplicaHost:
         return replica
 
     def _find_log(self, name: tuple[str, int], topic_id: bytes, config: LogConfig, *, is_new: bool) -> Log:
-        """The log, made where there is none."""
+        """The log of a partition; creates it if it does not exist."""
         directory = self._directories.holding(name)
         if directory is not None:
             if directory.failure is not None:
@@ -132,21 +133,21 @@ class ReplicaHost:
                     f"Can not create log for {name[0]}-{name[1]} because log directories "
                     f"{','.join(each.path for each in offline)} are offline",
                 )
-            self.moves.cancel(name)  # what was to take the place of a log that is gone
+            self.moves.cancel(name)  # a future log of a current log that does not exist any more
             directory = self.moves.preferred(name) or emptiest(self._directories)
             found = directory.create_log(name, topic_id, config, now_ms=self._clock.now_ms())
         return found
 
     def _high_watermark(self, name: tuple[str, int]) -> int:
-        """The checkpointed high watermark of a log, -1 where there is none."""
+        """The checkpointed high watermark of a log, -1 if there is none."""
         directory = self._directories.holding(name)
         return -1 if directory is None else directory.high_watermarks.get(name, -1)
 
     def _make(self, found: Log, checkpointed: int, overrides: Mapping[str, str]) -> Replica:
-        """Make the replica over a log.
+        """Create the replica of a log.
 
-        What the log has compacted was below the high watermark, for the cleaner stops there. A high watermark below
-        that hides from consumers the records for which compaction has removed others.
+        The cleaner compacts only below the high watermark, so the high watermark was at least `cleaned_to`. A lower one
+        would hide from consumers the records because of which compaction has removed others.
         """
         machine = PartitionMachine(
             self._config.broker_id,
@@ -161,7 +162,7 @@ class ReplicaHost:
         self._replicas.add(replica)
         return replica
 
-    # ---- disks that fail
+    # ---- disk failures
 
     def _replica_failed(self, replica: Replica) -> None:
         directory = self._directories.holding((replica.topic, replica.partition))
@@ -169,9 +170,9 @@ class ReplicaHost:
             directory.fail(replica.log.failure or "a log has failed")
 
     def _directory_failed(self, directory: Directory) -> None:
-        """Serve nothing more that lies there."""
+        """Take the replicas in this directory offline."""
         lost = [replica for name in directory.logs if (replica := self._replicas.get(*name)) is not None]
-        log.error("data directory %s is offline, with %d replicas: %s", directory.path, len(lost), directory.failure)
+        log.error("log directory offline path=%s replicas=%d error=%s", directory.path, len(lost), directory.failure)
         for replica in lost:
             replica.retire()
         self.moves.failed(directory)
@@ -181,15 +182,15 @@ class ReplicaHost:
             self._on_failure.all_lost(f"Shutdown broker because all log dirs in {paths} have failed")
 
     def has_log(self, name: tuple[str, int]) -> bool:
-        """Whether a log of this (topic, partition) lies in one of the directories."""
+        """Whether a log of this (topic, partition) is in one of the directories."""
         return any(name in each.logs for each in self._directories)
 
     def configure(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """The topic has other properties now: its logs obey them from here on."""
+        """Apply changed configuration overrides of a topic to its logs."""
         try:
             config, least = log_config(self._config, overrides), min_isr(self._config, overrides)
         except ConfigError as error:
-            log.error("topic %s keeps its configuration: %s", topic, error.message)
+            log.error("rejecting invalid topic config topic=%s error=%s", topic, error.message)
             return
         for replica in self._replicas.of_topic(topic):
             replica.log.config = config
@@ -197,10 +198,10 @@ class ReplicaHost:
             replica.wake()
 
     def release(self, name: tuple[str, int], *, delete: bool) -> None:
-        """The replica answers no more; with `delete` its log goes too. Raises KafkaError when the disk fails."""
+        """Remove the replica; with `delete`, delete its log, too. Raises KafkaError when the disk fails."""
         replica = self._replicas.get(*name)
         if replica is not None:
-            self._replicas.remove(replica)  # first: who waits for it then learns that it is unknown
+            self._replicas.remove(replica)  # first, so that its delayed operations find it unknown
             replica.retire()
         if delete:
             self.moves.deleted(name)
@@ -210,14 +211,14 @@ class ReplicaHost:
                 try:
                     directory.delete_log(name, now_ms=self._clock.now_ms())
                 except KafkaError:
-                    directory.logs[name] = found  # it lies there still: a repeated deletion is refused, too
+                    directory.logs[name] = found  # the log still exists: a repeated deletion fails, too
                     raise
 
-    # ---- what housekeeping asks for
+    # ---- scheduled tasks
 
     def delete_old_segments(self, is_cleaning: Callable[[str], bool]) -> None:
-        """Apply retention to every log but those in folders that are being cleaned, and remove the files of what was
-        deleted before.
+        """Apply retention to every log except those that the cleaner is compacting, and remove the files of logs and
+        segments that were deleted before.
         """
         now_ms = self._clock.now_ms()
         for replica in self._replicas:
@@ -226,7 +227,9 @@ class ReplicaHost:
         self.purge()
 
     def purge(self) -> None:
-        """Remove the files and logs whose delay (`file.delete.delay.ms`) is over, and retry moves that had no room."""
+        """Remove the files and logs whose delay (`file.delete.delay.ms`) is over, and retry moves that failed for lack
+        of disk space.
+        """
         now_ms = self._clock.now_ms()
         for directory in self._online():
             quietly(directory.purge, now_ms)
@@ -238,7 +241,7 @@ class ReplicaHost:
 
     def _deleted(self, directory: Directory, error: BaseException | None) -> None:
         if is_exhausted(error):
-            log.warning("old files in %s stay until the broker starts anew: %s", directory.path, error)
+            log.warning("keeping deleted files until restart path=%s error=%s", directory.path, error)
         elif error is not None:
             directory.fail(f"removing old files in {directory.path}: {error}")
 
@@ -246,19 +249,19 @@ class ReplicaHost:
         return [each for each in self._directories if each.failure is None]
 
     def flush_due_logs(self) -> None:
-        """Flush what `flush.ms` says is old enough."""
+        """Flush the logs whose `flush.ms` is over."""
         now_ms = self._clock.now_ms()
         for replica in self._replicas:
             replica.flush_if_due(now_ms)
 
     def expire_producers(self) -> None:
-        """Forget producers that have been silent for `producer.id.expiration.ms`."""
+        """Remove the state of producers that have not written for `producer.id.expiration.ms`."""
         now_ms, age_ms = self._clock.now_ms(), int(self._config["producer.id.expiration.ms"])
         for replica in self._replicas:
             replica.log.producers.expire(now_ms, age_ms)
 
     def shrink_isrs(self) -> None:
-        """Ask to leave followers that have fallen behind out of the ISR."""
+        """Request ISRs without the followers that have fallen behind."""
         for replica in self._replicas:
             replica.shrink_isr()
 
@@ -273,7 +276,9 @@ class ReplicaHost:
             quietly(directory.write_start_offsets)
 
     def write_high_watermarks(self) -> None:
-        """Checkpoint the high watermarks. Logs whose replicas the controller has not named yet keep theirs."""
+        """Checkpoint the high watermarks. Logs without a replica, because no control request has named them yet, keep
+        their checkpoint.
+        """
         known = {(each.topic, each.partition): each.machine.high_watermark for each in self._replicas}
         for directory in self._online():
             noted = directory.high_watermarks | known
@@ -282,21 +287,23 @@ class ReplicaHost:
                 quietly(directory.write_high_watermarks, marks)
 
     def retire(self) -> None:
-        """Take no more writes, and move nothing: the broker stops."""
+        """The broker stops: take the replicas offline and end moves between directories."""
         self.moves.close()
         for replica in self._replicas:
             replica.retire()
 
     def close(self, broker_epoch: int = -1) -> None:
-        """Flush and close every log, write the checkpoints and the clean marks. `retire` comes before."""
+        """Flush and close every log, write the checkpoints and the clean shutdown files. Call `retire` before."""
         self.write_high_watermarks()
         for directory in self._directories:
             quietly(partial(directory.close, now_ms=self._clock.now_ms(), broker_epoch=broker_epoch))
 
 
 def quietly(work: Callable[..., object], *arguments: object) -> None:
-    """Do what a failed disk may refuse: it has taken its log or directory offline, and the others go on."""
+    """Call `work`, which may raise KafkaError because of a failed disk. The log or directory is then offline, and the
+    caller continues with the others.
+    """
     try:
         work(*arguments)
     except KafkaError as error:
-        log.error("%s", error.message)
+        log.error("log operation failed error=%s", error.message)

@@ -1,34 +1,34 @@
-"""One partition's decisions: who leads, what is committed, who may write, who is in sync, how far a reader may read.
+"""State machine of one partition: leadership, ISR, high watermark and write checks (Kafka: Partition and Replica).
 
-The machine knows offsets and epochs, never bytes. It is told what happened (the controller spoke, the log grew, a
-follower fetched, the controller answered a wish about the ISR) and answers what follows from it. Kafka keeps the same
-rules in `Partition` and `Replica`:
+The machine stores offsets and epochs, never bytes. Its inputs are events: a control request arrives, the log grows, a
+follower fetches, the controller answers an AlterPartition request. It applies the rules of Kafka's `Partition` and
+`Replica`:
 
-- A write is taken only by the leader; with acks=all only while the in-sync replicas (ISR) are at least
-  `min.insync.replicas`, or all the replicas there are.
+- Only the leader accepts a write. With acks=all it accepts a write only while the in-sync replicas (ISR) are at least
+  `min.insync.replicas`, or all replicas of the partition.
 - The high watermark is the smallest end offset among the in-sync replicas. It never falls while this broker leads, and
   does not rise while the ISR is below `min.insync.replicas` (KIP-966).
-- A leader asks the controller before it believes in another ISR (KIP-497). Until the answer is there it counts with the
-  larger of both sets: a replica that may be in the ISR holds the high watermark back already.
-- A follower joins the ISR when it has everything below the high watermark and everything that stood in the log when
-  this leader was elected (KAFKA-7128), and leaves it when it was not caught up for `replica.lag.time.max.ms`.
-- A request that names a leader epoch is answered only in that epoch (KIP-320).
+- A leader requests another ISR from the controller before it uses it (KIP-497). Until the controller has answered, the
+  leader counts with the union of both sets: a replica that may be in the ISR already holds back the high watermark.
+- A follower joins the ISR when it has every record below the high watermark and every record that was in the log when
+  this leader was elected (KAFKA-7128). It leaves the ISR when it was not caught up for `replica.lag.time.max.ms`.
+- The leader answers a request that names a leader epoch only in that epoch (KIP-320).
 
-One rule is stricter than Kafka's: a tombstone or a transaction marker leaves the log of any replica only below
-`compacted_everywhere`, the offset below which every assigned replica has compacted its log, those outside the ISR and
-those that do not run included. Otherwise a replica that was away for longer than `delete.retention.ms` would come back
-with a value whose deletion nobody remembers. Followers report to the leader of the epoch and are told by it
-(docs/compaction.md).
+One rule is stricter than Kafka's: a replica removes a tombstone or a transaction marker from its log only below
+`compacted_everywhere`. That is the offset below which every assigned replica has compacted its log, including replicas
+outside the ISR and replicas on brokers that do not run. Otherwise a replica that was away for longer than
+`delete.retention.ms` would come back with a value whose tombstone no other replica has. Followers report their cleaned
+offset to the leader of the epoch, and the leader returns `compacted_everywhere` to them (docs/compaction.md).
 
 States of a replica on this broker:
 
-    | state    | event           | next     | what follows                                              |
+    | state    | event           | next     | effect                                                    |
     |----------|-----------------|----------|-----------------------------------------------------------|
-    | offline  | become_leader   | leader   | high watermark at once when the ISR is this broker alone  |
+    | offline  | become_leader   | leader   | advances the high watermark if the ISR is this broker     |
     | offline  | become_follower | follower |                                                           |
-    | leader   | become_follower | follower | waiting writers are answered NOT_LEADER_OR_FOLLOWER       |
-    | follower | become_leader   | leader   | followers' ends are unknown until they fetch              |
-    | any      | go_offline      | offline  | everything is answered KAFKA_STORAGE_ERROR                |
+    | leader   | become_follower | follower | delayed writes fail with NOT_LEADER_OR_FOLLOWER           |
+    | follower | become_leader   | leader   | followers' end offsets are unknown until they fetch       |
+    | any      | go_offline      | offline  | all requests fail with KAFKA_STORAGE_ERROR                |
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ REFUSED_ISR_ERRORS: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorC
 
 
 class Role(Enum):
-    """What this broker is for a partition."""
+    """The role of this broker for a partition."""
 
     OFFLINE = "offline"
     LEADER = "leader"
@@ -65,7 +65,7 @@ class Role(Enum):
 
 
 class LeaderAndIsr(NamedTuple):
-    """What the controller says of a partition. `partition_epoch` is the version of the state's znode."""
+    """A partition's state as the controller sends it. `partition_epoch` is the version of the state's znode."""
 
     leader: int
     leader_epoch: int
@@ -76,17 +76,17 @@ class LeaderAndIsr(NamedTuple):
 
 
 class PendingIsr(NamedTuple):
-    """A wish of the leader: this ISR, in this leader epoch, in place of the one of this partition epoch."""
+    """An ISR that the leader requests in `leader_epoch`, to replace the ISR of `partition_epoch`."""
 
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
     broker_epochs: tuple[int, ...]
-    """Of each member of `isr`, as its fetches said; -1 where it is not known (KIP-903)."""
+    """The broker epoch of each member of `isr`, from its fetches; -1 if it is unknown (KIP-903)."""
 
 
 class RemoteReplica:
-    """What the leader knows of one follower. Times are of the monotonic clock."""
+    """The state that the leader keeps of one follower (Kafka: Replica). Times are of the monotonic clock."""
 
     __slots__ = (
         "broker_epoch",
@@ -106,10 +106,12 @@ class RemoteReplica:
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.broker_epoch = -1
         self.compacted_to = 0
-        """Nothing below this offset is left to compact in its log; 0 until it has said more in this epoch."""
+        """The follower's log is compacted below this offset; 0 until the follower reports more in this epoch."""
 
     def begin(self, now_ms: int, leader_end: int, *, new_epoch: bool, in_sync: bool) -> None:
-        """A leader is elected, or told again that it leads (Replica.resetReplicaState)."""
+        """Reset the follower's state when this broker applies a LeaderAndIsr request as leader
+        (Replica.resetReplicaState).
+        """
         if new_epoch:
             self.end_offset = UNKNOWN_OFFSET
             self.start_offset = UNKNOWN_OFFSET
@@ -127,10 +129,13 @@ class RemoteReplica:
     def fetched(
         self, offset: int, start_offset: int, leader_end: int, now_ms: int, broker_epoch: int, cleaned_to: int
     ) -> None:
-        """It asked for what comes at `offset`. It was caught up at the time whose end it has now reached.
+        """Update the state from a fetch of the follower at `offset`.
 
-        A replica that cannot say what it has compacted (`cleaned_to` is -1: a broker of Kafka) has, at least, all the
-        tombstones and markers below `offset` itself.
+        If `offset` reaches the leader's end offset of the previous fetch, the follower was caught up at the time of
+        that fetch.
+
+        `cleaned_to` is -1 from a broker of Kafka, which does not report what it has compacted. Such a replica has, at
+        least, all the tombstones and markers below `offset` itself.
         """
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
@@ -144,11 +149,13 @@ class RemoteReplica:
         self.compacted_to = offset if cleaned_to < 0 else min(cleaned_to, offset)
 
     def turned_away(self) -> None:
-        """The controller does not let it into the ISR: nobody waits for it until it has fetched again."""
+        """The controller has refused to add the follower to the ISR: the high watermark does not wait for the follower
+        until it fetches again.
+        """
         self.caught_up_ms = NEVER_MS
 
     def is_caught_up(self, leader_end: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it has all, or had all not long ago."""
+        """Whether the follower has the whole log, or had it at most `max_lag_ms` ago (Replica.isCaughtUp)."""
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= max_lag_ms
 
 
@@ -185,8 +192,8 @@ class PartitionMachine:
         min_isr: int = 1,
         max_lag_ms: int = DEFAULT_MAX_LAG_MS,
     ) -> None:
-        """`high_watermark` is the one that was checkpointed; `local_end` the end offset of the local log;
-        `max_lag_ms` is replica.lag.time.max.ms.
+        """`high_watermark` is the checkpointed one; `local_end` is the end offset of the local log; `max_lag_ms` is
+        replica.lag.time.max.ms.
         """
         self.broker_id = broker_id
         self.role = Role.OFFLINE
@@ -197,7 +204,7 @@ class PartitionMachine:
         self.replicas: tuple[int, ...] = ()
         self.isr: frozenset[int] = frozenset()
         self.maximal_isr: frozenset[int] = frozenset()
-        """The ISR, and while a change is asked for everybody who may be in it."""
+        """The ISR; while an AlterPartition request is pending, the union of the current and the requested ISR."""
         self.pending: PendingIsr | None = None
         self.is_recovering = False
         self.local_end = local_end
@@ -207,14 +214,14 @@ class PartitionMachine:
         self.remotes: dict[int, RemoteReplica] = {}
         self.cleaned_to = UNKNOWN_OFFSET
         self.compacted_everywhere = UNKNOWN_OFFSET
-        """Every assigned replica has compacted what is below; -1 where this broker cannot know. Only below it may a
-        tombstone or a marker leave the log."""
+        """Every assigned replica has compacted its log below this offset; -1 if this broker has no value for it. Only
+        below it may a tombstone or a marker leave the log."""
 
-    # ---- the controller speaks
+    # ---- control requests
 
     def become_leader(self, state: LeaderAndIsr, now_ms: int) -> bool:
-        """The controller made this broker the leader, or tells the leader anew. Returns whether the high watermark
-        moved. What is older than what is known changes nothing.
+        """Apply a LeaderAndIsr request that names this broker as leader, also if it leads already. Returns whether the
+        high watermark moved. A request with an older leader epoch or partition epoch changes nothing.
         """
         if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
             return False
@@ -231,7 +238,9 @@ class PartitionMachine:
         return self._advance(now_ms)
 
     def become_follower(self, state: LeaderAndIsr) -> None:
-        """The controller made another broker the leader, or nobody. What all have compacted is for that one to say."""
+        """Apply a LeaderAndIsr request that names another broker as leader, or none. Only that leader determines
+        `compacted_everywhere` from here on.
+        """
         if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
             return
         self.role = Role.FOLLOWER
@@ -247,19 +256,19 @@ class PartitionMachine:
         self.pending = None
 
     def go_offline(self) -> None:
-        """The disk under the log has failed."""
+        """Go offline: the disk under the log has failed."""
         self.role = Role.OFFLINE
         self.pending = None
         self.compacted_everywhere = UNKNOWN_OFFSET
 
-    # ---- the log moves
+    # ---- the local log changes
 
     def appended(self, local_end: int, now_ms: int = 0, *, flushed: bool = False) -> bool:
-        """The local log now ends at `local_end`. Returns whether the high watermark moved.
+        """Set the end of the local log to `local_end`. Returns whether the high watermark moved.
 
-        `flushed` says that this is the end of an fsync: followers can have fetched past `local_end` meanwhile, and no
-        later fetch of theirs would advance the high watermark. `now_ms` (monotonic) counts only where there are other
-        replicas, and the ISR is this broker alone or `flushed`.
+        `flushed` means that the call follows an fsync: followers can have fetched past `local_end` meanwhile, and no
+        later fetch of theirs would advance the high watermark. `now_ms` (monotonic) is used only if there are other
+        replicas, and the ISR is this broker alone or `flushed` is set.
         """
         self.local_end = local_end
         if self.role is not Role.LEADER:
@@ -270,18 +279,18 @@ class PartitionMachine:
                 return True
             return False
         if len(self.maximal_isr) > 1 and not flushed:
-            return False  # another one has not got it yet
+            return False  # another in-sync replica does not have these records yet
         return self._advance(now_ms)
 
     def truncated(self, local_end: int) -> None:
-        """A follower has cut its log to `local_end`."""
+        """This follower has truncated its log to `local_end`."""
         self.local_end = local_end
         self.high_watermark = min(self.high_watermark, local_end)
 
     def replicated(self, local_end: int, leader_high_watermark: int) -> bool:
-        """A follower's log ends at `local_end`, and the leader's high watermark was this when it answered.
+        """This follower's log ends at `local_end`; `leader_high_watermark` is from the leader's fetch response.
 
-        Returns whether the high watermark moved. A follower's may fall: it is what a leader says.
+        Returns whether the high watermark moved. A follower's high watermark may fall: it follows the leader's.
         """
         self.local_end = local_end
         before = self.high_watermark
@@ -291,14 +300,16 @@ class PartitionMachine:
     # ---- the log is compacted
 
     def cleaned(self, cleaned_to: int) -> None:
-        """The local log is compacted below `cleaned_to`; -1 where it never was."""
+        """The local log is compacted below `cleaned_to`; -1 if it was never compacted."""
         if cleaned_to != self.cleaned_to:
             self.cleaned_to = cleaned_to
             if self.role is Role.LEADER:
                 self._count_compacted()
 
     def received_compacted(self, compacted_everywhere: int) -> None:
-        """The leader of this epoch says below which offset all have compacted; -1 where it cannot say."""
+        """Store `compacted_everywhere` from the fetch response of the leader of this epoch; -1 if the leader did not
+        send it.
+        """
         if self.role is Role.FOLLOWER:
             self.compacted_everywhere = compacted_everywhere
 
@@ -309,16 +320,16 @@ class PartitionMachine:
     # ---- followers fetch
 
     def follower(self, replica_id: int) -> RemoteReplica:
-        """What is known of a follower.
+        """The state of a follower.
 
-        Raises KafkaError with UNKNOWN_LEADER_EPOCH for one that is not in the replica set this leader knows: the
-        follower may have heard of its assignment first.
+        Raises KafkaError with UNKNOWN_LEADER_EPOCH for a broker that is not in the replica set that this leader has:
+        the follower may have received its assignment before the leader.
         """
         remote = self.remotes.get(replica_id)
         if remote is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"broker {replica_id} is none of the replicas {list(self.replicas)} of this leader",
+                f"broker {replica_id} is not one of the replicas {list(self.replicas)} of this leader",
             )
         return remote
 
@@ -332,18 +343,19 @@ class PartitionMachine:
         broker_epoch: int = -1,
         cleaned_to: int = UNKNOWN_OFFSET,
     ) -> bool:
-        """A follower asked for what comes at `offset`, so it has all before it. Returns whether the HW moved.
+        """A follower fetches at `offset`, so it has all records below it. Returns whether the high watermark moved.
 
-        `cleaned_to` is below which it has compacted its log, -1 where it does not say.
+        The follower has compacted its log below `cleaned_to`; -1 if it does not report that.
 
-        Raises KafkaError: as `follower`, and NOT_LEADER_OR_FOLLOWER for a fetch of an incarnation that has been
-        followed by another (KIP-903).
+        Raises KafkaError: as `follower`, and NOT_LEADER_OR_FOLLOWER for a fetch with a broker epoch below that of an
+        earlier fetch (KIP-903).
         """
         remote = self.follower(replica_id)
         if remote.broker_epoch > broker_epoch >= 0:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {replica_id} has fetched with epoch {remote.broker_epoch} before, now with {broker_epoch}",
+                f"broker {replica_id} fetches with broker epoch {broker_epoch}, "
+                f"below the broker epoch {remote.broker_epoch} of an earlier fetch",
             )
         moved, compacted_to = offset != remote.end_offset, remote.compacted_to
         remote.fetched(offset, start_offset, self.local_end, now_ms, broker_epoch, cleaned_to)
@@ -352,15 +364,17 @@ class PartitionMachine:
         return moved and self._advance(now_ms)
 
     def _advance(self, now_ms: int) -> bool:
-        """Raise the high watermark to where every replica is that is, or may be about to be, in sync."""
+        """Raise the high watermark to the smallest end offset of the replicas that are in the ISR or about to join it
+        (Partition.maybeIncrementLeaderHW).
+        """
         if self.role is not Role.LEADER or len(self.isr) < self.effective_min_isr:
             return False
         lowest = self.local_end
         for replica_id, remote in self.remotes.items():
             if remote.end_offset < lowest and (
                 replica_id in self.maximal_isr
-                # One that has just caught up is about to join; waiting for it lets it
-                # (Partition.maybeIncrementLeaderHW).
+                # A replica that has caught up is about to join the ISR; it can join only if the high watermark
+                # waits for it (Partition.maybeIncrementLeaderHW).
                 or remote.is_caught_up(self.local_end, now_ms, self.max_lag_ms)
             ):
                 lowest = remote.end_offset
@@ -370,13 +384,15 @@ class PartitionMachine:
         return True
 
     def reconsider(self, now_ms: int) -> bool:
-        """Time has passed, and some that were waited for need not be any more. Returns whether the HW moved."""
+        """Advance the high watermark past replicas outside the ISR that are no longer caught up as time passes.
+        Returns whether the high watermark moved.
+        """
         return self._advance(now_ms)
 
     # ---- the ISR
 
     def propose_expansion(self, replica_id: int) -> PendingIsr | None:
-        """The wish to take a follower into the ISR, if it has earned it and no other wish is under way."""
+        """The pending ISR with a follower added, None if it is not eligible or another change is pending."""
         remote = self.remotes.get(replica_id)
         if remote is None or self.pending is not None or replica_id in self.isr or self.role is not Role.LEADER:
             return None
@@ -385,7 +401,9 @@ class PartitionMachine:
         return self._propose(self.isr | {replica_id})
 
     def propose_shrink(self, now_ms: int) -> PendingIsr | None:
-        """The wish to leave out those that have fallen behind for too long."""
+        """The pending ISR without the replicas that lag for more than `max_lag_ms`; None if there is no such replica,
+        or another change is pending.
+        """
         if self.pending is not None or self.role is not Role.LEADER or len(self.isr) < 2:
             return None
         behind = frozenset(
@@ -403,9 +421,11 @@ class PartitionMachine:
         return self.pending
 
     def isr_changed(self, change: PendingIsr, state: LeaderAndIsr, now_ms: int) -> bool:
-        """The controller has answered a wish with the state as it is now. Returns whether the high watermark moved."""
+        """The controller has answered an AlterPartition request with the current state. Returns whether the high
+        watermark moved.
+        """
         if self.pending is not change or state.leader_epoch != self.leader_epoch:
-            return False  # an answer of another time
+            return False  # the answer to an earlier request
         if state.partition_epoch < self.partition_epoch:
             return False
         self.isr = self.maximal_isr = frozenset(state.isr)
@@ -415,10 +435,11 @@ class PartitionMachine:
         return self._advance(now_ms)
 
     def isr_refused(self, change: PendingIsr, error: ErrorCode, now_ms: int) -> bool:
-        """The controller has refused a wish. Returns whether to ask again; the high watermark may have moved.
+        """The controller has refused an AlterPartition request. Returns whether to send it again; the high watermark
+        may have moved.
 
-        After a refusal that says that this leader's view is old, the wish stays pending: the controller will speak,
-        and until then the larger set holds.
+        After a refusal because this leader's state is outdated, the change stays pending: the controller sends a
+        LeaderAndIsr request, and until it arrives `maximal_isr` stays the larger set.
         """
         if self.pending is not change:
             return False
@@ -432,20 +453,20 @@ class PartitionMachine:
             return False
         return error in RETRIABLE_ISR_ERRORS
 
-    # ---- questions
+    # ---- checks
 
     @property
     def effective_min_isr(self) -> int:
-        """min.insync.replicas, but no more than there are replicas."""
+        """The smaller of min.insync.replicas and the number of replicas (Partition.effectiveMinIsr)."""
         return min(self.min_isr, len(self.remotes) + 1)
 
     @property
     def remote_ends(self) -> Mapping[int, int]:
-        """Where each follower's log ends, as far as it has told; -1 before its first fetch."""
+        """The end offset of each follower's log, from its last fetch; -1 before its first fetch."""
         return {replica_id: remote.end_offset for replica_id, remote in self.remotes.items()}
 
     def check_leader(self, epoch: int = NO_EPOCH) -> None:
-        """Raise unless this broker leads, in `epoch` if one is named.
+        """Raise unless this broker leads, in `epoch` if that is given.
 
         Raises KafkaError with NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or
         KAFKA_STORAGE_ERROR.
@@ -456,35 +477,38 @@ class PartitionMachine:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is broker {self.leader_id}")
 
     def check_online(self) -> None:
-        """Raise KAFKA_STORAGE_ERROR where the log is offline."""
+        """Raise KAFKA_STORAGE_ERROR if the log is offline."""
         if self.role is Role.OFFLINE:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log is offline")
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise unless `epoch` (or none, -1) is the current one: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH."""
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless `epoch` is the current one or -1 (none)."""
         if epoch in (NO_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
             raise KafkaError(
-                ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over; the current one is {self.leader_epoch}"
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"leader epoch {epoch} is older than the current leader epoch {self.leader_epoch}",
             )
         raise KafkaError(
             ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"leader epoch {epoch} has not begun; the current one is {self.leader_epoch}",
+            f"leader epoch {epoch} is newer than the current leader epoch {self.leader_epoch}",
         )
 
     def check_may_append(self, acks: int) -> None:
-        """Raise unless a write with these acks may begin: as `check_leader`, or NOT_ENOUGH_REPLICAS."""
+        """Raise unless the leader accepts a write with these acks: as `check_leader`, or NOT_ENOUGH_REPLICAS."""
         if self.role is not Role.LEADER:
             self.check_leader()
         if acks == -1 and len(self.isr) < self.effective_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} replicas are in sync, min.insync.replicas asks for {self.effective_min_isr}",
+                f"{len(self.isr)} replicas are in sync, min.insync.replicas requires {self.effective_min_isr}",
             )
 
     def acknowledged(self, end_offset: int) -> ErrorCode | None:
-        """Whether a write that ended at `end_offset` may be acknowledged with acks=all; None means not yet."""
+        """NONE if a write that ends at `end_offset` may be acknowledged with acks=all, or its error; None means not
+        yet.
+        """
         if self.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.high_watermark < end_offset:
