@@ -1,4 +1,4 @@
-"""What a broker coordinates, put together: groups, transactions, and what the two have to do with partitions."""
+"""Builds the group coordinator and the transaction coordinator of a broker, and connects them to partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from odradek.broker.transaction.state.settings import TransactionSettings
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorDependencies:
-    """What coordinators need of the broker that they are part of."""
+    """Dependencies of the coordinators on other parts of the broker."""
 
     config: BrokerConfig
     metadata_cache: MetadataCache
@@ -43,27 +43,27 @@ class CoordinatorDependencies:
     fresh_id: Callable[[], str]
 
     def links(self, purpose: str) -> BrokerLinks:
-        """Connections of their own to all brokers."""
+        """A separate inter-broker client for one purpose, with its own connections to all brokers."""
         config = self.config
         return BrokerLinks(
             config.broker_id, self.metadata_cache, config.inter_broker_listener, self.network, self.local, purpose
         )
 
     def topic(self, name: str, timeout_ms: int, **options: Any) -> InternalTopic:
-        """One of the broker's own topics."""
+        """The coordinator log of an internal topic."""
         network = self.network
         return InternalTopic(name, self.replicas, network.clock, network.timers, timeout_ms=timeout_ms, **options)
 
 
 class Coordination:
-    """The coordinators of a broker; they serve partitions as these come to be led here."""
+    """The coordinators of a broker; they serve the partitions of internal topics that this broker leads."""
 
     def __init__(self, dependencies: CoordinatorDependencies) -> None:
         config, network = dependencies.config, dependencies.network
         clock, timers = network.clock, network.timers
         self.group_settings: GroupSettings = _settings(config, GroupSettings)
         self.transaction_settings: TransactionSettings = _settings(config, TransactionSettings)
-        # Apart from the markers: those wait for followers, and these answers are waited for by producers.
+        # Separate from the connections for markers: those wait for followers, and producers wait for verifications.
         self._questions = dependencies.links("txn-verification")
         self._marker_links = dependencies.links("txn-markers")
         verification = TransactionVerification(
@@ -108,7 +108,7 @@ class Coordination:
         self._periodic = Periodic(clock, timers)
 
     def start(self) -> None:
-        """Begin what is done now and then."""
+        """Start the periodic jobs."""
         settings = self.transaction_settings
         self.groups.start()
         self._periodic.every(
@@ -123,7 +123,7 @@ class Coordination:
         )
 
     def close(self) -> None:
-        """Everybody who waits is sent elsewhere."""
+        """Close the coordinators; waiting requests receive an error, and clients then look up the coordinator again."""
         self._periodic.close()
         self._questions.close()
         self._markers.close()
@@ -133,5 +133,5 @@ class Coordination:
 
 
 def _settings(config: BrokerConfig, kind: Any) -> Any:
-    """The settings that a class names, from the properties."""
+    """An instance of a settings class; the fields have the values of the properties of the same names."""
     return kind(**{name: config[name.replace("_", ".")] for name in kind.__dataclass_fields__})

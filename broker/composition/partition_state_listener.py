@@ -1,8 +1,8 @@
-"""What becomes of partitions, told to those on this broker who have to know.
+"""Partition state listener: notifies the coordinators and the controller of partition changes on this broker.
 
-The coordinators keep what they coordinate in partitions of `__consumer_offsets` and `__transaction_state`: they read
-one when this broker begins to lead it, and let go when it does not any more. A disk that fails is told to the
-controller.
+The coordinators store their state in partitions of `__consumer_offsets` and `__transaction_state`. They load a
+partition when this broker becomes its leader and unload it when this broker stops leading it. When a disk fails, the
+broker notifies the controller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RETRY_S = 1
 
 
 class CoordinatorEvents:
-    """What the coordinators have to know of partitions."""
+    """Notifies the coordinators of partitions that this broker leads or stops leading, and of deleted topics."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class CoordinatorEvents:
         metadata_cache.watch(self._count)
 
     def _count(self) -> None:
-        """A topic has as many partitions as it was made with, whatever the property says now."""
+        """Take the number of partitions from the metadata cache: the property counts only at the topic's creation."""
         topics = self._metadata_cache.topics
         if (offsets := topics.get(GROUP_OFFSETS)) is not None:
             self._group_settings.offsets_topic_num_partitions = len(offsets.partitions)
@@ -68,13 +68,13 @@ class CoordinatorEvents:
             self._transactions.unload(partition)
 
     def deleted(self, topic: TopicMetadata) -> None:
-        """Offsets of partitions that are gone go with them."""
+        """Delete the committed offsets of the partitions of a deleted topic."""
         if topic.name != GROUP_OFFSETS:
             self._groups.forget_partitions([(topic.name, partition.index) for partition in topic.partitions])
 
 
 class DiskFailures:
-    """Replicas whose disk has failed are told to the controller, which looks for other leaders (KIP-112)."""
+    """Reports failed log directories to the controller, which elects other leaders (KIP-112)."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class DiskFailures:
         events: CoordinatorEvents,
         end: Callable[[str], None],
     ) -> None:
-        """`end` hears why the broker cannot go on."""
+        """`end` is called with the reason when no log directory is left."""
         self._broker_id = broker_id
         self._session = session
         self._fetchers = fetchers
@@ -96,7 +96,7 @@ class DiskFailures:
         self.all_lost = end
 
     def replicas_lost(self, replicas: list[Replica]) -> None:
-        """These replicas serve no more: end what goes on for them, soon."""
+        """The directory of these replicas is offline: end their fetches and coordinators in a task."""
         self._lost += replicas
         if not self._telling:
             self._telling = True
@@ -105,7 +105,7 @@ class DiskFailures:
     async def _tell(self) -> None:
         while self._lost:
             lost, self._lost = self._lost, []
-            for replica in lost:  # not before: it may be a coordinator's or a follower's own write that has failed
+            for replica in lost:  # in a task, because the failed write may be the coordinator's or the fetcher's own
                 self._fetchers.leave(replica)
                 self._events.left(replica.topic, replica.partition)
             await self._report()
@@ -118,7 +118,7 @@ class DiskFailures:
                     znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._broker_id), sequential=True
                 )
             except RegistryError as error:
-                log.warning("the failed disk could not be reported yet: %s", error)
+                log.warning("retrying report of failed log directory broker=%d error=%s", self._broker_id, error)
                 await asyncio.sleep(RETRY_S)
             else:
                 return

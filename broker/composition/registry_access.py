@@ -1,8 +1,8 @@
-"""Where the broker's registry is: an ensemble of ZooKeeper's, or the tree inside this broker.
+"""Metadata store access: opens ZooKeeper or the embedded metadata store, and reads the broker's identity from it.
 
-With `zookeeper.connect` the registry is Apache ZooKeeper (or whatever speaks its protocol), below the chroot if one is
-given. Without, the broker keeps the tree itself, in a folder of its first data directory: one broker is then the whole
-cluster.
+With `zookeeper.connect` the metadata store is Apache ZooKeeper (or another server with its protocol), below the chroot
+if one is given. Without it, the broker stores the tree itself, in a folder of its first data directory; the cluster
+then has only this broker.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from odradek.storage.disk import Disk, OsDisk, ReservedDisk, make_durable_direct
 log = logging.getLogger(__name__)
 
 REGISTRY_FOLDER: Final = "__cluster_metadata-0"
-"""Where the embedded registry lies within the first data directory. Kafka 3.9 passes over a folder of this name, so
-it opens a data directory of ours as it opens its own."""
+"""The folder of the embedded metadata store in the first data directory. Kafka 3.9 ignores a folder of this name, so
+it can open a data directory of Odradek."""
 
 GIVEN_IDS_BELOW: Final = "reserved.broker.max.id"
 
 
 def sessions(config: BrokerConfig, disk: Disk, clock: Clock, undo: contextlib.AsyncExitStack) -> OpenSession:
-    """How sessions with the registry are opened; `undo` takes what is to be closed in the end.
+    """A function that opens sessions of the metadata store; `undo` receives the callbacks that close it.
 
-    Raises KafkaError with KAFKA_STORAGE_ERROR when the embedded registry cannot be opened.
+    Raises KafkaError with KAFKA_STORAGE_ERROR if the embedded metadata store cannot be opened.
     """
     if not config["zookeeper.connect"]:
         return _embedded(str(config.log_dirs[0]), disk, clock, undo).connect
-    from odradek.broker.registry import zookeeper  # a broker without ZooKeeper need not load its client
+    from odradek.broker.registry import zookeeper  # imported late: only a broker with ZooKeeper needs the client
 
     hosts, chroot = znodes.split_connect(config["zookeeper.connect"])
     timeout_ms = int(config["zookeeper.session.timeout.ms"])
@@ -72,7 +72,7 @@ def _embedded(first: str, disk: Disk, clock: Clock, undo: contextlib.AsyncExitSt
 
 
 async def identify(config: BrokerConfig, disk: Disk, registry: Registry) -> BrokerConfig:
-    """The configuration with a broker id: the configured one, the directory's, or a new one from the registry.
+    """The configuration with a broker id: the configured one, the directory's, or a new one from the metadata store.
 
     Raises RegistryError.
     """
@@ -88,16 +88,16 @@ async def identify(config: BrokerConfig, disk: Disk, registry: Registry) -> Brok
 
 
 async def with_run_time_layers(config: BrokerConfig, registry: Registry) -> BrokerConfig:
-    """The configuration with what was set at run time, as it stands in the registry: it counts from the start on.
+    """The configuration with the dynamic properties from the metadata store, which are effective from the start on.
 
-    Where that does not fit, the broker starts without it, and says so. Raises RegistryError.
+    If they are invalid, the broker logs an error and starts without them. Raises RegistryError.
     """
     for_all = await read_config(registry, f"{BROKERS}/{znodes.DEFAULT_ENTITY}")
     own = await read_config(registry, f"{BROKERS}/{config.broker_id}")
     try:
         return config.with_dynamic(for_all, own)
     except ConfigError as error:
-        log.error("what is set at run time is passed over, for it is wrong: %s", error.message)
+        log.error("ignoring invalid dynamic broker config error=%s", error.message)
         return config
 
 
@@ -110,6 +110,6 @@ async def cluster_id(registry: Registry, proposal: str) -> str:
         try:
             await registry.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(proposal))
         except NodeExistsError:
-            return await cluster_id(registry, proposal)  # another broker was faster
+            return await cluster_id(registry, proposal)  # another broker has created it meanwhile
         return proposal
     return znodes.decode_cluster_id(data)

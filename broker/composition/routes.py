@@ -1,4 +1,4 @@
-"""Which handler serves which API, and what each is given. The only module that knows all handlers."""
+"""Routes: creates the handler of every API with its dependencies. Only this module imports all handlers."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ from odradek.broker.transaction.producer_ids import ProducerIds
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 MANY = 1 << 16
-"""Brokers, where how many there are now does not count."""
+"""Limit of the replication factor if the number of running brokers does not limit it."""
 
 
 @dataclass(slots=True)
 class Services:
-    """What handlers translate for."""
+    """The parts of the broker that handlers call."""
 
     config: BrokerConfig
     clock: Clock
@@ -123,11 +123,11 @@ class Services:
     link: ControllerLink
     features: FeatureLevels
     alone: bool
-    """Whether this broker is, and will be, all there is."""
+    """Whether the cluster has only this broker and cannot have more (embedded metadata store)."""
 
 
 def handlers(services: Services, dispatcher: Dispatcher) -> list[Handler]:
-    """Every handler."""
+    """The handlers of all APIs."""
     return [
         *_log_handlers(services),
         *_control_request_handlers(services),
@@ -175,8 +175,8 @@ def _topic_handlers(services: Services) -> list[Handler]:
     config, metadata_cache, controller = services.config, services.metadata_cache, services.controller
 
     def replicas() -> int:
-        """How many replicas the broker's own topics can have: as many as the properties say in a cluster, which may
-        still be starting; where one broker is all there is, one.
+        """The largest replication factor of internal topics: one if the cluster has only this broker. Otherwise it is
+        not limited, because other brokers of the cluster may still be starting.
         """
         return len(metadata_cache.brokers) if services.alone else MANY
 

@@ -1,7 +1,7 @@
-"""A topic of the broker's own as its coordinator sees it: records in, records out.
+"""Coordinator log: appends to and loads from an internal topic (Kafka: PartitionWriter and CoordinatorLoader).
 
-`__consumer_offsets` is one, `__transaction_state` the other. Appends have the rules of acks=all, and hear of their
-outcome when the in-sync replicas have them, or why they have not.
+The internal topics are `__consumer_offsets` and `__transaction_state`. An append follows the rules of acks=all. Its
+callback receives NONE when the in-sync replicas have the records, otherwise the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOAD_BYTES: Final = 5 << 20
 
 
 class InternalTopic:
-    """The partitions of such a topic on this broker."""
+    """The partitions of an internal topic on this broker."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class InternalTopic:
         acks: int = ACKS_ALL,
         load_bytes: int = LOAD_BYTES,
     ) -> None:
-        """`timeout_ms` is how long an append may take to reach the in-sync replicas.
+        """`timeout_ms` is the time for an append to reach the in-sync replicas.
 
-        With `acks` of 0 or more it need not reach them; `load_bytes` are read at a time when a coordinator loads.
+        With `acks` of 0 or more an append does not wait for them. A load reads `load_bytes` at a time.
         """
         self._acks = acks
         self._load_bytes = load_bytes
@@ -52,8 +52,8 @@ class InternalTopic:
     def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
         """Append one batch; `done` is called with each of its outcomes (see `coordinator.state.pending_writes`).
 
-        The codes are those of a produce; what they mean to a client, the machines know. An append that the log refuses
-        is refused before this returns.
+        The codes are those of a produce; the coordinators' state machines map them to codes for clients. If the log
+        rejects the append, `done` is called before this returns.
         """
         replica = self._replicas.get(self._name, partition)
         if replica is None:
@@ -72,7 +72,9 @@ class InternalTopic:
         await_append(replica, end_offset, self._acks, done, self._clock, self._timers, self._timeout_ms)
 
     def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
-        """Call `done` once all that stands here now is on the in-sync replicas; never if this broker leads no more."""
+        """Call `done` when the in-sync replicas have all records that the partition has now; never if this broker stops
+        leading the partition before that.
+        """
         replica = self._replicas.get(self._name, partition)
         if replica is not None:
             await_append(
@@ -88,7 +90,7 @@ class InternalTopic:
     def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
         """Every record of a partition in order, each with the header of its batch.
 
-        Raises KafkaError when the log cannot be read, ProtocolError when a batch cannot.
+        Raises KafkaError if the log cannot be read, ProtocolError if a batch is invalid.
         """
         replica = self._replicas.get(self._name, partition)
         if replica is None:
@@ -122,8 +124,9 @@ def await_append(
 ) -> None:
     """Call `done` with the outcome of an append that ends at `end_offset`, perhaps at once.
 
-    REQUEST_TIMED_OUT comes every `timeout_ms` until the outcome is known: the records are in the leader's log, and
-    count as soon as the in-sync replicas have them. When this broker leads no more, `done` receives that error last.
+    `done` receives REQUEST_TIMED_OUT every `timeout_ms` until the outcome is final: the records are in the leader's log
+    and are committed when the in-sync replicas have them. If this broker stops leading the partition, `done` receives
+    that error as the final outcome.
     """
     settled = replica.settled(end_offset, acks)
     if settled is not None:
@@ -133,7 +136,7 @@ def await_append(
 
 
 class _Wait:
-    """An append of the coordinator that waits for followers or an fsync."""
+    """Delayed operation: an append of a coordinator that waits for followers or an fsync."""
 
     __slots__ = ("_acks", "_done", "_end_offset", "_replica", "_timer")
 

@@ -1,7 +1,8 @@
-"""Who coordinates what: the leader of the partition of `__consumer_offsets` or `__transaction_state` that a key is of.
+"""Coordinator lookup: finds the coordinator of a group or a transactional id (Kafka: KafkaApis.getCoordinator).
 
-Both topics are made when the first client asks for a coordinator; until then nobody has one. Appends to them have the
-rules of acks=all, whatever `offsets.commit.required.acks` says (Kafka deprecated it).
+The coordinator is the leader of the key's partition of `__consumer_offsets` or `__transaction_state`. The broker
+creates these topics at the first FindCoordinator request; until then there is no coordinator. Appends to them follow
+the rules of acks=all for every value of `offsets.commit.required.acks` (Kafka deprecated it).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ CODECS = {0: Codec.NONE, 1: Codec.GZIP, 2: Codec.SNAPPY, 3: Codec.LZ4, 4: Codec.
 
 
 class Coordinators:
-    """Which broker coordinates a group or a transactional id."""
+    """Finds the broker that coordinates a group or a transactional id."""
 
     def __init__(
         self, topics: InternalTopics, metadata_cache: MetadataCache, creator: TopicCreator, known: TopicsKnown
     ) -> None:
-        """`known` waits for what is to be known of `metadata_cache`."""
+        """`known` waits for conditions on `metadata_cache`."""
         self._topics = topics
         self._metadata_cache = metadata_cache
         self._creator = creator
@@ -37,9 +38,9 @@ class Coordinators:
     def await_coordinators(
         self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
     ) -> None:
-        """Call `done` once, when each key has a coordinator or the time is over; perhaps before this returns.
+        """Call `done` once, when each key has a coordinator or the timeout is over; perhaps before this returns.
 
-        The topic is made where it is missing, and the time counts from then.
+        Creates the internal topic if it does not exist; the timeout begins after that.
         """
 
         def all_have_one() -> bool:
@@ -49,7 +50,7 @@ class Coordinators:
             if name in self._metadata_cache.topics:
                 self._known.wait_until(all_have_one, timeout_ms, done)
             else:
-                done()  # it could not be made
+                done()  # the topic could not be created
 
         name = _topic_of(kind)
         if name in self._metadata_cache.topics:
@@ -58,7 +59,7 @@ class Coordinators:
             self._creator.create([self._topics.wanted(name)], lambda outcomes: wait())
 
     def coordinator(self, kind: int, key: str, listener: str) -> tuple[ErrorCode, int, str, int, str | None]:
-        """Error, node id, host and port of the coordinator as it is reached through a listener, and a text."""
+        """Error, node id, host and port of the coordinator for a listener, and an error message."""
         topic = self._metadata_cache.topics.get(_topic_of(kind))
         if topic is None:
             return _unavailable(None)
@@ -71,18 +72,18 @@ class Coordinators:
 
 
 class InternalTopics:
-    """How the broker's own topics are made (AutoTopicCreationManager)."""
+    """Settings for the creation of internal topics (Kafka: AutoTopicCreationManager)."""
 
     def __init__(self, groups: GroupSettings, transactions: TransactionSettings, replicas: Callable[[], int]) -> None:
-        """`replicas()` is the most that they can have now. Kafka waits until there are as many brokers as the property
-        says; one broker alone could then never serve anybody with the default of 3.
+        """`replicas()` is the largest replication factor that is possible now. Kafka waits until there are as many
+        brokers as the property requires; with the default of 3, a single broker could then never serve a client.
         """
         self._groups = groups
         self._transactions = transactions
         self._replicas = replicas
 
     def wanted(self, name: str) -> WantedTopic:
-        """How to make a topic of which only the name is known."""
+        """The partitions, replication factor and configs for the automatic creation of a topic."""
         if name == GROUP_OFFSETS:
             return WantedTopic(
                 name,

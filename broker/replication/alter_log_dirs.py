@@ -1,14 +1,15 @@
-"""Replicas on their way from one data directory of this broker to another (KIP-113, AlterReplicaLogDirs).
+"""Moves replicas between data directories (KIP-113; Kafka: ReplicaAlterLogDirsManager, ReplicaAlterLogDirsThread).
 
-A future log in the other directory is filled with what the replica's log has, in pieces that a thread copies batch by
-batch, as a follower would; producers and consumers go on with the log meanwhile. What remains when it has nearly caught
-up is copied in one go on the event loop, where nothing can come in between, and the two change places
-(`Directories.exchange`). Kafka's classes are ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread.
+An AlterReplicaLogDirs request creates a future log in the other directory. A thread copies the batches of the replica's
+log into it in pieces, as a follower would; producers and consumers continue to use the current log meanwhile. When the
+future log has nearly caught up, the event loop copies the rest in one step, so that no append comes in between, and
+exchanges the two logs (`Directories.exchange`).
 
-One replica moves at a time, in the order of asking. A log that was cut meanwhile says so by its `generation`; the
-future log is then cut where the epochs of both part, as a follower's (KIP-101), and so is one that a stop of the broker
-left half filled. A move that cannot go on, for lack of room or because the log is damaged, stays where it is, seen in
-DescribeLogDirs by its lag, and is tried again now and then.
+One replica moves at a time, in the order of the requests. If the current log was truncated meanwhile, its `generation`
+has changed. The future log is then truncated to the point where the leader epochs of both logs diverge, as a follower's
+log is (KIP-101). The same happens to a future log that is incomplete because the broker was stopped. If a move fails
+for lack of disk space or because the log is damaged, the future log stays and DescribeLogDirs shows its lag. The broker
+retries such a move periodically.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 1 << 20
 GROWS_TO: Final = 32
-"""How many times larger than at first pieces become for a move that does not catch up with its writers."""
+"""The largest piece, as a multiple of the first one, for a move that does not catch up with the producers."""
 NO_LIMIT: Final = 2**63 - 1
 LONGEST_NAME: Final = 255
 FUTURE_NAME_SIZE: Final = len(f".{0:032x}-future")
@@ -41,11 +42,11 @@ Name = tuple[str, int]
 
 
 class _Move:
-    """A replica on its way. `cleaned_to` is up to where what has been copied was compacted.
+    """The move of one replica. The copied records were compacted below `cleaned_to`.
 
-    `piece_bytes` is how much is copied at a time, and how much may be left for the last step. It grows whenever a piece
-    or a flush has not brought the future log nearer; at its most, pieces are copied on the event loop, where writers
-    have to wait: no writer keeps a move from ending.
+    `piece_bytes` is the number of bytes to copy at a time, and the most that may be left for the last step. It grows
+    whenever a piece or a flush has not reduced the lag of the future log. At the maximum, pieces are copied on the
+    event loop, where appends have to wait: so every move ends, even under continuous writes.
     """
 
     __slots__ = ("cleaned_to", "future", "generation", "is_flushed", "lag", "most_bytes", "piece_bytes", "replica")
@@ -61,7 +62,7 @@ class _Move:
         self.most_bytes = piece_bytes * GROWS_TO
 
     def look(self) -> None:
-        """Take larger pieces where the last one was not enough."""
+        """Double the size of pieces if the lag has not become smaller."""
         lag = self.replica.log.end_offset - self.future.end_offset
         if lag >= self.lag:
             self.piece_bytes = min(2 * self.piece_bytes, self.most_bytes)
@@ -72,7 +73,7 @@ class ReplicaMoves:
     """All moves of this broker."""
 
     def __init__(self, directories: Directories, replicas: Replicas, clock: Clock, worker: Worker) -> None:
-        """Nothing moves before it is asked for, or found half done by `found`."""
+        """Starts no move before `ask`, or before `made` finds an interrupted one."""
         self._directories = directories
         self._replicas = replicas
         self._clock = clock
@@ -84,13 +85,14 @@ class ReplicaMoves:
         self._closed = False
         self.piece_bytes = PIECE_BYTES
 
-    # ---- what is asked for
+    # ---- requests
 
     def ask(self, name: Name, path: str) -> None:
-        """Move the replica of (topic, partition) to the directory with this path; one yet to be made will begin there.
+        """Move the replica of (topic, partition) to the directory with this path. If the replica does not exist yet,
+        it will be created there.
 
         Raises KafkaError: INVALID_TOPIC_EXCEPTION for a name that is too long, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR,
-        REPLICA_NOT_AVAILABLE where there is no such replica yet.
+        REPLICA_NOT_AVAILABLE if the replica does not exist yet.
         """
         if len(f"{name[0]}-{name[1]}") + FUTURE_NAME_SIZE > LONGEST_NAME:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
@@ -111,7 +113,7 @@ class ReplicaMoves:
         if replica is None:
             raise KafkaError(
                 ErrorCode.REPLICA_NOT_AVAILABLE,
-                f"{name[0]}-{name[1]} is not here; if it comes it will lie there",
+                f"this broker has no replica of {name[0]}-{name[1]}; a new one will be created in {path}",
             )
         if name in destination.logs:
             self._preferred.pop(name, None)
@@ -128,17 +130,19 @@ class ReplicaMoves:
         self._go_on()
 
     def preferred(self, name: Name) -> Directory | None:
-        """Where the log of (topic, partition) is to begin; asked once. Raises KafkaError where that is offline."""
+        """The directory for a new log of (topic, partition), None if none was requested; removes the entry. Raises
+        KafkaError if the directory is offline.
+        """
         directory = self._preferred.pop(name, None)
         if directory is not None and directory.failure is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{name[0]}-{name[1]} is to begin in {directory.path}, which is offline",
+                f"{name[0]}-{name[1]} cannot be created in {directory.path}, which is offline",
             )
         return directory
 
     def made(self, replica: Replica) -> None:
-        """A replica has been made over its log; a move of it that a stop has interrupted goes on."""
+        """A replica was created: continue its move if a stop of the broker has interrupted one."""
         name = (replica.topic, replica.partition)
         destination = self._directories.expecting(name)
         if destination is None or name in self._moves:
@@ -151,7 +155,7 @@ class ReplicaMoves:
         self._go_on()
 
     def cancel(self, name: Name) -> None:
-        """Give up a move, if there is one; its future log goes. Raises KafkaError when the disk fails."""
+        """Cancel a move, if there is one, and delete its future log. Raises KafkaError when the disk fails."""
         self._moves.pop(name, None)
         self._stuck.pop(name, None)
         for directory in self._directories:
@@ -159,39 +163,41 @@ class ReplicaMoves:
                 directory.delete_log(name, now_ms=self._clock.now_ms(), is_future=True)
 
     def deleted(self, name: Name) -> None:
-        """The partition leaves this broker for good. Raises KafkaError when the disk fails."""
+        """The replica is deleted from this broker. Raises KafkaError when the disk fails."""
         self._preferred.pop(name, None)
         self.cancel(name)
 
     def failed(self, directory: Directory) -> None:
-        """A directory is offline: nothing moves from there or to there."""
+        """A directory is offline: end the moves from and to it."""
         gone = [name for name in (*self._moves, *self._stuck) if name in directory.logs or name in directory.futures]
         for name in gone:
             self._moves.pop(name, None)
             self._stuck.pop(name, None)
 
     def retry(self) -> None:
-        """Try again what had no room."""
+        """Retry the moves that failed."""
         for name in [name for name, move in self._stuck.items() if move.future.failure is None]:
             self._moves[name] = self._stuck.pop(name)
         self._go_on()
 
     def close(self) -> None:
-        """Move nothing more; the next start of the broker goes on."""
+        """End all moves; the broker continues them after its next start."""
         self._closed = True
 
-    # ---- the way
+    # ---- steps of a move
 
     def _begin(self, replica: Replica, destination: Directory) -> None:
         name = (replica.topic, replica.partition)
         self._preferred.pop(name, None)
         source, now_ms = replica.log, self._clock.now_ms()
         future = destination.create_log(name, replica.topic_id, source.config, now_ms=now_ms, is_future=True)
-        log.info("%s-%d begins to move from %s to %s", *name, source.directory, destination.path)
+        log.info(
+            "moving replica topic=%s partition=%d source=%s destination=%s", *name, source.directory, destination.path
+        )
         self._moves[name] = _Move(replica, future, source.cleaned_to, self.piece_bytes)
 
     def _go_on(self) -> None:
-        """Take the next step of the first move, unless one is being taken."""
+        """Start the next step of the first move, unless a step is running."""
         while self._moves and not self._is_busy and not self._closed:
             name, move = next(iter(self._moves.items()))
             try:
@@ -256,7 +262,7 @@ class ReplicaMoves:
     def _run(
         self, name: Name, move: _Move, work: Callable[[], None], then: Callable[[BaseException | None], None]
     ) -> None:
-        """Do something in a thread, and go on when it is done."""
+        """Run `work` in a thread, then call `then` and start the next step."""
         self._is_busy = True
 
         def done(error: BaseException | None) -> None:
@@ -271,14 +277,14 @@ class ReplicaMoves:
         self._worker.run(work, done)
 
     def _finish(self, name: Name, move: _Move) -> None:
-        """Copy what is left, and let the two logs change places."""
+        """Copy the remaining records and exchange the two logs."""
         replica, future = move.replica, move.future
         source, now_ms = replica.log, self._clock.now_ms()
         while future.end_offset < source.end_offset:
             offset = max(future.end_offset, source.start_offset)
             part = replica.read(offset, move.piece_bytes, upper=NO_LIMIT, at_least_one=True)
             if not isinstance(part.records, FileRange):
-                break  # compaction has taken the last records away
+                break  # compaction has removed the last records
             _append(future, part.records, now_ms, source.epochs.entries())
         if source.config.flushes or future.recovery_point < source.recovery_point:
             future.flush(now_ms=now_ms)
@@ -286,22 +292,24 @@ class ReplicaMoves:
         replica.log = self._directories.exchange(name, move.cleaned_to, now_ms)
         replica.cleaned()
         self._moves.pop(name, None)
-        log.info("%s-%d has moved from %s to %s", *name, was, future.directory)
+        log.info("moved replica topic=%s partition=%d source=%s destination=%s", *name, was, future.directory)
         if left is not None and left.failure is None:
             self._worker.run(left.sync_names, lambda error: self._left(name, future, left, error))
 
     def _left(self, name: Name, new: Log, directory: Directory, error: BaseException | None) -> None:
-        """The old log has a name that it will not lose any more, or its directory has failed."""
+        """The rename of the old log is durable, or its directory has failed."""
         if error is not None:
             directory.fail(f"syncing {directory.path}: {error}")
             return
         try:
             self._directories.settled(name, new)
         except KafkaError as failure:
-            log.error("%s", failure.message)
+            log.error("failed to complete move topic=%s partition=%d error=%s", *name, failure.message)
 
     def _align(self, move: _Move) -> None:
-        """Let the future log be a part of the log: cut where they part, begun anew where they do not meet."""
+        """Make the future log a part of the current log: truncate it where the logs diverge, or restart it at the start
+        of the current log if they do not overlap.
+        """
         source, future, now_ms = move.replica.log, move.future, self._clock.now_ms()
         if move.generation != source.generation:
             move.generation = source.generation
@@ -320,11 +328,11 @@ class ReplicaMoves:
             move.is_flushed = False
 
     def _broke_off(self, name: Name, move: _Move, error: KafkaError | _ReadError) -> None:
-        """A step has failed: the log was cut meanwhile, a directory has failed, or the move waits for another try."""
+        """A step has failed: the log was truncated meanwhile, a directory has failed, or the move waits for a retry."""
         replica, future = move.replica, move.future
         if self._moves.get(name) is move and move.generation != replica.log.generation and future.failure is None:
-            return  # what was being copied is gone
-        log.error("the move of %s-%d to %s breaks off: %s", *name, future.directory, error)
+            return  # the records that were being copied were truncated
+        log.error("move failed topic=%s partition=%d destination=%s error=%s", *name, future.directory, error)
         self._moves.pop(name, None)
         source, destination = self._directories.holding(name), self._directories.expecting(name)
         if isinstance(error, _ReadError) and source is not None:
@@ -337,11 +345,11 @@ class ReplicaMoves:
 
 
 class _ReadError(Exception):
-    """The log that is to move cannot be read."""
+    """The current log of a move cannot be read."""
 
 
 def _bytes_from(source: Log, part: LogSlice) -> int:
-    """How much there is from the begin of a slice on."""
+    """The number of bytes from the start of a slice to the end of the log."""
     behind = sum(each.size for each in source.segments if each.base_offset >= part.segment_base)
     return behind - part.position
 
@@ -351,16 +359,18 @@ def _append(future: Log, records: FileRange, now_ms: int, epochs: Epochs) -> Non
     try:
         data = records.read()
     except OSError as error:
-        raise _ReadError(f"reading a log that is to move: {error}") from error
+        raise _ReadError(f"cannot read the log of a replica to move: {error}") from error
     future.append_replicated(data, now_ms=now_ms, epochs=epochs)
 
 
 def _first_offset(source: Log) -> int:
-    """Where a copy of the log begins: with the batch that holds its start. Raises KafkaError, _ReadError."""
+    """The start offset of a copy of the log: that of the batch with the log start offset. Raises KafkaError,
+    _ReadError.
+    """
     part = source.read(source.start_offset, HEADER_SIZE)
     if not isinstance(part.records, FileRange):
         return source.start_offset
     try:
         return min(source.start_offset, read_header(part.records.read()).base_offset)
     except OSError as error:
-        raise _ReadError(f"reading a log that is to move: {error}") from error
+        raise _ReadError(f"cannot read the log of a replica to move: {error}") from error

@@ -1,8 +1,8 @@
-"""Asking the controller for other in-sync replicas (AlterPartition, KIP-497; Kafka's AlterPartitionManager).
+"""AlterPartition manager: requests ISR changes from the controller (KIP-497; Kafka: AlterPartitionManager).
 
-Wishes that come up together go out in one request, and one request is under way at a time. A request that is lost, or
-meets a broker that is not the controller, is sent again after a short while with what is still wished for then; what
-the controller decides about a partition goes back to its replica.
+The manager sends the pending ISRs of all partitions in one request and has one request in flight at a time. If a
+request is lost, or reaches a broker that is not the controller, the manager retries after RETRY_MS with the changes
+that are still pending. It passes the controller's result for a partition to the partition's replica.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BrokerState = m.AlterPartitionRequest.BrokerState
 
 
 class Identity(Protocol):
-    """Who asks."""
+    """Id and epoch of the broker that sends the requests."""
 
     @property
     def broker_id(self) -> int: ...
@@ -36,7 +36,7 @@ class Identity(Protocol):
 
 
 class DefaultAlterPartitionManager:
-    """The wishes of all partitions that this broker leads."""
+    """Sends the pending ISRs of all partitions that this broker leads."""
 
     def __init__(self, identity: Identity, ask: Ask, clock: Clock, timers: Timers) -> None:
         """`ask` sends a request to the controller."""
@@ -50,12 +50,12 @@ class DefaultAlterPartitionManager:
         self._closed = False
 
     def ask(self, replica: Replica, change: PendingIsr) -> None:
-        """Wish for an ISR; the newest wish of a partition counts."""
+        """Request a change of the ISR; it replaces an unsent request of the same partition."""
         self._pending[replica] = change
         self._send_after(0)
 
     def close(self) -> None:
-        """Wish for nothing more."""
+        """Stop sending AlterPartition requests."""
         self._closed = True
         self._pending.clear()
         if self._timer is not None:
@@ -95,9 +95,9 @@ class DefaultAlterPartitionManager:
         self._ask(request, self._answered, lambda error: self._again(str(error)))
 
     def _again(self, why: str) -> None:
-        """Nobody knows what became of the request, or it reached the wrong broker."""
+        """Retry: the result of the request is unknown, or it reached a broker that is not the controller."""
         pending, self._under_way = self._under_way or {}, None
-        log.debug("asking the controller for %d ISRs again: %s", len(pending), why)
+        log.debug("retrying AlterPartition request partitions=%d error=%s", len(pending), why)
         for replica, change in pending.items():
             self._pending.setdefault(replica, change)
         self._send_after(RETRY_MS)
@@ -120,7 +120,9 @@ class DefaultAlterPartitionManager:
                 continue
             error = ErrorCode(partition.error_code)
             if error is not ErrorCode.NONE:
-                log.info("the ISR of %s-%d stays for now: %s", replica.topic, replica.partition, error.name)
+                log.info(
+                    "ISR change rejected topic=%s partition=%d error=%s", replica.topic, replica.partition, error.name
+                )
                 if replica.isr_refused(change, error):
                     self._pending.setdefault(replica, change)
                     again = True

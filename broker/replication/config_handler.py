@@ -1,7 +1,7 @@
-"""What follows from a configuration that has changed at run time: logs and limits obey it (KIP-226).
+"""Config handlers: apply dynamic configs to logs and limits (KIP-226; Kafka: TopicConfigHandler, BrokerConfigHandler).
 
-A broker property goes into the broker's configuration, where everyone asks for it anew; logs hold what they obey, so
-theirs is made again, since a topic's property that is not set is the broker's.
+A changed broker property goes into the broker's configuration, which its users read at each use. A log keeps a copy of
+its configuration, so the handler builds that again: a topic property without an override has the broker's value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OnTopicConfig = Callable[[str, Mapping[str, str]], None]
 
 
 class ConfigInForce:
-    """Puts configurations in force on this broker."""
+    """Applies changed configurations on this broker."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class ConfigInForce:
         on_topic: OnTopicConfig = lambda name, properties: None,
         on_broker: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_topic` hears of every topic whose properties have changed, whether it has a replica here or not;
-        `on_broker` that the broker's have.
+        """`on_topic` is called for every topic whose overrides have changed, with or without a replica on this broker;
+        `on_broker` when the broker's dynamic properties have changed.
         """
         self._on_broker = on_broker
         self._config = config
@@ -44,28 +44,28 @@ class ConfigInForce:
         self._layers: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
 
     def topic(self, name: str, properties: Mapping[str, str]) -> None:
-        """All properties that are set for a topic now."""
+        """Apply the configuration overrides of a topic; `properties` has all of them."""
         if self._replicas.of_topic(name):
-            log.info("topic %s has the configuration %s", name, dict(properties))
+            log.info("topic config changed topic=%s overrides=%s", name, dict(properties))
             self._topics.put(name, properties)
             self._host.configure(name, properties)
         else:
-            self._topics.forget(name)  # read again when the topic comes here
+            self._topics.forget(name)  # loaded again when this broker gets a replica of the topic
         self._on_topic(name, properties)
 
     def broker(self, cluster_default: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """The properties set at run time for all brokers, and those for this one."""
+        """Apply the dynamic properties for all brokers and those for this broker."""
         layers = (cluster_default, own)
         if layers == self._layers:
             return
         try:
             changed = self._config.with_dynamic(cluster_default, own)
         except ConfigError as error:
-            log.error("the broker keeps its configuration, for what is set at run time is wrong: %s", error.message)
+            log.error("rejecting invalid dynamic broker config error=%s", error.message)
             return
         self._layers = layers
         self._config.adopt(changed)
-        log.info("set at run time: for all brokers %s, for this one %s", sorted(cluster_default), sorted(own))
+        log.info("broker config changed cluster_default=%s broker=%s", sorted(cluster_default), sorted(own))
         for name in dict.fromkeys(replica.topic for replica in self._replicas):
             self._host.configure(name, self._topics.get(name))
         self._on_broker()

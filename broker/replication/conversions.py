@@ -1,13 +1,13 @@
-"""Conversions that take too long for the event loop: from and to old message formats, and between codecs.
+"""Converts batches between message formats and codecs in threads (Kafka: LogValidator, LazyDownConversionRecords).
 
-A batch that has to be written anew before the log takes it, or looked through at length, waits here as a copy while a
-thread does the work (`storage.validation.prepare`). What the same connection sends to the same partition meanwhile
-queues up behind it, so batches stand in the log in the order in which they came; other connections and partitions go
-on. The append itself, with all its rules, happens on the loop afterwards: whoever leads the partition then decides, and
-answers leave in the order of their requests, as always.
+If a batch has to be converted before the append, or if its validation takes long, a copy of it waits while a thread
+does the work (`storage.validation.prepare`). Later batches of the same connection for the same partition queue behind
+it, so the log has the batches in order of arrival; other connections and partitions continue. The append itself, with
+all its checks, runs on the event loop afterwards, under the leadership at that time. Responses leave in the order of
+their requests, as always.
 
-An answer of old format is made in the same threads. The functions that walk along the bytes and the codecs let the
-interpreter go, so the loop runs beside them.
+Down-conversion for responses runs in the same threads. The codecs and the functions that walk along the bytes release
+the GIL, so the event loop runs in parallel.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from odradek.storage.validation import Prepared, prepare, takes_long
 log = logging.getLogger(__name__)
 
 SMALL_BYTES: Final = 4096
-"""A batch up to this size is never worth a thread."""
+"""A batch up to this size is converted without a thread."""
 
 Outcome = Written | HeldWrite | KafkaError
 OnOutcome = Callable[["Conversion", Outcome], None]
 Records = memoryview | Prepared
-"""A batch as it came, or as it is to be written."""
+"""A batch as it was received, or as it will be written."""
 Append = Callable[[Records], Written | HeldWrite]
 
 
 class Conversion:
-    """A batch on its way into a log."""
+    """A batch that waits for its conversion and append."""
 
     __slots__ = ("append", "on_outcome", "records", "replica", "version")
 
     def __init__(self, replica: Replica, records: bytearray, version: int, append: Append) -> None:
-        """`append(records)` writes it in the end, and raises KafkaError where it must not."""
+        """`append(records)` appends the converted batch; it raises KafkaError if the log or the leader rejects it."""
         self.replica = replica
         self.records = records
         self.version = version
@@ -51,12 +51,12 @@ class Conversion:
         self.on_outcome: OnOutcome | None = None
 
     def abandon(self) -> None:
-        """The request has been answered without it; the batch is not to be written any more."""
+        """The request is answered without this batch, so it must not be appended any more."""
         self.on_outcome = None
 
 
 class Conversions:
-    """The batches that wait to be converted, and the threads that do it."""
+    """The batches that wait for their conversion, and the threads that convert them."""
 
     def __init__(self, worker: Worker, clock: Clock) -> None:
         self.worker = worker
@@ -64,14 +64,14 @@ class Conversions:
         self.waiting: dict[tuple[Hashable, Replica], deque[Conversion]] = {}
 
     def must_wait(self, connection: Hashable, replica: Replica, records: memoryview, version: int) -> bool:
-        """Whether a batch has to go through here: for its own sake, or because of those before it."""
+        """Whether a batch has to wait: it takes long itself, or an earlier batch of the connection is waiting."""
         if self.waiting and (connection, replica) in self.waiting:
             return True
         return takes_long(records, replica.log.config, version)
 
     def add(self, connection: Hashable, conversion: Conversion, on_outcome: OnOutcome) -> None:
-        """Convert and append a batch after those that came before; `on_outcome` is called once, perhaps before this
-        returns, unless the conversion is abandoned.
+        """Convert and append a batch after the earlier ones; `on_outcome` is called once, perhaps before this returns,
+        unless the conversion is abandoned.
         """
         conversion.on_outcome = on_outcome
         key = connection, conversion.replica
@@ -87,7 +87,7 @@ class Conversions:
         while queue:
             conversion = queue[0]
             if conversion.on_outcome is None:
-                pass  # its request has been answered without it
+                pass  # the request is answered without this batch
             elif not takes_long(conversion.records, conversion.replica.log.config, conversion.version):
                 self._append(conversion, memoryview(conversion.records))
             elif self._begin(key, conversion):
@@ -96,7 +96,9 @@ class Conversions:
         del self.waiting[key]
 
     def _begin(self, key: tuple[Hashable, Replica], conversion: Conversion) -> bool:
-        """Hand the work to a thread; False where there is none any more, and the client hears so."""
+        """Start the conversion in a thread. Returns False after the threads are closed; the client then receives an
+        error.
+        """
         made: list[Prepared] = []
         config, now_ms = conversion.replica.log.config, self._clock.now_ms()
 
@@ -107,7 +109,12 @@ class Conversions:
             if isinstance(error, KafkaError):
                 self._tell(conversion, error)
             elif error is not None:
-                log.error("a batch for %s-%d: %r", conversion.replica.topic, conversion.replica.partition, error)
+                log.error(
+                    "batch conversion failed topic=%s partition=%d error=%r",
+                    conversion.replica.topic,
+                    conversion.replica.partition,
+                    error,
+                )
                 self._tell(conversion, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch cannot be converted"))
             else:
                 self._append(conversion, made[0])
@@ -137,7 +144,7 @@ class Conversions:
 
 
 def lower(records: object, magic: int, fetch_offset: int) -> bytes | KafkaError:
-    """What stands in an answer, as messages of `magic`; or why that cannot be. In any thread."""
+    """The records of a response down-converted to messages of `magic`, or the error. Runs in any thread."""
     try:
         data = records.read() if isinstance(records, FileRange) else bytes(records or b"")  # type: ignore[call-overload]
         return down_convert_batches(data, magic, fetch_offset)

@@ -1,6 +1,7 @@
-"""A fetch that waits until there are enough bytes, or until its deadline (Kafka: DelayedFetch).
+"""Delayed fetch: waits until a fetch has enough bytes, or until its deadline (Kafka: DelayedFetch).
 
-Registration comes before the last check of the condition: a move between a read and the registration wakes nobody.
+The fetch registers with its replicas before it checks the condition for the last time: it is not notified of a change
+between a read and the registration.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ if TYPE_CHECKING:
 
 
 class Reading(Protocol):
-    """The partitions of one request, read as often as it takes."""
+    """The partitions of one request, which can be read repeatedly."""
 
     min_bytes: int
 
     def try_read(self) -> tuple[dict[Replica, int], bool]:
-        """Read every partition. Returns the bytes found in each replica, and whether the answer should go out now."""
+        """Read every partition. Returns the bytes read from each replica, and whether to send the response now."""
         ...
 
     def is_outdated(self, replicas: Iterable[Replica]) -> bool:
-        """Whether a partition has changed since it was read; `replicas` are all that were read."""
+        """Whether a partition has changed since the last read; `replicas` are all replicas that were read."""
         ...
 
     def available(self, replica: Replica) -> int | None:
-        """The bytes that one replica would give now; None for an answer that must not wait."""
+        """The number of bytes that a read of the replica would return now; None if the response must not wait."""
         ...
 
     def finish(self) -> Any:
-        """The response to what was read last; None where it follows later."""
+        """The response for the last read; None if it is sent later."""
         ...
 
 
 class DelayedFetch:
-    """A fetch that waits for logs to grow."""
+    """A fetch that waits until its partitions have enough bytes."""
 
     __slots__ = ("_call", "_found", "_reading", "_sizes", "_timer")
 
@@ -51,7 +52,7 @@ class DelayedFetch:
         """None before the start, and after the fetch was answered."""
 
     def start(self, timers: Timers, deadline_ms: int) -> None:
-        """Begin to wait; at the deadline the answer is whatever there is."""
+        """Begin to wait; at the deadline the response has the records that exist then."""
         self._timer = timers.at(deadline_ms, self._time_out)
         for replica in self._sizes:
             replica.watch(self)

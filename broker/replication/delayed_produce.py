@@ -1,6 +1,6 @@
-"""Appends of one request, to several partitions, that wait until the in-sync replicas have them (acks=all).
+"""Delayed produce: appends of one request that wait for the in-sync replicas, with acks=all (Kafka: DelayedProduce).
 
-Each append hears of its own outcome as soon as it is known; the request is done when all of them have.
+Each append receives its own outcome as soon as it is final; the request is done when all appends have one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ Outcome = Callable[[ErrorCode], None]
 
 
 class DelayedAppend:
-    """What one request has appended and not yet answered. Add every append, then `start`."""
+    """The appends of one request without an outcome. Call `add` for every append, then `start`."""
 
     __slots__ = ("_done", "_timer", "_waiting")
 
     def __init__(self, done: Callable[[], None]) -> None:
-        """`done` is called once, when no append is without an outcome; during `start` perhaps."""
+        """`done` is called once, when every append has an outcome; perhaps during `start`."""
         self._done = done
         self._timer: Timer | None = None
         self._waiting: list[tuple[Replica, int, Outcome]] = []
 
     def add(self, replica: Replica, end_offset: int, outcome: Outcome) -> None:
-        """An append that ends at `end_offset`; `outcome` hears NONE or why it cannot be acknowledged, perhaps now."""
+        """Add an append that ends at `end_offset`; `outcome` receives NONE or an error, perhaps before this returns."""
         settled = replica.settled(end_offset, ACKS_ALL)
         if settled is None:
             self._waiting.append((replica, end_offset, outcome))
@@ -34,7 +34,7 @@ class DelayedAppend:
             outcome(settled)
 
     def start(self, clock: Clock, timers: Timers, timeout_ms: int) -> None:
-        """Wait for the rest; what is not settled after the timeout hears REQUEST_TIMED_OUT."""
+        """Wait for the appends without an outcome; after the timeout the remaining ones receive REQUEST_TIMED_OUT."""
         if not self._waiting:
             self._done()
             return
@@ -43,11 +43,11 @@ class DelayedAppend:
         for replica in replicas:
             replica.watch(self)
         for replica in replicas:
-            # A later append of the same request may have settled this one: its disk failed, for example.
+            # A later append of the same request may have decided this one, for example because the disk failed.
             self.wake(replica)
 
     def wake(self, replica: Replica) -> None:
-        """The replica has moved."""
+        """The replica's end offset, high watermark or role has changed."""
         if not self._waiting:
             return
         left, received = [], []

@@ -1,13 +1,13 @@
-"""The followers' loop: one for each leader that this broker follows, fetching all its partitions in one request.
+"""Replica fetchers: replicate partitions from their leaders (Kafka: ReplicaFetcherThread, AbstractFetcherThread).
 
-A `LeaderFetcher` has one request under way at a time. An answer is written to the logs while it stands in the receive
-buffer, then the next request goes out; its offsets tell the leader what has been written. Everything that can go wrong
-with one partition (a new epoch that has not got about yet, a log that has diverged, an offset that the leader no longer
-has) is settled for that partition while the others go on. When the leader is lost, the loop waits
-`replica.fetch.backoff.ms` and connects anew; the controller will say if there is another leader.
+A `LeaderFetcher` fetches all partitions of one leader (or a share of them, see num.replica.fetchers) with one request
+in flight at a time. It appends the records of a response to the logs from the receive buffer, then sends the next
+request; the offsets in that request acknowledge the appended records to the leader. The fetcher handles an error of one
+partition (a leader epoch that only one side has received, a diverged log, an offset that the leader no longer has) for
+that partition alone and continues with the others. If the connection to the leader is lost, the fetcher waits
+`replica.fetch.backoff.ms` and connects again. If there is another leader, the controller sends a LeaderAndIsr request.
 
-What to cut and what to ask is decided in `replication/state/follower.py`; Kafka's classes are ReplicaFetcherThread and
-AbstractFetcherThread.
+`replication/state/follower.py` determines truncation offsets and the contents of fetch requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_MS: Final = 20
-"""How long a partition is left out after a first error; twice as long with each further one, up to the property."""
+"""Backoff of a partition after a first error; each further error doubles it, up to replica.fetch.backoff.ms."""
 MOST_DOUBLINGS: Final = 16
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -43,11 +43,11 @@ ListPartition = m.ListOffsetsRequest.ListOffsetsPartition
 Key = tuple[bytes, int]
 """Topic id and index."""
 _Loop = tuple[int, int]
-"""Leader, and which of the loops for it."""
+"""Broker id of the leader, and the index of the fetcher among those of that leader."""
 
 
 class FetchSettings(NamedTuple):
-    """Kafka's replica.fetch.* properties and who asks."""
+    """Kafka's replica.fetch.* properties, and the id and epoch of this broker."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -58,11 +58,11 @@ class FetchSettings(NamedTuple):
     backoff_ms: int = 1000
     socket_timeout_ms: int = 30_000
     fetchers: Callable[[], int] = lambda: 1
-    """Connections over which each leader is followed (num.replica.fetchers)."""
+    """Fetchers, each with its own connection, for each leader (num.replica.fetchers)."""
 
 
 class _Followed:
-    """A partition of the leader."""
+    """The state of one fetched partition (Kafka: PartitionFetchState)."""
 
     __slots__ = ("asking", "errors", "lag", "leader_epoch", "not_before_ms", "replica")
 
@@ -71,18 +71,18 @@ class _Followed:
         self.leader_epoch = leader_epoch
         self.not_before_ms = 0
         self.errors = 0
-        """How many errors the leader has answered for it in a row."""
+        """Number of errors in a row that the leader has returned for the partition."""
         self.lag = 0
-        """Records below the leader's high watermark that are not here yet."""
+        """Number of records below the leader's high watermark that this replica does not have yet."""
         self.asking = False
-        """Whether it waits for offsets of the leader, its own being out of range."""
+        """Whether a ListOffsets request is in flight because the fetch offset was out of range."""
 
 
 class LeaderFetcher:
-    """Follows one leader."""
+    """Fetches partitions from one leader."""
 
     def __init__(self, network: Network, settings: FetchSettings, peer: Peer) -> None:
-        """Does nothing before a partition is added."""
+        """Sends no request before a partition is added."""
         self._network = network
         self._settings = settings
         self._peer = peer
@@ -96,45 +96,45 @@ class LeaderFetcher:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the leader is."""
+        """Host and port of the leader."""
         return self._peer.host, self._peer.port
 
     def __len__(self) -> int:
         return len(self._followed)
 
-    # ---- who is followed
+    # ---- fetched partitions
 
     def follow(self, replica: Replica, leader_epoch: int) -> None:
-        """Fetch this partition from its end on, in this epoch."""
+        """Fetch this partition from the end of its log, in this leader epoch."""
         self._followed[replica.topic_id, replica.partition] = _Followed(replica, leader_epoch)
         self._wake()
 
     def leave(self, replica: Replica) -> None:
-        """Fetch this partition no more; what is under way for it is not written."""
+        """Stop fetching this partition; discard its part of a response in flight."""
         key = (replica.topic_id, replica.partition)
         if key in self._followed and self._followed[key].replica is replica:
             del self._followed[key]
 
     def replicas(self) -> list[Replica]:
-        """The partitions that are followed."""
+        """The replicas of the fetched partitions."""
         return [each.replica for each in self._followed.values()]
 
     def lags(self) -> list[tuple[str, int, int]]:
-        """Topic, partition, and how many records it lacks here, of each partition."""
+        """Topic, partition and lag in records of each fetched partition."""
         return [(each.replica.topic, each.replica.partition, each.lag) for each in self._followed.values()]
 
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Stop fetching and close the connection."""
         self._closed = True
         self._followed.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._peer.close()
 
-    # ---- the loop
+    # ---- fetch requests
 
     def _wake(self) -> None:
-        """Fetch soon, unless a request is under way."""
+        """Schedule the next fetch, unless a request is in flight or the fetcher backs off."""
         if self._in_flight is None and not self._backing_off:
             self._after(0)
 
@@ -164,7 +164,7 @@ class LeaderFetcher:
                 self._after(soonest - now_ms)
             return
         self._in_flight = flight
-        # The answer must be there when the next partition that is left out now can be fetched.
+        # The leader has to answer before the next delayed partition can be fetched.
         most_wait_ms = self._settings.max_wait_ms if soonest is None else soonest - now_ms
         request = self._request(wanted, most_wait_ms)
         self._peer.ask(request, self._answered, self._lost, self._settings.socket_timeout_ms)
@@ -213,7 +213,12 @@ class LeaderFetcher:
             return
         if not self._lost_before:
             self._lost_before = True
-            log.warning("%s; %d partitions wait for it", error, len(self._followed))
+            log.warning(
+                "connection to leader lost host=%s port=%d partitions=%d error=%s",
+                *self.address,
+                len(self._followed),
+                error,
+            )
         self._session.lost()
         self._back_off()
 
@@ -228,7 +233,7 @@ class LeaderFetcher:
         self._lost_before = False
         code = ErrorCode(response.error_code)
         if code is not ErrorCode.NONE:
-            log.warning("broker %s refuses to be followed: %s", self._peer.host, code.name)
+            log.warning("leader rejected fetch request host=%s port=%d error=%s", *self.address, code.name)
             self._session.reset()
             if code in SESSION_ERRORS:
                 self._next()
@@ -244,10 +249,10 @@ class LeaderFetcher:
         self._next()
 
     def _take(self, followed: _Followed, asked: Position, data: m.FetchResponse.PartitionData) -> None:
-        """One partition's part of an answer."""
+        """Handle one partition of a fetch response."""
         replica = followed.replica
         if self._followed.get((replica.topic_id, replica.partition)) is not followed:
-            return  # it is not followed any more, or in another epoch
+            return  # the partition is not fetched any more, or in another leader epoch
         code = ErrorCode(data.error_code)
         try:
             if code is ErrorCode.NONE:
@@ -265,33 +270,40 @@ class LeaderFetcher:
             if replica.log.failure is not None:
                 self.leave(replica)
                 return
-            log.error("%s-%d cannot take what the leader sent: %s", replica.topic, replica.partition, error.message)
+            log.error(
+                "failed to append fetched records topic=%s partition=%d error=%s",
+                replica.topic,
+                replica.partition,
+                error.message,
+            )
             code = error.code
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._ask_offset(followed, LATEST)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
-            self.leave(replica)  # the controller has spoken, or will, of a newer epoch
+            self.leave(replica)  # a LeaderAndIsr request with a newer leader epoch was sent to this broker
         else:
             self._hold(followed, code)
 
     def _hold(self, followed: _Followed, code: ErrorCode) -> None:
-        """Leave a partition out for a while.
+        """Delay the next fetch of a partition.
 
-        A first error mostly means that the control request of a new leader epoch has reached this broker before the
-        leader: writes with acks=all wait for this follower, so it asks again soon. (Kafka waits for the whole
+        A first error usually means that the control request with a new leader epoch has reached this broker before the
+        leader. Writes with acks=all wait for this follower, so it fetches again soon. (Kafka waits for the whole
         replica.fetch.backoff.ms.)
         """
         replica = followed.replica
-        log.info("%s-%d waits for its leader: %s", replica.topic, replica.partition, code.name)
+        log.info(
+            "delaying fetch of partition topic=%s partition=%d error=%s", replica.topic, replica.partition, code.name
+        )
         backoff_ms = min(self._settings.backoff_ms, FIRST_BACKOFF_MS << min(followed.errors, MOST_DOUBLINGS))
         followed.errors += 1
         followed.not_before_ms = self._network.clock.monotonic_ms() + backoff_ms
         self._session.renew([(replica.topic_id, replica.partition)])
 
-    # ---- an offset that the leader does not have
+    # ---- fetch offset out of range
 
     def _ask_offset(self, followed: _Followed, which: int) -> None:
-        """Ask the leader where its log ends or begins (AbstractFetcherThread.fetchOffsetAndTruncate)."""
+        """Request the end or start offset of the leader's log (AbstractFetcherThread.fetchOffsetAndTruncate)."""
         followed.asking = True
         replica = followed.replica
         wanted = ListPartition(
@@ -326,7 +338,7 @@ class LeaderFetcher:
                 return
             if which == LATEST:
                 log.warning(
-                    "%s-%d ends at %d, its leader at %d: cut there, as after an unclean election",
+                    "truncating log to leader end offset topic=%s partition=%d end_offset=%d leader_end_offset=%d",
                     replica.topic,
                     replica.partition,
                     replica.log.end_offset,
@@ -336,7 +348,12 @@ class LeaderFetcher:
             else:
                 replica.begin_at(received.offset)
         except KafkaError as error:
-            log.error("%s-%d cannot follow: %s", replica.topic, replica.partition, error.message)
+            log.error(
+                "failed to truncate log, fetching stopped topic=%s partition=%d error=%s",
+                replica.topic,
+                replica.partition,
+                error.message,
+            )
             self.leave(replica)
             return
         followed.asking = False
@@ -350,7 +367,7 @@ def _only(
 
 
 class Fetchers:
-    """All leaders that this broker follows."""
+    """All fetchers of this broker (Kafka: ReplicaFetcherManager)."""
 
     def __init__(self, network: Network, settings: FetchSettings) -> None:
         self._network = network
@@ -359,7 +376,9 @@ class Fetchers:
         self._leader_of: dict[Replica, _Loop] = {}
 
     def follow(self, replica: Replica, leader: int, leader_epoch: int, address: tuple[str, int] | None) -> None:
-        """Follow this leader, and no other, with this partition. Without an address it waits for the next order."""
+        """Fetch this partition from this leader only. Without an address, fetch nothing until the next control request
+        for the partition.
+        """
         self.leave(replica)
         if address is None:
             return
@@ -374,11 +393,11 @@ class Fetchers:
         fetcher.follow(replica, leader_epoch)
 
     def _share(self, replica: Replica) -> int:
-        """Which of the loops for its leader has this partition: the partitions of a topic take turns."""
+        """The index of the fetcher for this partition: the partitions of a topic are distributed round-robin."""
         return (crc32(replica.topic.encode()) + replica.partition) % max(1, self._settings.fetchers())
 
     def resize(self) -> None:
-        """There may be more or fewer loops for each leader now: partitions go where they belong."""
+        """Redistribute the partitions after a change of num.replica.fetchers."""
         for replica, loop in list(self._leader_of.items()):
             if loop[1] != self._share(replica) and loop in self._fetchers:
                 epoch, address = replica.machine.leader_epoch, self._fetchers[loop].address
@@ -386,24 +405,24 @@ class Fetchers:
         self.close_idle()
 
     def leave(self, replica: Replica) -> None:
-        """Follow nobody with this partition."""
+        """Stop fetching this partition."""
         loop = self._leader_of.pop(replica, None)
-        if loop is not None and loop in self._fetchers:  # a loop that was left by all has been ended
+        if loop is not None and loop in self._fetchers:  # `close_idle` may have removed the fetcher
             self._fetchers[loop].leave(replica)
 
     def lags(self) -> list[tuple[str, int, int]]:
-        """Topic, partition, and how many records it lacks here, of each partition that is followed."""
+        """Topic, partition and lag in records of each fetched partition."""
         return [lag for fetcher in self._fetchers.values() for lag in fetcher.lags()]
 
     def close_idle(self) -> None:
-        """End the loops that have no partition left (ReplicaFetcherManager.shutdownIdleFetcherThreads)."""
+        """Close the fetchers that have no partition (ReplicaFetcherManager.shutdownIdleFetcherThreads)."""
         for loop, fetcher in list(self._fetchers.items()):
             if not len(fetcher):
                 fetcher.close()
                 del self._fetchers[loop]
 
     def close(self) -> None:
-        """Follow nobody."""
+        """Close all fetchers."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()
@@ -415,7 +434,7 @@ class Fetchers:
         return LeaderFetcher(self._network, self._settings, peer)
 
     def _move(self, loop: _Loop, old: LeaderFetcher, address: tuple[str, int]) -> None:
-        """The leader has come back at another address."""
+        """Replace a fetcher because its leader has another address."""
         new = self._fetchers[loop] = self._make(loop, address)
         for replica in old.replicas():
             new.follow(replica, replica.machine.leader_epoch)

@@ -1,11 +1,12 @@
-"""When which log is compacted, and by whom (Kafka's LogCleaner and LogCleanerManager).
+"""Log cleaner: selects logs and compacts them in worker processes (Kafka: LogCleaner and LogCleanerManager).
 
-Every log.cleaner.backoff.ms the broker looks for the logs that are due and gives the filthiest to a worker process, one
-log for each of log.cleaner.threads; when it comes back, what it made is put in place, `cleaner-offset-checkpoint` is
-written, and the next log begins at once. The event loop does no more than choose and rename.
+Every log.cleaner.backoff.ms the cleaner selects the logs that are due and gives those with the largest share of dirty
+bytes to worker processes, at most log.cleaner.threads at a time. When a pass ends, the cleaner replaces the segments,
+writes `cleaner-offset-checkpoint` and starts the next pass at once. On the event loop it only selects logs and renames
+files.
 
-A log that cannot be cleaned is left alone until the broker starts anew: its partition goes on being served, the log
-says why, and the figures count it (`uncleanable`).
+The cleaner skips a log that it cannot compact until the broker restarts: the broker continues to serve the partition,
+logs the reason and counts the log in the metrics (`uncleanable`).
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ from odradek.storage.worker import WorkerDied, WorkerProcess
 log = logging.getLogger(__name__)
 
 _NICENESS: Final = 5
-"""How far a worker process stands back behind those that serve clients."""
+"""Nice value of a worker process, so that processes that serve clients have priority."""
 _HASH_KEY_BITS: Final = 128
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT}) | EXHAUSTED
 
 
 class CleanDone(Protocol):
-    """Hears what came of a pass: one of the two is None."""
+    """Called with the result of a pass: one of the two arguments is None."""
 
     def __call__(self, cleaned: Cleaned | None, error: BaseException | None) -> None: ...
 
 
 class Cleaners(Protocol):
-    """Who does the work. Not more than the given number of passes run at once."""
+    """Runs passes of the log cleaner, at most the given number at once."""
 
     def clean(self, request: CleanRequest, done: CleanDone) -> None:
-        """Carry out a pass off the event loop, and say on the loop what came of it."""
+        """Run a pass off the event loop, then call `done` on the loop with its result."""
         ...
 
     def close(self) -> None:
-        """Stop in the middle of what is under way."""
+        """Interrupt the running passes."""
         ...
 
 
 class CleanersHere:
-    """Cleans in this process, on any disk: for simulated ones."""
+    """Runs passes in this process, on any disk: for simulated disks."""
 
     def __init__(self, disk: Disk, worker: Worker) -> None:
         self._disk, self._worker = disk, worker
@@ -71,10 +72,10 @@ class CleanersHere:
 
 
 class CleanerProcesses:
-    """Cleans in worker processes, which are started when they are first needed."""
+    """Runs passes in worker processes, each started when it is first needed."""
 
     def __init__(self, worker: Worker) -> None:
-        """`worker` has a thread for each pass at a time: it waits for the process."""
+        """`worker` has one thread for each concurrent pass; the thread waits for the process."""
         self._worker = worker
         self._idle: list[WorkerProcess] = []
         self._busy: list[WorkerProcess] = []
@@ -98,9 +99,9 @@ class CleanerProcesses:
 
 @dataclass(frozen=True, slots=True)
 class CleanerMetrics:
-    """What the cleaner says of itself, by the names of Kafka's metrics.
+    """Metrics of the log cleaner, with the names of Kafka's metrics.
 
-    `uncleanable` has the bytes of each partition that was given up, by data directory; `max_dirty_percent` the largest
+    `uncleanable` has the bytes of each uncleanable partition by data directory; `max_dirty_percent` is the largest
     share of dirty bytes; times are in seconds.
     """
 
@@ -114,7 +115,7 @@ class CleanerMetrics:
 
 
 class LogCleaner:
-    """Chooses, hands out, and puts in place what comes back."""
+    """Selects logs, starts passes and replaces segments with the result (Kafka: LogCleaner)."""
 
     def __init__(
         self,
@@ -125,14 +126,14 @@ class LogCleaner:
         clock: Clock,
         random: Random,
     ) -> None:
-        """Nothing is cleaned before `look`."""
+        """Starts no pass before `look`."""
         self._config = config
         self._directories = directories
         self._replicas = replicas
         self._cleaners = cleaners
         self._clock = clock
         self._random = random
-        self._under_way: dict[str, Replica] = {}  # by the log's folder
+        self._under_way: dict[str, Replica] = {}  # by the log's directory
         self._uncleanable: dict[str, Replica] = {}
         self._recent: dict[str, tuple[CleanStats, float]] = {}  # the last pass over each log, and its seconds
         self._passes = 0
@@ -141,21 +142,21 @@ class LogCleaner:
         self._count([])
 
     def is_cleaning(self, directory: str) -> bool:
-        """Whether the log in this folder is being cleaned, so that its segments must stay where they are."""
+        """Whether a pass runs over the log in this directory, so that its segments must stay in place."""
         return directory in self._under_way
 
     def close(self) -> None:
-        """Clean no more; what is under way is given up."""
+        """Start no more passes and interrupt the running ones."""
         self._closed = True
         self._cleaners.close()
 
     def wake(self) -> None:
-        """The configuration has changed: what was not due, or had no free hand, may have now."""
+        """Check again after a change of the configuration: more logs may be due, or more threads allowed."""
         if self._config["log.cleaner.enable"]:
             self.look()
 
     def look(self) -> None:
-        """Begin with the logs that are due, as far as there are free hands."""
+        """Start passes for the logs that are due, up to log.cleaner.threads."""
         if self._closed:
             return
         found = self._candidates()
@@ -198,7 +199,7 @@ class LogCleaner:
                 map_bytes=int(config["log.cleaner.dedupe.buffer.size"]) // threads,
                 load_factor=float(config["log.cleaner.io.buffer.load.factor"]),
                 bytes_per_second=float(config["log.cleaner.io.max.bytes.per.second"]) / threads,
-                written_at_once=int(config["log.cleaner.io.buffer.size"]) // threads // 2,  # Kafka's other half reads
+                written_at_once=int(config["log.cleaner.io.buffer.size"]) // threads // 2,  # Kafka reads with one half
             )
         except (OSError, CorruptFile) as error:
             self._give_up(replica, error)
@@ -220,21 +221,26 @@ class LogCleaner:
 
     def _put_in_place(self, replica: Replica, part: Cleanable, cleaned: Cleaned, seconds: float) -> None:
         if self._replicas.get(replica.topic, replica.partition) is not replica:
-            return  # it was deleted meanwhile
+            return  # the partition was deleted meanwhile
         try:
             self._checkpoint_high_watermark(replica, part.first_uncleanable)
             if not replica.swap_in(cleaned):
-                log.info("%s-%d was cut while it was compacted; that begins anew", replica.topic, replica.partition)
+                log.info(
+                    "repeating compaction of truncated log topic=%s partition=%d", replica.topic, replica.partition
+                )
                 return
             self._checkpoint_cleaner_offset(replica)
         except KafkaError as error:
-            log.error("compacting %s-%d: %s", replica.topic, replica.partition, error.message)
+            log.error(
+                "compaction failed topic=%s partition=%d error=%s", replica.topic, replica.partition, error.message
+            )
             return
         stats = cleaned.stats
         self._recent[replica.log.directory] = stats, seconds
         self._passes += 1
         log.info(
-            "compacted %s-%d from offset %d to %d in %.1f s: %d bytes became %d, %d records %d",
+            "compacted log topic=%s partition=%d first_dirty=%d cleaned_to=%d seconds=%.1f bytes_before=%d "
+            "bytes_after=%d records_before=%d records_after=%d",
             replica.topic,
             replica.partition,
             part.first_dirty,
@@ -247,9 +253,10 @@ class LogCleaner:
         )
 
     def _checkpoint_high_watermark(self, replica: Replica, used: int) -> None:
-        """Before the swap, durably: a leader that starts again must show every record that removed others.
+        """Make the high watermark durable before the segments are replaced.
 
-        Those are below `used`, which was below the high watermark when the pass began.
+        After a restart the leader must expose every record because of which compaction has removed others. Those
+        records are below `used`, which was not above the high watermark when the pass began.
         """
         name = (replica.topic, replica.partition)
         for directory in self._directories:
@@ -262,29 +269,32 @@ class LogCleaner:
             if name in directory.logs:
                 directory.write_cleaner_offsets()
 
-    # ---- failures and figures
+    # ---- failures and metrics
 
     def _failed(self, replica: Replica, request: CleanRequest, error: BaseException) -> None:
         moved = replica.log.generation != request.generation or replica.log.directory != request.path
         if moved or isinstance(error, WorkerDied):
-            log.warning("compacting %s broke off and will be tried again: %s", request.path, error)
+            log.warning("retrying interrupted compaction path=%s error=%s", request.path, error)
         elif isinstance(error, OSError) and error.errno in _PASSING:
-            log.warning("no room to compact %s; it will be tried again: %s", request.path, error)
+            log.warning("retrying compaction for lack of resources path=%s error=%s", request.path, error)
         else:
             self._give_up(replica, error)
 
     def _give_up(self, replica: Replica, error: BaseException) -> None:
         if is_exhausted(error):
-            return  # the next look may find a descriptor
+            return  # a file descriptor may be free at the next check
         self._uncleanable[replica.log.directory] = replica
         reason = error.message if isinstance(error, KafkaError) else error
         log.error(
-            "%s-%d is not compacted any more until the broker starts anew: %s", replica.topic, replica.partition, reason
+            "marking log as uncleanable until restart topic=%s partition=%d error=%s",
+            replica.topic,
+            replica.partition,
+            reason,
         )
         self._count([])
 
     def _count(self, found: list[tuple[Replica, Cleanable]]) -> None:
-        """Bring the figures up to date."""
+        """Update the metrics."""
         current = {each.log.directory: each for each in self._replicas}
         self._uncleanable = {path: each for path, each in self._uncleanable.items() if current.get(path) is each}
         self._recent = {path: each for path, each in self._recent.items() if path in current}

@@ -1,4 +1,4 @@
-"""What lies in the data directories (KIP-113, KIP-827; the describeLogDirs of Kafka's ReplicaManager)."""
+"""Describes the logs in the log directories (KIP-113, KIP-827; Kafka: ReplicaManager.describeLogDirs)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ Space = Callable[[str], tuple[int, int]]
 
 
 class LogDescription(NamedTuple):
-    """A log: its topic and partition, its bytes, and how many records it lacks below the replica's high watermark; -1
-    where no replica serves it. A future log lacks what it has to catch up with before it takes the log's place.
+    """A log: topic, partition, size in bytes and lag.
+
+    The lag of a log is the number of records below the replica's high watermark that it does not have, -1 if there is
+    no online replica. The lag of a future log is the number of records that it does not have of the current log.
     """
 
     topic: str
@@ -29,7 +31,7 @@ class LogDescription(NamedTuple):
 
 
 class DirectoryDescription(NamedTuple):
-    """A data directory. Of one that has failed nothing else is known. Bytes of the volume are -1 where unknown."""
+    """A data directory. For a failed one only the failure is set. Bytes of the volume are -1 if unknown."""
 
     path: str
     failure: str | None
@@ -39,7 +41,7 @@ class DirectoryDescription(NamedTuple):
 
 
 def space_of_volume(path: str) -> tuple[int, int]:
-    """What the operating system says. Raises OSError."""
+    """Total and usable bytes from the operating system. Raises OSError."""
     usage = shutil.disk_usage(path)
     return usage.total, usage.free
 
@@ -53,11 +55,11 @@ class LogDirs:
         self._space = space
 
     def offline(self) -> dict[str, bool]:
-        """Every directory, and whether it has failed."""
+        """Every directory path, with True if the directory has failed."""
         return {directory.path: directory.failure is not None for directory in self._directories}
 
     def describe(self, wanted: Collection[tuple[str, int]] | None) -> list[DirectoryDescription]:
-        """Every directory, with the logs of these partitions, or with all of its logs."""
+        """Every directory with its logs of the `wanted` partitions; with all of its logs if `wanted` is None."""
         return [self._describe(directory, wanted) for directory in self._directories]
 
     def _describe(self, directory: Directory, wanted: Collection[tuple[str, int]] | None) -> DirectoryDescription:

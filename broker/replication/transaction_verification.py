@@ -1,17 +1,21 @@
-"""Whether a partition belongs to a producer's transaction: the leaders of partitions ask the coordinator (KIP-890).
+"""Transaction verification: asks coordinators about partitions of transactions (Kafka: AddPartitionsToTxnManager).
 
-One request at a time is under way to each coordinator; what comes up meanwhile goes into the next one. Producers of
-transactions version 2 do not add their partitions themselves: for them the question adds the partition as well.
+Before a leader appends the first batch of a transaction in a partition, it verifies with the transaction coordinator
+that the partition belongs to the transaction (KIP-890).
 
-| who writes                           | support       | what the coordinator does with the partition |
+One request at a time is in flight to each coordinator; verifications that arrive meanwhile go into the next one.
+Producers of transactions version 2 do not add their partitions themselves: for them the verification request adds the
+partition as well.
+
+| request of the producer              | support       | the coordinator                              |
 |--------------------------------------|---------------|----------------------------------------------|
-| Produce 0 to 10, TxnOffsetCommit 0-3 | OLD_ERRORS    | looks it up                                  |
-| Produce 11, TxnOffsetCommit 4        | ALL_ERRORS    | looks it up                                  |
-| Produce 12, TxnOffsetCommit 5        | ADDS          | adds it                                      |
+| Produce 0 to 10, TxnOffsetCommit 0-3 | OLD_ERRORS    | looks up the partition                       |
+| Produce 11, TxnOffsetCommit 4        | ALL_ERRORS    | looks up the partition                       |
+| Produce 12, TxnOffsetCommit 5        | ADDS          | adds the partition                           |
 
-A producer of version 2 begins its next transaction when the last one has been decided, which may be before all of its
-markers stand; the coordinator then says CONCURRENT_TRANSACTIONS, and the question is put again for a moment before
-the producer hears of it. Facts of Kafka's AddPartitionsToTxnManager.
+A producer of version 2 begins its next transaction when the previous one is decided, which may be before all of its
+markers are written. The coordinator then returns CONCURRENT_TRANSACTIONS. The leader repeats the request for up to
+REPEAT_FOR_MS before it returns that error to the producer.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ Response = m.AddPartitionsToTxnResponse
 
 
 def coordinator_in(metadata_cache: MetadataCache, transactional_id: str) -> int | None:
-    """The broker that coordinates a transactional id, None while there is none."""
+    """The broker id of the coordinator of a transactional id, None if it has none."""
     topic = metadata_cache.topics.get(TRANSACTION_STATE)
     if topic is None:
         return None
@@ -49,15 +53,15 @@ def coordinator_in(metadata_cache: MetadataCache, transactional_id: str) -> int 
 
 
 class Support(Enum):
-    """What the client that writes can be told, and expects."""
+    """Error codes and features that the client supports (Kafka: TransactionSupportedOperation)."""
 
     OLD_ERRORS = "older than TRANSACTION_ABORTABLE"
-    ALL_ERRORS = "knows TRANSACTION_ABORTABLE"
+    ALL_ERRORS = "supports TRANSACTION_ABORTABLE"
     ADDS = "leaves adding the partition to its leader"
 
 
 class Transaction(NamedTuple):
-    """Whose transaction it is."""
+    """Transactional id, producer id and producer epoch of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -86,7 +90,7 @@ class _Question(NamedTuple):
 
 
 class _Entry:
-    """What a request says of one transaction."""
+    """The part of a request for one transaction."""
 
     __slots__ = ("adds", "questions", "transaction")
 
@@ -109,13 +113,13 @@ class _Entry:
         )
 
     def refuse(self, code: ErrorCode) -> None:
-        """Tell everyone the same."""
+        """Complete all questions with this error."""
         for question in self.questions:
             question.done(dict.fromkeys(question.partitions, code))
 
 
 class TransactionVerification:
-    """Questions of this broker to the coordinators of transactions."""
+    """Sends verifications to the transaction coordinators (Kafka: AddPartitionsToTxnManager)."""
 
     def __init__(
         self,
@@ -125,19 +129,19 @@ class TransactionVerification:
         clock: Clock,
         timers: Timers,
     ) -> None:
-        """`coordinator_of` names the broker that coordinates a transactional id, None while there is none; `enabled`
-        is `transaction.partition.verification.enable`.
+        """`coordinator_of` returns the broker id of the coordinator of a transactional id, None if it has none;
+        `enabled` returns `transaction.partition.verification.enable`.
         """
         self._ask = ask
         self._coordinator_of = coordinator_of
         self._enabled = enabled
         self._clock = clock
         self._timers = timers
-        self._waiting: dict[int, dict[str, _Entry]] = {}  # broker id -> transactional id -> what to ask next
+        self._waiting: dict[int, dict[str, _Entry]] = {}  # broker id -> transactional id -> next entry
         self._under_way: dict[int, None] = {}
 
     def must_ask(self, support: Support) -> bool:
-        """Whether a write that begins a transaction in its partition has to wait for the coordinator."""
+        """Whether the first write of a transaction in a partition has to wait for the coordinator."""
         return support is Support.ADDS or self._enabled()
 
     def verify(
@@ -147,10 +151,10 @@ class TransactionVerification:
         support: Support,
         done: Callable[[Verdicts], None],
     ) -> None:
-        """Ask whether these partitions are in the transaction; `done` hears a code for each, NONE for yes.
+        """Verify that these partitions are in the transaction; `done` receives a code for each, NONE if it is.
 
-        `done` may be called before this returns: COORDINATOR_NOT_AVAILABLE, or INVALID_PRODUCER_EPOCH where a later
-        epoch of the same producer is waiting.
+        `done` may be called before this returns: COORDINATOR_NOT_AVAILABLE, or INVALID_PRODUCER_EPOCH if a
+        verification of the same producer with a later epoch is waiting.
         """
         give_up_ms = self._clock.monotonic_ms() + REPEAT_FOR_MS if support is Support.ADDS else 0
         self._put(transaction, _Question(partitions, support, give_up_ms, done))
@@ -192,7 +196,7 @@ class TransactionVerification:
         del self._under_way[broker_id]
         refusal = ErrorCode(response.error_code)
         if refusal is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            refusal = ErrorCode.INVALID_TXN_STATE  # the client could do nothing about the other
+            refusal = ErrorCode.INVALID_TXN_STATE  # the client cannot handle CLUSTER_AUTHORIZATION_FAILED
         verdicts = {
             result.transactional_id: dict(_codes(result.topic_results)) for result in response.results_by_transaction
         }
@@ -206,7 +210,7 @@ class TransactionVerification:
         self._send(broker_id)
 
     def _conclude(self, transaction: Transaction, question: _Question, codes: Verdicts) -> None:
-        # A partition that the answer leaves out has not been looked at.
+        # The coordinator has not verified a partition that its response leaves out.
         found = {each: codes.get(each, ErrorCode.NETWORK_EXCEPTION) for each in question.partitions}
         if ErrorCode.CONCURRENT_TRANSACTIONS in found.values() and self._clock.monotonic_ms() < question.give_up_ms:
             self._timers.at(self._clock.monotonic_ms() + REPEAT_MS, partial(self._put, transaction, question))
@@ -227,7 +231,7 @@ def _codes(topics: Iterable[Response.AddPartitionsToTxnTopicResult]) -> Iterator
 
 
 def _for_writers(code: ErrorCode, support: Support) -> ErrorCode:
-    """What the coordinator says, in the words that a producer knows."""
+    """The coordinator's error code, mapped to a code that the producer supports."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and support is Support.OLD_ERRORS:

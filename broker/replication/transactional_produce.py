@@ -1,13 +1,15 @@
-"""Batches of transactions on their way into a log: at once where the transaction is open there, else after a question.
+"""Transactional produce: verifies and appends transactional batches (Kafka: ReplicaManager.handleProduceAppend).
 
-The batch that would begin a transaction in a partition waits until the coordinator has confirmed that the partition is
-in it (KIP-890). The request's bytes are gone by then, so what waits is a copy. Later batches of the same producer queue
-up behind the first, without a question of their own, and are written in the order in which they came; so the sequence
-holds. The log itself makes sure that the answer is still worth something (`storage.producers.Verification`).
+If the transaction is open in the partition, the leader appends the batch at once.
+The first batch of a transaction in a partition waits until the coordinator has confirmed that the partition is in the
+transaction (KIP-890). The buffer of the request is reused by then, so the leader keeps a copy of the batch. Later
+batches of the same producer queue behind the first without a verification of their own. The leader appends them in
+order of arrival, so their sequence numbers stay in order. The log checks that the verification is still valid at the
+append (`storage.producers.Verification`).
 
-Retriable errors of the verification are told to the client as NOT_ENOUGH_REPLICAS, which every version repeats without
-a new look at the metadata; except CONCURRENT_TRANSACTIONS to clients of transactions version 2, which know it here.
-Facts of Kafka's ReplicaManager.handleProduceAppend.
+The leader returns retriable errors of the verification as NOT_ENOUGH_REPLICAS, which clients of every version retry
+without a metadata update. The exception is CONCURRENT_TRANSACTIONS for clients of transactions version 2, which support
+it in this response.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ UNCONFIRMED: Final = frozenset(
 )
 
 Written = Appended
-"""Where a batch stands."""
+"""The result of an append."""
 OnOutcome = Callable[["HeldWrite", Written | KafkaError], None]
 
 
 class Sender(NamedTuple):
-    """What a Produce request with a transactional id says about all of its batches."""
+    """The fields of a Produce request with a transactional id that apply to all of its batches."""
 
     transactional_id: str
     version: int
@@ -49,7 +51,7 @@ class Sender(NamedTuple):
 
     @property
     def support(self) -> Support:
-        """What this client can be told."""
+        """The error codes that this client supports."""
         if self.version >= ADDS_PARTITIONS:
             return Support.ADDS
         return Support.ALL_ERRORS if self.version >= KNOWS_ABORTABLE else Support.OLD_ERRORS
@@ -76,12 +78,12 @@ class HeldWrite:
         self.on_outcome: OnOutcome | None = None
 
     def abandon(self) -> None:
-        """The request has been answered without it; the batch is not to be written any more."""
+        """The request is answered without this batch, so it must not be appended any more."""
         self.on_outcome = None
 
 
 class TransactionalWrites:
-    """The way of transactional batches into the logs that this broker leads."""
+    """Appends transactional batches to the partitions that this broker leads."""
 
     def __init__(self, verification: TransactionVerification, clock: Clock) -> None:
         self._verification = verification
@@ -91,7 +93,7 @@ class TransactionalWrites:
     def write(
         self, sender: Sender, replica: Replica, records: memoryview | Prepared | None, now_ms: int
     ) -> Appended | HeldWrite:
-        """Append a batch, or take a copy of it that waits once it is handed to `hold`.
+        """Append a batch, or return a copy of it that waits for its verification after a call of `hold`.
 
         Raises KafkaError as `Replica.produce`.
         """
@@ -99,7 +101,7 @@ class TransactionalWrites:
         header = _transactional(records)
         if header is None or records is None:
             return replica.produce(records, acks, now_ms, version)
-        if header.producer_id < 0:  # no producer, so no transaction that a coordinator could confirm
+        if header.producer_id < 0:  # no producer id, so no transaction to verify
             return replica.produce(records, acks, now_ms, version, WAIVED)
         support = sender.support
         if not self._verification.must_ask(support):
@@ -110,14 +112,14 @@ class TransactionalWrites:
         if verification is OPEN:
             return replica.produce(records, acks, now_ms, version, OPEN)
         if acks == 0:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transaction begins with acks=0, which cannot be answered")
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the first batch of a transaction has acks=0")
         transaction = Transaction(sender.transactional_id, header.producer_id, header.producer_epoch)
         kept = records if isinstance(records, Prepared) else bytearray(records)
         return HeldWrite(sender, replica, kept, transaction, verification)
 
     def hold(self, writes: list[HeldWrite], on_outcome: OnOutcome) -> None:
-        """Ask for these batches of one request, or let them queue up; `on_outcome` is called once for each, perhaps
-        before this returns, unless it is abandoned.
+        """Start the verification of these batches of one request, or queue them behind an earlier one. `on_outcome` is
+        called once for each, perhaps before this returns, unless the batch is abandoned.
         """
         for write in writes:
             write.on_outcome = on_outcome
@@ -159,15 +161,15 @@ class TransactionalWrites:
 
 
 def _transactional(records: memoryview | Prepared | None) -> Header | None:
-    """The header of a batch that belongs to a transaction; what is no batch is for the log to refuse."""
+    """The header of a transactional batch, None for others. The log rejects invalid batches."""
     if records is None or len(records) < HEADER_SIZE:
         return None
     header = records.header if isinstance(records, Prepared) else read_header(records)
     return header if header.magic == MAGIC and header.attributes & TRANSACTIONAL else None
 
 
-class Unconfirmed(KafkaError):  # noqa: N818 - named as the answer is
-    """The coordinator has not confirmed that a partition is in the transaction; its log has not been asked."""
+class Unconfirmed(KafkaError):  # noqa: N818 - named after the result of the verification
+    """The coordinator has not confirmed that a partition is in the transaction; nothing was appended."""
 
 
 def _refusal(verdict: ErrorCode, support: Support) -> KafkaError:
@@ -177,4 +179,4 @@ def _refusal(verdict: ErrorCode, support: Support) -> KafkaError:
         )
     if verdict is ErrorCode.INVALID_TXN_STATE:
         return Unconfirmed(verdict, "the partition is not in the transaction")
-    return Unconfirmed(verdict, f"the coordinator refuses the transaction: {verdict.name}")
+    return Unconfirmed(verdict, f"the coordinator rejects the transaction: {verdict.name}")

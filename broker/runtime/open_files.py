@@ -1,4 +1,4 @@
-"""Open file limit: raises the process's soft limit to the hard one, and warns when that is less than Kafka recommends.
+"""Open file limit: raises the soft limit to the hard limit, and warns if it is lower than Kafka recommends.
 
 Every connection needs two descriptors and every segment a few. Container engines, rootless ones and CI sandboxes above
 all, may grant fewer than a server needs; the broker starts with what the engine grants.

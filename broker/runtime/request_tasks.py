@@ -1,7 +1,7 @@
-"""Work that a request leaves to a task: few, counted, and none is lost sight of.
+"""Request tasks: the asyncio tasks of requests that are not answered synchronously.
 
-The plain path of a request has no task. What has to wait for the registry has one; if it fails, the failure is logged
-and whoever waits is told that no answer comes.
+Most requests need no task. A request that waits for the metadata store has one. If the task fails, the broker logs the
+failure and calls the task's `abandon` callback, because the request will have no response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RequestTasks:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def run(self, work: Coroutine[Any, Any, None], abandon: Callable[[], None] = lambda: None) -> None:
-        """Begin this work; `abandon` is called when it fails and nobody else will answer."""
+        """Run this coroutine in a task; `abandon` is called if it fails, because then the request has no response."""
         task = asyncio.get_running_loop().create_task(self._guard(work, abandon))
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -30,11 +30,11 @@ class RequestTasks:
         try:
             await work
         except Exception as error:
-            log.error("work for a request failed, so it gets no answer: %r", error)
+            log.error("request task failed, sending no response error=%r", error)
             abandon()
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel all tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
-"""What a broker does beside answering: periodic work, and blocking work in threads.
+"""Scheduler: runs periodic jobs, and blocking calls in threads (Kafka: KafkaScheduler).
 
-Kafka runs these from a scheduler: checkpoints of high watermarks and recovery points, the flush of logs that are due,
-rolling and deleting of old segments, the expiry of idle producers. Every job here is short and runs on the loop,
-except for the fsyncs, which run in a thread.
+The jobs are those of Kafka's scheduler: checkpoints of high watermarks and recovery points, flushes of logs that are
+due, rolling and deletion of old segments, expiration of idle producers. Every job is short and runs on the event loop,
+except for fsyncs, which run in a thread.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class ThreadWorker:
-    """Runs blocking calls in a few threads and reports back on the loop."""
+    """Runs blocking calls in a few threads and calls back on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="odradek-io")
 
     def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Run `work` in a thread, then call `done` on the loop with what it raised, or None."""
+        """Run `work` in a thread, then call `done` on the loop with the exception that it raised, or None."""
 
         def finished(future: Future[None]) -> None:
             if not self._loop.is_closed():
@@ -34,13 +34,13 @@ class ThreadWorker:
         self._pool.submit(work).add_done_callback(finished)
 
     async def close(self) -> None:
-        """Wait for what runs, and until it has been reported; nothing new is taken."""
-        # Each report is on the loop before its thread ends, so it runs before this goes on.
+        """Wait for the running calls and their callbacks; accept no new calls."""
+        # Each callback is scheduled on the loop before its thread ends, so it runs before this coroutine continues.
         await self._loop.run_in_executor(None, self._pool.shutdown)
 
 
 class Periodic:
-    """Calls jobs again and again until it is closed; a job that fails is logged and stays on the list."""
+    """Calls jobs periodically until `close`; logs the failure of a job and calls it again after its interval."""
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
@@ -63,11 +63,11 @@ class Periodic:
         try:
             job()
         except Exception:
-            log.exception("the job %s failed; it runs again in %d ms", name, interval_ms())
+            log.exception("scheduled job failed job=%s retry_ms=%d", name, interval_ms())
         self.every(name, interval_ms, job)
 
     def close(self) -> None:
-        """Call no job any more."""
+        """Cancel all jobs."""
         self._closed = True
         for timer in self._pending.values():
             timer.cancel()

@@ -1,4 +1,4 @@
-"""The signals that stop a process in order."""
+"""The signals that cause an orderly shutdown of a process."""
 
 from __future__ import annotations
 

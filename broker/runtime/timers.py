@@ -1,9 +1,9 @@
-"""Time, deadlines and wake-ups: the only place where a request waits.
+"""Clock and timers: the time source and the deadlines of the broker (Kafka: Time, Timer and DelayedOperationPurgatory).
 
 Kafka keeps requests that cannot be answered yet (a long poll, an acknowledgement, a group that is rebalancing) in
-"purgatories" with a timing wheel. Here a request that waits is an object that somebody wakes: the replica whose log
-grew, the flush that finished, or a timer. Time itself enters the broker as a `Clock` and leaves it as a `Timer`, so
-that a simulation can supply both.
+purgatories with a timing wheel. Here a delayed operation is an object with a `wake` method. A replica whose log grew, a
+flush that finished or a timer calls it. The broker reads the time only from a `Clock` and sets deadlines only with
+`Timers`, so that a simulation can supply both.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the broker gets the time from."""
+    """The time source of the broker (Kafka: Time)."""
 
     def now_ms(self) -> int:
-        """The wall clock: milliseconds since 1970 (record timestamps, retention, the registry)."""
+        """The wall clock: milliseconds since 1970 (record timestamps, retention, the metadata store)."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never run backwards (deadlines)."""
+        """Milliseconds of a monotonic clock (deadlines)."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds that never run backwards, for measuring how long something took."""
+        """Nanoseconds of a monotonic clock, for measuring durations."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     __slots__ = ()
 
@@ -46,15 +46,15 @@ class SystemClock:
 
 
 class Timer(Protocol):
-    """A callback that has been asked for."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Do not call; calling this twice, or after the callback ran, does nothing."""
+        """Cancel the callback; a second call, or a call after the callback ran, does nothing."""
         ...
 
 
 class Timers(Protocol):
-    """Where the broker asks to be called later."""
+    """Schedules callbacks."""
 
     def at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Call `callback` once `Clock.monotonic_ms()` has reached `deadline_ms`."""
@@ -72,13 +72,15 @@ class LoopTimers:
 
     def at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        # uvloop counts whole milliseconds and may fire up to one early; a deadline is never early.
+        # uvloop counts whole milliseconds and may call up to one early; the callback must not run before the deadline.
         return self._loop.call_later((delay_ms + 1) / 1000, callback)
 
 
 class Waiter(Protocol):
-    """A request that waits for a log to move. It is told of every move and decides by itself whether it has enough."""
+    """A request that waits for a change of a log. `wake` is called at every change and checks whether the request can
+    complete.
+    """
 
     def wake(self) -> None:
-        """The log that this waits for has moved, or this broker no longer leads it."""
+        """The log has changed, or this broker no longer leads its partition."""
         ...

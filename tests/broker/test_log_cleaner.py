@@ -164,7 +164,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callabl
     until(lambda: "other 0 " in (broker.data_dir / "cleaner-offset-checkpoint").read_text())
     sizes = f'kafka_log_logcleanermanager_uncleanable_bytes{{logDirectory="{broker.data_dir}"}}'
     assert broker.metrics()[sizes] > 10_000
-    assert "t-0 is not compacted any more until the broker starts anew" in broker.output
+    assert "marking log as uncleanable until restart topic=t partition=0 " in broker.output
     assert not list(broker.folder.glob("*.cleaned"))
     fill(broker, rounds=1)
     del admin
@@ -179,7 +179,7 @@ def test_a_worker_that_dies_is_replaced_and_the_pass_begun_again(compacting: Cal
     set_broker(admin, "log.cleaner.io.max.bytes.per.second", FAST)
     os.kill(worker, signal.SIGKILL)
     until(lambda: sealed_records(broker, 50))
-    assert "broke off and will be tried again" in broker.output
+    assert "retrying interrupted compaction" in broker.output
     assert broker.uncleanable() == 0
 
 

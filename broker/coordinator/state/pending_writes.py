@@ -1,11 +1,11 @@
-"""Pending writes of one group: what each append changes, and how a refused append is reverted.
+"""Pending writes of one group: the changes of each append, and their revert (Kafka: SnapshotRegistry).
 
 Kafka's CoordinatorRuntime keeps its state in timeline structures, keyed by the offset of the last write, and reverts
-to the snapshot before a write when the log refuses it. Here each write carries the changes that it made, as functions
-that undo them. A refused write undoes its own changes and those of every later write of the group, newest first, so
+to the snapshot before a write when the log rejects it. Here each write carries the changes that it made, as functions
+that undo them. A rejected write undoes its own changes and those of every later write of the group, newest first, so
 the state is again exactly the log plus the writes before it.
 
-The log's answer to an append is one of three:
+An append has one of these outcomes:
 
 | outcome                                             | the records            | the state | the requests       |
 |-----------------------------------------------------|------------------------|-----------|--------------------|
@@ -14,7 +14,7 @@ The log's answer to an append is one of three:
 | REQUEST_TIMED_OUT                                   | are in the leader's log | stays    | receive the error  |
 | any other error                                     | are not in the log     | reverts   | receive the error  |
 
-After REQUEST_TIMED_OUT the write stays pending: its next outcome says what became of the records.
+After REQUEST_TIMED_OUT the write stays pending until the next outcome.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from odradek.protocol.errors import ErrorCode
 COMMITTED: Final = frozenset({ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """Outcomes of an append that every in-sync replica has."""
 RETRY_MS: Final = 500
-"""After this time a group repeats what a timer began and the log refused (Kafka: CoordinatorTimerImpl)."""
+"""After this time a group repeats a timer's write that the log has rejected (Kafka: CoordinatorTimerImpl)."""
 
 
 class Write:
-    """Token of an append: the machine's own token, and what undoes the changes."""
+    """Token of an append: the state machine's own token, and the functions that undo the changes."""
 
     __slots__ = ("is_void", "token", "undo")
 
@@ -40,7 +40,7 @@ class Write:
         self.token = token
         self.undo = undo
         self.is_void = False
-        """An earlier write was refused, so this one must not reach the log."""
+        """An earlier write was rejected, so this one must not be appended."""
 
 
 class PendingWrites:

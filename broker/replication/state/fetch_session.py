@@ -1,13 +1,12 @@
-"""Fetch sessions: a consumer or follower names its partitions once, and after that only what changed (KIP-227).
+"""Fetch sessions: store the partitions of a client between fetch requests (KIP-227; Kafka: FetchSession, FetchManager).
 
-A session remembers, for each partition that a client follows, what it asked for and what it was last told. The
-request then carries only differences, and so does the answer: a partition is left out when there is nothing new to
-say about it. The number of sessions is bounded (`max.incremental.fetch.session.cache.slots`, 1000); a full cache
-gives up a session that has been idle for two minutes, or one that holds fewer partitions than the new one would.
-Kafka's classes are `FetchSession` and `FetchManager`.
+For each partition that a client fetches, a session stores the fields of the last request and of the last response. A
+request then carries only changed partitions. The response does so, too: it omits a partition without records, error or
+changed offsets. The number of sessions is bounded (`max.incremental.fetch.session.cache.slots`, 1000); a full cache
+evicts a session that has been idle for two minutes, or one that has fewer partitions than the new one.
 
-A follower of ours says with a partition how far it has compacted it, and is told how far every replica has; both are
-remembered as the offsets are.
+An Odradek follower sends the cleaned offset of a partition, and the leader returns the offset below which every replica
+has compacted it. The session stores both in the same way as the other offsets.
 
     | session id | epoch | meaning                                                        |
     |------------|-------|----------------------------------------------------------------|
@@ -34,7 +33,9 @@ MAX_INT32 = 2**31 - 1
 
 
 class FetchPartition:
-    """What a client asked for in one partition, and what it was last told. Offsets and bytes."""
+    """One partition of a fetch session: the fields of the last request, and the offsets of the last response (Kafka:
+    CachedPartition).
+    """
 
     __slots__ = (
         "cleaned_to",
@@ -62,15 +63,15 @@ class FetchPartition:
 
     @property
     def key(self) -> tuple[str | bytes, int]:
-        """What names the partition in a request: the topic's id from version 13 on, before its name."""
+        """The key of the partition in a request: from version 13 on by topic id, before by topic name."""
         return (self.topic_id if self.topic_id != NO_TOPIC_ID else self.topic, self.partition)
 
     def forget_bounds(self) -> None:
-        """What was told last may not have been taken in: tell it again with the next answer."""
+        """The client may not have applied the last response: include the partition in the next one."""
         self.sent_high_watermark = -1
 
     def must_tell(self, error: ErrorCode, size: int, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether an incremental answer has to name this partition. What is told is remembered."""
+        """Whether an incremental response has to include this partition. Stores the offsets if it does."""
         tell = (
             size > 0
             or error is not ErrorCode.NONE
@@ -78,7 +79,7 @@ class FetchPartition:
             or log_start_offset != self.sent_log_start_offset
         )
         if error is not ErrorCode.NONE:
-            # After an error the next answer has to name the partition again, whatever it says.
+            # After an error the next response has to include the partition again, with or without changes.
             self.forget_bounds()
         elif tell:
             self.sent_high_watermark = high_watermark
@@ -86,9 +87,10 @@ class FetchPartition:
         return tell
 
     def must_tell_compacted(self, compacted_everywhere: int) -> bool:
-        """Whether an incremental answer to a follower has to name this partition for how far all have compacted it.
+        """Whether an incremental response to a follower has to include this partition because `compacted_everywhere`
+        has changed.
 
-        What is told is remembered. An answer that does not say it (-1: an error) has the next one say it again.
+        Stores the value. After a response without it (-1: an error) the next response includes the partition again.
         """
         tell = compacted_everywhere != self.sent_compacted_everywhere
         self.sent_compacted_everywhere = compacted_everywhere
@@ -96,7 +98,7 @@ class FetchPartition:
 
 
 class FetchSession:
-    """The partitions of one client, in the order in which they take their turn."""
+    """The partitions of one client, in the order in which the broker reads them."""
 
     __slots__ = ("epoch", "partitions", "privileged", "session_id", "used_ms", "uses_topic_ids")
 
@@ -109,11 +111,11 @@ class FetchSession:
         self.partitions: OrderedDict[tuple[str | bytes, int], FetchPartition] = OrderedDict()
 
     def update(self, changed: Iterable[FetchPartition], forgotten: Iterable[tuple[str | bytes, int]]) -> None:
-        """Take over what an incremental request says."""
+        """Apply the changed and forgotten partitions of an incremental request."""
         partitions = self.partitions
         for new in changed:
             old = partitions.get(new.key)
-            # A follower that follows in a new epoch may not have listened to what it was told in the old one.
+            # A follower in a new leader epoch may have discarded the last response of the old one.
             if old is not None and old.current_leader_epoch == new.current_leader_epoch:
                 new.sent_high_watermark = old.sent_high_watermark
                 new.sent_log_start_offset = old.sent_log_start_offset
@@ -123,14 +125,16 @@ class FetchSession:
             partitions.pop(key, None)
 
     def served(self, keys: Iterable[tuple[str | bytes, int]]) -> None:
-        """These partitions had records; the others go first next time, so that none starves."""
+        """Move partitions that had records to the end: the next fetch reads the others first, so that none starves."""
         for key in keys:
             if key in self.partitions:
                 self.partitions.move_to_end(key)
 
 
 class FetchContext:
-    """How one request is to be answered: with all its partitions, or only with the differences of a session."""
+    """The context of one request: its partitions, and whether the response includes all of them or only changes (Kafka:
+    FetchContext).
+    """
 
     __slots__ = ("incremental", "partitions", "session")
 
@@ -143,17 +147,17 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """The session that the answer names; 0 for none."""
+        """The session id of the response; 0 for none."""
         return self.session.session_id if self.session is not None else NO_SESSION
 
 
 class FetchSessions:
-    """All sessions of a broker."""
+    """All fetch sessions of a broker (Kafka: FetchManager and FetchSessionCache)."""
 
     __slots__ = ("_new_id", "_sessions", "_slots", "evictions")
 
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
-        """`slots` is the largest number of sessions; `new_id()` draws a random int32 above 0."""
+        """`slots` is the largest number of sessions; `new_id()` returns a random int32 above 0."""
         self._slots = slots
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
@@ -176,10 +180,10 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchContext:
-        """Place a request in its session.
+        """The context of a request; creates, updates or ends its session (FetchManager.newContext).
 
         Raises KafkaError with FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
-        FETCH_SESSION_TOPIC_ID_ERROR (a session began with names and goes on with ids, or the other way).
+        FETCH_SESSION_TOPIC_ID_ERROR (a session began with names and continues with ids, or the other way).
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
@@ -191,16 +195,16 @@ class FetchSessions:
             return FetchContext(partitions, session)
         session = self._sessions.get(session_id)
         if session is None:
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session_id} is not known here")
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {session_id}")
         if epoch != session.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"fetch session {session_id} is at epoch {session.epoch}, the request says {epoch}",
+                f"fetch session {session_id} is at epoch {session.epoch}, the request is for epoch {epoch}",
             )
         if uses_topic_ids != session.uses_topic_ids:
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                f"fetch session {session_id} began with the other kind of topic key",
+                f"fetch session {session_id} cannot mix topic names and topic ids",
             )
         session.update(partitions, forgotten)
         session.used_ms = now_ms
@@ -222,7 +226,9 @@ class FetchSessions:
         return session
 
     def _make_room(self, size: int, *, privileged: bool, now_ms: int) -> bool:
-        """Give up the session idle longest if it is stale, else a smaller or less privileged one (as Kafka does)."""
+        """Evict the session that is idle longest if it is stale, else a smaller or less privileged one (as Kafka
+        does).
+        """
         if not self._sessions:
             return False
         victim = next(iter(self._sessions.values()))

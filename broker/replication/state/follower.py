@@ -1,12 +1,13 @@
-"""What a follower does with its log when it meets a leader: where it cuts, and what it asks next.
+"""Follower state: truncation offsets, fetch positions and the follower's fetch session (Kafka: AbstractFetcherThread).
 
-A follower says with each fetch which epoch its last record has. A leader that knows of an earlier end of that epoch
-answers with it instead of records, and the follower cuts its log there, perhaps in several steps, before it fetches on
-(KIP-101, KIP-279, KIP-595; Kafka's AbstractFetcherThread). It never cuts by its own high watermark, which may lag
-behind what was acknowledged; only a log without epochs, older than KIP-101, leaves nothing better.
+With each fetch a follower sends the leader epoch of its last record. If that epoch ends earlier in the leader's log,
+the leader returns the end offset instead of records. The follower truncates its log there, possibly in several steps,
+before it continues to fetch (KIP-101, KIP-279, KIP-595). A follower does not truncate to its own high watermark, which
+may be below acknowledged records. The only exception is a log without leader epochs (older than KIP-101), for which
+there is no other offset.
 
-`FetchSession` is the follower's end of a fetch session (KIP-227): it names each partition once, and after that only
-those whose position changed, or of which more has been compacted.
+`FetchSession` is the follower's side of a fetch session (KIP-227; Kafka: FetchSessionHandler): the follower sends each
+partition once, and after that only partitions whose position or cleaned offset has changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 UNDEFINED: Final = -1
 Key = TypeVar("Key", bound=Hashable)
-"""What names a partition."""
+"""Key of a partition."""
 
 
 class EpochEnds(Protocol):
@@ -24,20 +25,20 @@ class EpochEnds(Protocol):
 
     @property
     def latest(self) -> int:
-        """The last epoch, -1 where there is none."""
+        """The last epoch, -1 if there is none."""
         ...
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the highest epoch not above `epoch`; (-1, -1) where the log cannot say."""
+        """(epoch, end offset) of the highest epoch not above `epoch`; (-1, -1) if the log has no such epoch."""
         ...
 
 
 def truncation_offset(leader_epoch: int, leader_end: int, epochs: EpochEnds, log_end: int, fallback: int) -> int:
-    """Where to cut when the leader says that `leader_epoch`, the largest it has not above the follower's, ended at
-    `leader_end`.
+    """The offset to which the follower truncates its log. `leader_epoch` is the leader's largest epoch that is not
+    above the follower's last one; it ends at `leader_end` in the leader's log.
 
-    Where the follower does not have that epoch it cuts at the end of its own largest one below, and the next fetch
-    asks again. `fallback` is for a leader that cannot say.
+    If the follower does not have that epoch, it truncates to the end of its own largest epoch below, and the next fetch
+    continues the comparison. `fallback` is for a leader that does not have the end offset.
     """
     if leader_end == UNDEFINED:
         return min(fallback, log_end)
@@ -52,29 +53,31 @@ def truncation_offset(leader_epoch: int, leader_end: int, epochs: EpochEnds, log
 
 
 class Position(NamedTuple):
-    """What a fetch says of a partition."""
+    """The fields of a fetch request for one partition."""
 
     fetch_offset: int
     last_fetched_epoch: int
     leader_epoch: int
     log_start_offset: int
     cleaned_to: int = 0
-    """Below which the log is compacted. Never -1: in a request that is the sign of who does not know the field."""
+    """The log is compacted below this offset. Never -1: that is the value of a broker without support for the field."""
 
 
 class FetchSession(Generic[Key]):
-    """The follower's end of the fetch session with one leader."""
+    """The follower's side of the fetch session with one leader (Kafka: FetchSessionHandler)."""
 
     __slots__ = ("_sent", "epoch", "session_id")
 
     def __init__(self) -> None:
         self.session_id = 0
         self.epoch = 0
-        """Of the next request; 0 begins a session, and ends the one of `session_id`."""
+        """The session epoch of the next request; 0 begins a session and ends session `session_id`."""
         self._sent: dict[Key, Position] = {}
 
     def next(self, wanted: dict[Key, Position]) -> tuple[list[Key], list[Key]]:
-        """Which partitions the next request names, and which it forgets. It has to be sent, or `reset` called."""
+        """The partitions that the next request adds or changes, and those that it removes from the session. The caller
+        sends the request or calls `reset`.
+        """
         if self.epoch == 0:
             self._sent = dict(wanted)
             return list(wanted), []
@@ -88,7 +91,7 @@ class FetchSession(Generic[Key]):
         return changed, forgotten
 
     def answered(self, session_id: int) -> None:
-        """The leader took the request; `session_id` is 0 where it keeps no session."""
+        """The leader has answered the request without an error; `session_id` is 0 if it keeps no session."""
         if session_id == 0:
             self.reset()
         else:
@@ -96,15 +99,15 @@ class FetchSession(Generic[Key]):
             self.epoch = 1 if self.epoch == 2**31 - 1 else self.epoch + 1
 
     def renew(self, keys: Iterable[Key]) -> None:
-        """Name these partitions again with the next request, whatever was sent before."""
+        """Send these partitions with the next request, even if their position has not changed."""
         for key in keys:
             if key in self._sent:
                 self._sent[key] = Position(UNDEFINED, UNDEFINED, UNDEFINED, UNDEFINED)
 
     def lost(self) -> None:
-        """A request may or may not have arrived: the next one begins anew and ends the old session."""
+        """The leader may or may not have received a request: the next one begins a new session and ends the old one."""
         self.epoch = 0
 
     def reset(self) -> None:
-        """The leader knows no session."""
+        """The leader has no session for this follower."""
         self.session_id = self.epoch = 0

@@ -1,8 +1,8 @@
-"""What machines ask for: the vocabulary between a machine, which decides, and its shell, which does.
+"""Effects: the interface between a pure state machine and the shell that does its I/O.
 
-A machine takes an event and the time, changes its own state and returns effects; the shell carries them out in the
-order given and feeds their outcomes back as further events. An effect is plain data, so a simulation can look at it,
-delay it or lose it.
+A state machine takes an event and the time, changes its own state and returns effects. The shell executes the effects
+in the given order and passes their outcomes to the machine as further events. An effect is plain data, so a simulation
+can inspect, delay or lose it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 
 class Now(NamedTuple):
-    """One reading of both clocks: milliseconds since 1970 for what is written down, and the clock of deadlines."""
+    """The time of both clocks: milliseconds since 1970 for timestamps, and the monotonic clock for deadlines."""
 
     wall_ms: int
     monotonic_ms: int
@@ -25,34 +25,38 @@ class Now(NamedTuple):
 class Append(NamedTuple):
     """Append these records as one batch to the machine's partition, with acks=all.
 
-    When the outcome is known the shell hands `token` back with the error code. Nothing that depends on the records
-    being durable leaves the machine before that. A token of None says that nobody waits for the outcome.
-    `permit` is the shell's own where the records belong to a client's transaction, and goes back as it came.
+    The shell passes `token` back with the error code of each outcome. Before that the machine returns no effect that
+    depends on the records being durable. A token of None means that the machine does not need the outcome.
+    If the records belong to a client's transaction, `permit` is a value of the shell, which the machine passes back
+    unchanged.
     """
 
     records: list[KeyValue]
     token: Any
     permit: Any = None
     undo: tuple[Callable[[], None], ...] = ()
-    """Undo, last to first, what the machine has changed for these records; called when the log refuses them."""
+    """Functions that undo the changes of the machine for these records, called last to first if the log rejects
+    them."""
 
 
 class Reply(NamedTuple):
-    """Answer the request that came with `token`; every token gets exactly one."""
+    """Answer the request of `token`; there is exactly one reply for every token."""
 
     token: Any
     answer: Any
 
 
 class SetTimer(NamedTuple):
-    """Send the machine the event `name` once the monotonic clock reads `deadline_ms`; replaces a timer of that name."""
+    """Pass the event `name` to the machine when the monotonic clock reaches `deadline_ms`; replaces a timer of this
+    name.
+    """
 
     name: TimerName
     deadline_ms: int
 
 
 class CancelTimer(NamedTuple):
-    """The event `name` is no longer wanted."""
+    """Cancel the timer `name`."""
 
     name: TimerName
 
@@ -61,7 +65,7 @@ Effect = Append | Reply | SetTimer | CancelTimer
 
 
 class Effects:
-    """The effects of one event, as they come up, and the timers that stand set. A machine owns one."""
+    """Collects the effects of one event and stores the timers that are set. Each state machine has one."""
 
     __slots__ = ("_effects", "armed")
 
@@ -71,15 +75,15 @@ class Effects:
         self._effects: list[Effect] = []
 
     def append(self, records: list[KeyValue], token: Any, undo: tuple[Callable[[], None], ...] = ()) -> None:
-        """Ask for an append."""
+        """Add an append."""
         self._effects.append(Append(records, token, undo=undo))
 
     def reply(self, token: Any, answer: Any) -> None:
-        """Ask for an answer."""
+        """Add a reply."""
         self._effects.append(Reply(token, answer))
 
     def arm(self, name: TimerName, deadline_ms: int) -> None:
-        """Set a timer, in place of the one of that name."""
+        """Set a timer; replaces a timer of this name."""
         self.armed[name] = deadline_ms
         self._effects.append(SetTimer(name, deadline_ms))
 
@@ -89,10 +93,10 @@ class Effects:
             self._effects.append(CancelTimer(name))
 
     def fired(self, name: TimerName) -> None:
-        """The timer has fired and is set no more."""
+        """The timer has fired and is not set any more."""
         self.armed.pop(name, None)
 
     def drain(self) -> list[Effect]:
-        """What has come up since the last call."""
+        """The effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
