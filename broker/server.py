@@ -132,7 +132,7 @@ class Broker:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of its registration."""
+        """The epoch of the broker's registration."""
         return self._registration.broker_epoch
 
     @property

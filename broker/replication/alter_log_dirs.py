@@ -70,7 +70,7 @@ class _Move:
 
 
 class ReplicaMoves:
-    """All moves of this broker."""
+    """All moves of this broker (Kafka: ReplicaAlterLogDirsManager)."""
 
     def __init__(self, directories: Directories, replicas: Replicas, clock: Clock, worker: Worker) -> None:
         """Starts no move before `ask`, or before `made` finds an interrupted one."""
@@ -79,7 +79,7 @@ class ReplicaMoves:
         self._clock = clock
         self._worker = worker
         self._preferred: dict[Name, Directory] = {}
-        self._moves: dict[Name, _Move] = {}  # the first one is under way
+        self._moves: dict[Name, _Move] = {}  # the first one is running
         self._stuck: dict[Name, _Move] = {}
         self._is_busy = False
         self._closed = False
@@ -120,7 +120,7 @@ class ReplicaMoves:
             return
         if going_to is None:
             if self._directories.offline:
-                # There may be another future log of this partition.
+                # The offline directory may have another future log of this partition.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{name[0]}-{name[1]} cannot move while a log directory is offline"
                 )

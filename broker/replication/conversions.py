@@ -123,8 +123,8 @@ class Conversions:
 
         try:
             self.worker.run(work, done)
-        except RuntimeError:  # the threads have been closed: the broker stops
-            self._tell(conversion, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker stops"))
+        except RuntimeError:  # the threads are closed, because the broker is stopping
+            self._tell(conversion, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
             return False
         return True
 

@@ -74,7 +74,7 @@ class DelayedFetch:
     def _read_again(self) -> None:
         sizes, ready = self._reading.try_read()
         if self._timer is None:
-            return  # reading has completed an append, and its nested call of `wake` has answered
+            return  # the read has completed an append, and the nested call of `wake` has sent the response
         if ready:
             self._stop()
             self._answer()

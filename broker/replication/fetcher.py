@@ -280,7 +280,7 @@ class LeaderFetcher:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._ask_offset(followed, LATEST)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
-            self.leave(replica)  # a LeaderAndIsr request with a newer leader epoch was sent to this broker
+            self.leave(replica)  # the controller sends this broker a LeaderAndIsr request with the newer leader epoch
         else:
             self._hold(followed, code)
 

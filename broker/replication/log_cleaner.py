@@ -226,7 +226,7 @@ class LogCleaner:
             self._checkpoint_high_watermark(replica, part.first_uncleanable)
             if not replica.swap_in(cleaned):
                 log.info(
-                    "repeating compaction of truncated log topic=%s partition=%d", replica.topic, replica.partition
+                    "log changed during compaction, repeating topic=%s partition=%d", replica.topic, replica.partition
                 )
                 return
             self._checkpoint_cleaner_offset(replica)
@@ -276,7 +276,7 @@ class LogCleaner:
         if moved or isinstance(error, WorkerDied):
             log.warning("retrying interrupted compaction path=%s error=%s", request.path, error)
         elif isinstance(error, OSError) and error.errno in _PASSING:
-            log.warning("retrying compaction for lack of resources path=%s error=%s", request.path, error)
+            log.warning("retrying compaction after lack of resources path=%s error=%s", request.path, error)
         else:
             self._give_up(replica, error)
 

@@ -136,7 +136,7 @@ class Replica:
         self.machine.become_follower(state)
         self.wake()
 
-    # ---- following
+    # ---- replication from the leader
 
     def fetch_position(self, leader_epoch: int) -> Position:
         """The position of the next fetch from the leader."""
@@ -216,7 +216,7 @@ class Replica:
             self.machine.truncated(self.log.end_offset)
             self.machine.replicated(self.log.end_offset, leader_start)
 
-    # ---- followers
+    # ---- fetches of followers and the ISR
 
     def follower_fetched(
         self, replica_id: int, offset: int, start_offset: int, broker_epoch: int, cleaned_to: int = -1
@@ -509,7 +509,7 @@ class Replica:
         self.machine.cleaned(self.cleaned_to)
 
     def swap_in(self, cleaned: Cleaned) -> bool:
-        """Replace segments with the cleaned ones; False if the log was truncated or replaced meanwhile.
+        """Replace segments with the cleaned ones; False if the log was truncated or has lost segments meanwhile.
 
         Raises KafkaError when the disk fails.
         """

@@ -1,9 +1,9 @@
 """Replica manager: applies control requests to local partitions and the metadata cache (Kafka: ReplicaManager).
 
 LeaderAndIsr makes leaders and followers, StopReplica stops or deletes replicas, UpdateMetadata updates the metadata
-cache, from which clients are answered. Every control request names the controller epoch and the broker epoch of its
-target. The replica manager rejects a request from a controller with an older epoch, or for an earlier incarnation of
-this broker (KIP-380, KIP-570). Within LeaderAndIsr each partition has a leader epoch, which only grows.
+cache, from which the broker answers clients. Every control request names the controller epoch and the broker epoch of
+its target. The replica manager rejects a request from a controller with an older epoch, or for an earlier incarnation
+of this broker (KIP-380, KIP-570). Within LeaderAndIsr each partition has a leader epoch, which only grows.
 
 The replica manager applies control requests one after the other, in order of arrival. A request waits only for the
 configuration of a topic that is new on this broker, which is in the metadata store.

@@ -243,7 +243,7 @@ class ReplicaHost:
         if is_exhausted(error):
             log.warning("keeping deleted files until restart path=%s error=%s", directory.path, error)
         elif error is not None:
-            directory.fail(f"removing old files in {directory.path}: {error}")
+            directory.fail(f"cannot remove deleted files in {directory.path}: {error}")
 
     def _online(self) -> list[Directory]:
         return [each for each in self._directories if each.failure is None]

@@ -1,4 +1,4 @@
-"""Transaction verification: asks coordinators about partitions of transactions (Kafka: AddPartitionsToTxnManager).
+"""Transaction verification: verifies partitions with transaction coordinators (Kafka: AddPartitionsToTxnManager).
 
 Before a leader appends the first batch of a transaction in a partition, it verifies with the transaction coordinator
 that the partition belongs to the transaction (KIP-890).

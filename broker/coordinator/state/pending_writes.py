@@ -78,7 +78,7 @@ class PendingWrites:
         return reverted
 
     def drop(self) -> list[Write]:
-        """Forget all writes: this broker no longer coordinates the group, and their outcomes no longer count.
+        """Drop all writes: this broker no longer coordinates the group, and their outcomes no longer count.
 
         Returns them in the order of the log.
         """

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 TimerName = tuple[str, ...]
 KeyValue = tuple[bytes, bytes | None]
-"""A record for one of Kafka's own compacted topics; a value of None is a tombstone."""
+"""A record for one of Kafka's internal topics; a value of None is a tombstone."""
 
 
 class Now(NamedTuple):
