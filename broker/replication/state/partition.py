@@ -24,7 +24,7 @@ States of a replica on this broker:
 
     | state    | event           | next     | effect                                                    |
     |----------|-----------------|----------|-----------------------------------------------------------|
-    | offline  | become_leader   | leader   | advances the high watermark if the ISR is this broker     |
+    | offline  | become_leader   | leader   | high watermark advances if the ISR is this broker alone   |
     | offline  | become_follower | follower |                                                           |
     | leader   | become_follower | follower | delayed writes fail with NOT_LEADER_OR_FOLLOWER           |
     | follower | become_leader   | leader   | followers' end offsets are unknown until they fetch       |
