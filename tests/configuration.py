@@ -16,7 +16,7 @@ from odradek.broker.config.types import Property, show_value
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 
 INTENDED: Final = {
-    "group.coordinator.rebalance.protocols": "The consumer protocol is on offer, as in Kafka 4; Kafka 3.9 with "
+    "group.coordinator.rebalance.protocols": "Odradek offers the consumer protocol, as Kafka 4 does; Kafka 3.9 with "
     "ZooKeeper has only the classic one.",
 }
 """Properties whose row is not that of Kafka 3.9.2, and why."""
@@ -25,46 +25,47 @@ _HEAD: Final = """\
 # Configuration
 
 This page is made from the tables in `broker/config/definitions.py` and `broker/config/topic_definitions.py` by
-`python -m tests configuration`. A test compares name, type, default and what is dynamic with what Apache Kafka 3.9.2
-says of itself.
+`python -m tests configuration`. A test compares name, type, default and whether a property is dynamic with the
+descriptions that Apache Kafka 3.9.2 returns.
 
-A broker reads a `server.properties` as Kafka's does, under `--override key=value` and the variables of Kafka's
-container image. Every property of Kafka 3.9 is read and checked. Those without effect are listed as such, with the
-reason, and are named in a warning at the start when they are set; a name that Kafka does not have is named, too, with
-the one that was probably meant.
+A broker reads a `server.properties` as Kafka's does, with `--override key=value` and the variables of Kafka's container
+image on top. It reads and checks every property of Kafka 3.9. The tables list the properties without effect, with the
+reason; at its start the broker logs a warning that names those that are set. The warning also names a property that
+Kafka does not have, with the nearest known name.
 
 `port`, `host.name`, `advertised.port` and `advertised.host.name` were removed in Kafka 3.0, which ignores them and
-listens on port 9092 of all interfaces. Here a broker does not start when one of them would have decided its address;
-the message says which `listeners` or `advertised.listeners` to set. Beside these two, the old names are ignored with a
-warning, as Kafka 2 ignored them. A misspelt `listeners` ends the start as well.
+listens on port 9092 of all interfaces. Odradek does not start when one of them would have decided its address; the
+message names the `listeners` or `advertised.listeners` to set. When these two are set as well, Odradek ignores the old
+names with a warning, as Kafka 2 did. A misspelt `listeners` ends the start as well.
 
-## What is nearest counts
+## Which value is effective
 
 1. set at run time for this broker: `kafka-configs --entity-type brokers --entity-name 0 --alter --add-config …`
 2. set at run time for all brokers: `kafka-configs --entity-type brokers --entity-default --alter …`
 3. `server.properties`, and `--override`
 4. the default
 
-A topic's own properties come before all of these. `kafka-configs --describe --all` shows the value in force, where it
-comes from and what it hides. A change at run time is in force on the broker that was asked when it answers, and on the
-others moments later; it stays when the broker starts anew.
+A topic's own properties come before all of these. `kafka-configs --describe --all` shows the effective value, its
+source and the values that it overrides. A change at run time is effective on the broker that received the request when
+it answers, and on the others moments later. It stays when the broker restarts.
 
 In the column Dynamic, `cluster-wide` can be set for all brokers and for one, `per-broker` for one, and `read-only` only
-in the file. Numbers of threads can be doubled or halved by one change. Listeners come and go with `listeners`,
-`advertised.listeners` and `listener.security.protocol.map`; one that exists keeps its socket and its security protocol.
-Secrets are not kept in the registry, and so cannot be set at run time.
+in the file. One change can at most double or halve a number of threads. Changes of `listeners`, `advertised.listeners`
+and `listener.security.protocol.map` add and remove listeners; an existing listener keeps its socket and its security
+protocol. Secrets are not stored in the metadata store, and so cannot be set at run time.
 
 A listener may have `max.connections` and `max.connection.creation.rate` of its own, as in
 `listener.name.outside.max.connections=1000`, its name in lower case; in the file, or at run time for one broker or all.
-That of the broker holds as well, and is what a listener has that has none. `listener.name.outside.num.network.threads`
-is read, and as without effect as `num.network.threads`. DescribeConfigs calls them read-only, as Kafka's does.
+The broker's limit applies as well, and is the only one for a listener without a limit of its own. The broker reads
+`listener.name.outside.num.network.threads`, which is as without effect as `num.network.threads`. DescribeConfigs
+returns these properties as read-only, as Kafka's does.
 
 Levels of loggers are set with `kafka-configs --entity-type broker-loggers --entity-name 0`, until the broker stops;
 `root` stands for all loggers that have no level of their own. Groups and client metrics have no configuration, as in
 Kafka 3.9 with ZooKeeper.
 
 `create.topic.policy.class.name` and `alter.config.policy.class.name` name Python classes; `broker/config/policies.py`
-says what they look like. A class that cannot be found ends the start.
+describes their interface. When a class cannot be found, the broker does not start.
 """
 
 
@@ -74,9 +75,9 @@ def page() -> str:
         _HEAD,
         "## Differences from Kafka 3.9.2\n",
         *(f"- `{name}`: {why}" for name, why in INTENDED.items()),
-        "- The documentation of the properties is in words of its own.",
-        "- Sizes of sockets' buffers and the number of recovery processes count where they are set; otherwise the "
-        "system or the number of cores decides.\n",
+        "- The documentation of the properties is not Kafka's text.",
+        "- Sizes of socket buffers and the number of recovery processes apply where they are set. Their defaults are "
+        "those of the system and the number of cores.\n",
         "## The broker\n",
         f"{len(BROKER_PROPERTIES)} properties, {_working(BROKER_PROPERTIES)} of them with an effect.\n",
         _table(BROKER_PROPERTIES.values(), {}),
