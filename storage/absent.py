@@ -1,6 +1,6 @@
-"""A log that cannot be had: it may lie in a directory that is offline, and nobody can look.
+"""A log that the broker cannot open, because its directory is offline or may hold it and is offline.
 
-Its partition answers as that of a log whose disk has failed, which is what it is.
+The partition of this log answers requests as the partition of a log with a failed disk does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.storage.recovery import LoadRequest
 
 
 def absent_log(name: tuple[str, int], topic_id: bytes, config: LogConfig, reason: str) -> Log:
-    """A log of (topic, partition) without a place, offline for this reason."""
+    """A log of (topic, partition) without a directory; it is offline for `reason`."""
     log = Log.open(Folder(_NoDisk(), f"offline/{name[0]}-{name[1]}"), name, topic_id, LoadRequest(config=config))
     log.failure = reason
     return log
@@ -27,7 +27,7 @@ def _refuse() -> NoReturn:
 
 
 class _NoFile:
-    """An empty file that stays so."""
+    """A file that is empty and rejects every write."""
 
     def fileno(self) -> int:
         _refuse()
@@ -52,7 +52,7 @@ class _NoFile:
 
 
 class _NoDisk:
-    """A disk with nothing on it, which takes nothing."""
+    """A disk without files that rejects every write."""
 
     def open(self, path: str) -> _NoFile:
         return _NoFile()

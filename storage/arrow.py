@@ -1,4 +1,4 @@
-"""The records of a partition as Arrow record batches, for pandas, Polars, DuckDB and whatever else reads Arrow.
+"""Reads the records of a partition as Arrow record batches, for pandas, Polars, DuckDB and other readers of Arrow.
 
     from odradek.storage.arrow import record_batches
     from odradek.storage.reading import Partition
@@ -6,8 +6,8 @@
     for batch in record_batches(Partition("/var/lib/odradek/orders-0").records(from_ms=1_700_000_000_000)):
         print(batch.to_pandas())
 
-Needs pyarrow, which `pip install '.[arrow]'` in a clone brings. Batches hold so many rows, or fewer when keys and
-values are large: memory is bounded by them, not by the log.
+Needs pyarrow, which `pip install '.[arrow]'` in a clone installs. A batch holds a limited number of rows, and fewer
+when keys and values are large: the size of a batch bounds the memory that is used, the size of the log does not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def record_batches(records: Iterable[Record], *, rows: int = 10_000) -> Iterator
     """The records, as `Partition.records` gives them, in batches of at most `rows` rows.
 
     A batch ends earlier once keys and values take 16 MiB, so that no column grows beyond what an offset of 32 bits
-    reaches. Raises ArrowMissing and ValueError at once, and whatever the records raise.
+    reaches. Raises ArrowMissing and ValueError at once, and passes on the exceptions of `records`.
     """
     if rows < 1:
         raise ValueError(f"{rows} rows to a batch, where at least one is needed")

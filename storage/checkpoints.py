@@ -1,4 +1,4 @@
-"""The small text files beside the logs, byte for byte as Kafka 3.9 writes them.
+"""Reads and writes the small text files beside the logs, byte for byte as Kafka 3.9 writes them.
 
     NAME-offset-checkpoint    version 0, a count, then `topic partition offset` a line (OffsetCheckpointFile)
     leader-epoch-checkpoint   version 0, a count, then `epoch start-offset` a line (KIP-101)
@@ -6,8 +6,8 @@
     meta.properties           version, broker.id and cluster.id in Java's properties format
     .kafka_cleanshutdown      JSON: version and broker epoch (KIP-966); here: all logs were flushed and closed
 
-Reading gives plain values or raises CorruptFile; where a file belongs and what its absence means is its caller's
-matter.
+Decoding returns plain values or raises CorruptFile. The caller decides where a file belongs and what it means that a
+file is missing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptFile(Exception):  # noqa: N818 - it names what was found
-    """A file of the data directory whose bytes are not what its name promises."""
+    """A file of the data directory whose bytes do not have the format that its name implies."""
 
 
 def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
@@ -70,7 +70,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_rows(lines: Iterable[str]) -> bytes:
-    """A table of version 0: the lines behind their number."""
+    """A table of version 0: the number of lines, then the lines."""
     rows = list(lines)
     return "".join(f"{line}\n" for line in ("0", str(len(rows)), *rows)).encode()
 
@@ -85,7 +85,7 @@ def decode_rows(data: bytes) -> list[list[str]]:
         raise CorruptFile(f"the first line is {lines[:1]}, where version 0 is read")
     rows = [line.split() for line in lines[2:]]
     if _integer(lines[1]) != len(rows):
-        raise CorruptFile(f"{len(rows)} entries, where the second line says {lines[1]}")
+        raise CorruptFile(f"{len(rows)} entries, where the second line announces {lines[1]}")
     return rows
 
 
@@ -121,7 +121,7 @@ def decode_uuid(text: str) -> bytes:
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    """The file that ties a log to the id of its topic."""
+    """The file that stores the id of the topic to which a log belongs (KIP-516)."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
@@ -196,12 +196,12 @@ def _unescaped(text: str) -> str:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """The mark that says every log was flushed and closed; `broker_epoch` is that of the broker that stopped."""
+    """The clean shutdown file: all logs were flushed and closed. `broker_epoch` is that of the broker that stopped."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The epoch of the broker that stopped, -1 where the mark names none (it was empty before Kafka 3.7)."""
+    """The epoch of the broker that stopped, -1 where the file has none (it was empty before Kafka 3.7)."""
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

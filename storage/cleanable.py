@@ -1,6 +1,6 @@
-"""Which part of a log the cleaner may work on, and how urgent it is (Kafka's LogCleanerManager; KIP-58, KIP-354).
+"""Selects the part of a log that the cleaner may compact, and its urgency (Kafka: LogCleanerManager; KIP-58, KIP-354).
 
-Nothing is cleaned in the active segment, nothing from the last stable offset on, and nothing that is younger than
+The cleaner never compacts the active segment, offsets from the last stable offset on, or segments younger than
 min.compaction.lag.ms. A log is due when its dirty part is large enough (min.cleanable.dirty.ratio), or older than
 max.compaction.lag.ms.
 """
@@ -44,7 +44,7 @@ class Cleanable:
 
 
 def cleanable_part(log: Log, *, last_stable_offset: int, now_ms: int) -> Cleanable:
-    """What can be cleaned of a log. Raises OSError, CorruptFile."""
+    """The part of a log that can be cleaned. Raises OSError, CorruptFile."""
     segments = log.segments
     first_dirty = log.cleaned_to
     if not log.start_offset <= first_dirty <= log.end_offset:
@@ -85,7 +85,7 @@ def request_for(
     bytes_per_second: float,
     written_at_once: int = 1 << 20,
 ) -> CleanRequest:
-    """What a worker has to know to clean that part of a log. Raises OSError, CorruptFile."""
+    """The request with which a worker process cleans that part of a log. Raises OSError, CorruptFile."""
     segments = log.segments
     sources = tuple(
         Source(segment.base_offset, segment.size, behind.base_offset)

@@ -1,22 +1,22 @@
-"""Compaction: from segments to segments that keep the last record of each key (Kafka's Cleaner; KIP-58, KIP-534).
+"""Compaction: rewrites segments so that they keep the last record of each key (Kafka: Cleaner; KIP-58, KIP-534).
 
-A pass takes the segments of a log from the first to the first that must not be cleaned, in two walks:
+A pass reads the segments of a log, from the first one up to the first that must not be cleaned, twice:
 
-1. The dirty part goes into a map of keys and their latest offsets (`protocol/offset_map.py`). Where the map is full the
-   pass ends before the batch that does not fit, and where it can at a place where no transaction is under way; the next
-   pass goes on there. Aborted data stays out.
-2. Every batch up to there is written again with what stays of it. A tombstone stays until its batch has a delete
-   horizon that has passed, and so does the marker of a transaction of which no data is left; the horizon is set by the
-   pass that first could have dropped it (KIP-534). It goes then, provided that every replica has compacted what it
-   covers (`compacted_everywhere`, see docs/compaction.md).
+1. The first walk puts the keys of the dirty part and their latest offsets into a map (`protocol/offset_map.py`). Where
+   the map is full the pass ends before the batch that does not fit, if possible at an offset where no transaction is
+   open; the next pass continues there. Aborted data does not enter the map.
+2. The second walk writes every batch up to that offset again, with the records that remain. A tombstone remains until
+   the delete horizon of its batch has passed, and so does the marker of a transaction of which no data is left; the
+   first pass that could drop them sets the horizon (KIP-534). A later pass removes them, provided that every replica
+   has compacted the offsets that they cover (`compacted_everywhere`, see docs/compaction.md).
 
-Offsets and sequences never change. A batch that loses all its records stays as a bare header only where Kafka's cleaner
-keeps one: where it has the last sequence of an active producer (or its last epoch, in a marker), and where it is the
-last batch of the part that can be cleaned. Nothing else shows where a segment ended or an epoch began; the compaction
-checkpoint of the log does (compaction_checkpoint.py).
+Offsets and sequences never change. A batch that loses all its records remains as a bare header only where Kafka's
+cleaner keeps one: where it has the last sequence of an active producer (or its last epoch, in a marker), and where it
+is the last batch of the part that can be cleaned. Otherwise the batches no longer show where a segment ended or an
+epoch began; the compaction checkpoint of the log stores both (compaction_checkpoint.py).
 
-All of this runs in a worker process on files that nobody changes any more. It writes `BASE.log.cleaned` and its
-indexes beside the log, makes them durable and touches nothing else; `swap.py` puts them in place.
+All of this runs in a worker process on files that no thread or process changes any more. It writes `BASE.log.cleaned`
+and its indexes beside the log, makes them durable and changes no other file; `swap.py` puts them in place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PAUSE_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A segment to be cleaned; `next_base` is where the one behind it begins."""
+    """A segment to be cleaned; `next_base` is the base offset of the next segment."""
 
     base_offset: int
     size: int
@@ -69,11 +69,11 @@ class CleanRequest:
     """One pass over one log.
 
     `sources` are all segments below the first that must not be cleaned; the part from `first_dirty` on has never been.
-    `remembered` has the active producers: their epoch, and the last offset of their last batch, -1 where only a marker
-    is known (UnifiedLog.lastRecordsOfActiveProducers). `replicated` has those of them whose last batch is not below the
-    high watermark: the last offset of the last one that is, -1 where the log does not know it. `map_bytes` is the share
-    of log.cleaner.dedupe.buffer.size, `written_at_once` that of log.cleaner.io.buffer.size.
-    `generation` comes back in the answer.
+    `remembered` maps each active producer to its epoch and the last offset of its last batch, -1 where the log has only
+    a marker of it (UnifiedLog.lastRecordsOfActiveProducers). `replicated` covers those of them whose last batch is not
+    below the high watermark: the last offset of the last batch that is below, -1 where the log does not have it.
+    `map_bytes` is the share of log.cleaner.dedupe.buffer.size, `written_at_once` that of log.cleaner.io.buffer.size.
+    The result carries `generation` back unchanged.
     """
 
     path: str
@@ -95,9 +95,9 @@ class CleanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A segment that stands ready beside the log, and the segments (base offsets) whose place it takes.
+    """A compacted segment that stands ready beside the log, and the segments (base offsets) that it replaces.
 
-    `end_offset` is where the segment behind them begins; the last batch may end below.
+    `end_offset` is the base offset of the segment behind them; the last batch may end below.
     """
 
     base_offset: int
@@ -108,7 +108,7 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CleanStats:
-    """What a pass did: bytes and records before and after, keys in the map, and how full the map was (0 to 1)."""
+    """Metrics of a pass: bytes and records before and after, keys in the map, and its fill ratio (0 to 1)."""
 
     bytes_read: int = 0
     bytes_before: int = 0
@@ -121,7 +121,7 @@ class CleanStats:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What a pass made. Everything below `cleaned_to` has been compacted once `groups` are in place."""
+    """The result of a pass. Everything below `cleaned_to` has been compacted once `groups` are in place."""
 
     groups: tuple[CleanedGroup, ...]
     cleaned_to: int
@@ -139,7 +139,7 @@ class CleanedFolder(Folder):
 
 
 def clean_on_disk(request: CleanRequest) -> Cleaned:
-    """`clean` on the disk of the operating system: what a worker process is asked for."""
+    """`clean` on the disk of the operating system; a worker process calls this function."""
     return clean(OsDisk(), request)
 
 
@@ -147,7 +147,7 @@ def clean(disk: Disk, request: CleanRequest) -> Cleaned:
     """Carry out one pass.
 
     Raises KafkaError CORRUPT_MESSAGE where a batch cannot be read, OSError where the disk fails or a segment is gone;
-    what has been written is removed then.
+    before that it removes the files that it has written.
     """
     folder = Folder(disk, request.path)
     throttle = _Throttle(request.bytes_per_second)
@@ -171,7 +171,7 @@ def clean(disk: Disk, request: CleanRequest) -> Cleaned:
 
 
 def grouped(sources: list[Source], config: LogConfig, sizes: dict[str, int]) -> list[list[Source]]:
-    """Neighbours that together are no larger than one segment, in log and indexes; `sizes` are those of the files."""
+    """Adjacent segments that together are no larger than one, in log and indexes; `sizes` are those of the files."""
     groups: list[list[Source]] = []
     total = index_bytes = time_index_bytes = 0
     for source in sources:
@@ -195,14 +195,14 @@ def grouped(sources: list[Source], config: LogConfig, sizes: dict[str, int]) -> 
 
 
 class _Throttle:
-    """Holds reading and writing down to `bytes_per_second` (log.cleaner.io.max.bytes.per.second)."""
+    """Limits reading and writing to `bytes_per_second` (log.cleaner.io.max.bytes.per.second)."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
         self._due = time.monotonic()
 
     def spend(self, size: int) -> None:
-        """So many bytes have been read or written; waits for as long as they should have taken."""
+        """Account for bytes that were read or written; sleep for as long as they should have taken."""
         if self._rate == float("inf") or self._rate <= 0:
             return
         now = time.monotonic()
@@ -233,7 +233,7 @@ def _batches(
 
 
 def _payload(buffer: Buffer, place: int, header: Header) -> tuple[Buffer, int, int]:
-    """The records of a batch, decompressed, and where they stand in the buffer. Raises KafkaError."""
+    """The records of a batch, decompressed, with their position and their end in the buffer. Raises KafkaError."""
     start, end = place + HEADER_SIZE, place + header.size
     if not header.attributes & CODEC_MASK or not header.record_count:
         return buffer, start, end
@@ -250,7 +250,7 @@ def _check(fault: int, index: int, header: Header) -> None:
 
 
 class _DirtyMap:
-    """The first walk. Afterwards `offsets` says which records are the latest below `end_offset`."""
+    """The first walk. Afterwards `offsets` maps each key to its latest offset below `end_offset`."""
 
     def __init__(self, folder: Folder, request: CleanRequest, throttle: _Throttle) -> None:
         self._folder, self._request, self._throttle = folder, request, throttle
@@ -259,10 +259,10 @@ class _DirtyMap:
         self.offsets = OffsetMap(slots, capacity, request.hash_key)
         self.end_offset = request.first_dirty
         self.bytes_read = 0
-        # The walk meets no marker below its start, and would take such a transaction for one that goes on.
+        # The walk meets no marker below its start, and would count such a transaction as open.
         self._seen = SeenTransactions(each for each in request.aborted if each.last_offset >= request.first_dirty)
-        self._under_way: set[int] = set()  # the producers whose transactions the walk is within
-        self._settled_end = request.first_dirty  # the last end at which there were none
+        self._under_way: set[int] = set()  # the producers with a transaction that is open at this point of the walk
+        self._settled_end = request.first_dirty  # the last batch end at which no transaction was open
 
     def fill(self) -> None:
         """Read until everything is in the map or the map is full. Raises KafkaError, OSError."""
@@ -276,7 +276,7 @@ class _DirtyMap:
             self._ends_at(source.next_base)
 
     def _fill_from(self, source: Source) -> bool:
-        """Take in one segment; False where the map is full before its end."""
+        """Add the keys of one segment; False where the map is full before its end."""
         first_dirty = self._request.first_dirty
         for buffer, place, _, header in _batches(self._folder, self._request.config, source, self._throttle):
             self.bytes_read += header.size
@@ -294,7 +294,7 @@ class _DirtyMap:
         return True
 
     def _take(self, buffer: Buffer, place: int, header: Header) -> bool:
-        """Take in a batch, whole or not at all; the first one even where it alone is more than the map should hold."""
+        """Add a batch, whole or not at all; the first one even where it alone exceeds the limit of the map."""
         held = len(self.offsets)
         if held and held + header.record_count > self.offsets.capacity:
             return False
@@ -324,7 +324,7 @@ class _Rewriting:
         self.stats = CleanStats()
 
     def rewrite(self, group: list[Source]) -> CleanedGroup | None:
-        """Write what stays of a group's segments; None where that is all of it, and the one segment can stay.
+        """Write the remaining records of a group's segments; None where nothing is removed from its single segment.
 
         Raises KafkaError, OSError.
         """
@@ -353,8 +353,8 @@ class _Rewriting:
         )
         for source in group:
             if source.next_base > self._request.first_dirty:
-                # Recovery takes a gap for the work of compaction where `cleaned_to` or the compaction checkpoint says
-                # so, both of which may be noted without a swap: no loss of power may make a gap that looks the same.
+                # Recovery attributes a gap to compaction where `cleaned_to` or the compaction checkpoint covers it.
+                # Both may be written without a swap, so a loss of power must not leave a gap that looks the same.
                 self._folder.sync_file(f"{source.base_offset:020d}.log")
         if is_copy:
             target.discard()
@@ -363,13 +363,13 @@ class _Rewriting:
         return CleanedGroup(base_offset, group[-1].next_base, after, tuple(source.base_offset for source in group))
 
     def discard(self) -> None:
-        """Remove what has been written, as far as the disk lets it."""
+        """Remove the written files, as far as the disk allows it."""
         for target in self._targets:
             with contextlib.suppress(OSError):
                 target.discard()
 
     def _filter(self, target: _Target, whole: memoryview, header: Header) -> tuple[Buffer | None, int]:
-        """What is written in the place of a whole batch, None for nothing, and how many records are left."""
+        """The bytes that replace a whole batch, None where nothing does, and how many records are left."""
         if header.attributes & CONTROL:
             goes, entry = self._seen.marker(header, read_marker(whole, 0, header))
             if entry is not None:
@@ -391,14 +391,14 @@ class _Rewriting:
         return None, 0
 
     def _horizon_passed(self, header: Header) -> bool:
-        """Whether a marker may go, as far as time and the other replicas are concerned."""
+        """Whether the delete horizon and the progress of the other replicas allow a marker to be removed."""
         horizon_ms = header.delete_horizon_ms
         if horizon_ms is None or horizon_ms > self._request.now_ms:
             return False
         return header.last_offset < self._request.compacted_everywhere
 
     def _retained(self, whole: memoryview, header: Header, flag: int, *, latest: int) -> tuple[Buffer | None, int]:
-        """A batch with the records that stay, None where none does, and their number."""
+        """A batch with the records that remain, None where none remains, and their number."""
         request = self._request
         horizon_ms = header.delete_horizon_ms
         tombstones_below = 0
@@ -439,10 +439,10 @@ class _Rewriting:
         return sealed(made, written), kept
 
     def _is_remembered(self, header: Header) -> bool:
-        """Whether a producer would be forgotten, or its last sequence, without this batch.
+        """Whether the log would lose a producer, or its last sequence, without this batch.
 
         A last batch that may be truncated does not replace the one before: a replica that has the log up to the high
-        watermark would not know the producer's last sequence, and would append a retry again.
+        watermark would not have the producer's last sequence, and would append a retry again.
         """
         producer = self._request.remembered.get(header.producer_id)
         if producer is None:
@@ -468,7 +468,7 @@ def _bare(header: Header) -> bytearray:
 
 
 class _Target:
-    """The segment that takes what stays."""
+    """The segment that receives the remaining records."""
 
     def __init__(
         self, folder: Folder, base_offset: int, config: LogConfig, throttle: _Throttle, written_at_once: int
@@ -481,7 +481,7 @@ class _Target:
         self._waiting_bytes = 0
 
     def add(self, batch: Buffer) -> None:
-        """Write a batch behind the others, at the latest with `finish`. Raises OSError."""
+        """Write a batch behind the others; `finish` writes it at the latest. Raises OSError."""
         self._waiting.append(bytes(batch))
         self._waiting_bytes += len(batch)
         if self._waiting_bytes >= self._written_at_once:
@@ -504,7 +504,7 @@ class _Target:
         self._segment.aborted.append(entry)
 
     def finish(self, modified_ms: int) -> None:
-        """Make everything durable, with the time of the last write that the replaced segments had. Raises OSError."""
+        """Make everything durable, with the modification time of the replaced segments. Raises OSError."""
         if self._waiting:
             self._write()
         self._segment.seal()
@@ -514,7 +514,7 @@ class _Target:
         self._folder.set_modified_ms(self._segment.name, modified_ms)
 
     def discard(self) -> None:
-        """Nothing was to be done. Raises OSError."""
+        """Remove the files: there was nothing to write. Raises OSError."""
         self._segment.close()
         for name in self._segment.file_names():
             self._folder.remove(name)

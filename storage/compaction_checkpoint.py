@@ -1,17 +1,17 @@
-"""The compaction checkpoint of a log: what compaction has taken away and no batch shows any more.
+"""The compaction checkpoint of a log: the ends of segments and starts of epochs that compaction removed from batches.
 
     compaction-checkpoint     version 0, a count, then a line for each entry:
                               `segment BASE END SIZE`     a compacted segment of SIZE bytes, from BASE to END
                               `epoch EPOCH START`         a leader epoch and its start offset
 
-Compaction may take the last batches of a segment and the first ones of an epoch, as Kafka's cleaner does. Recovery then
-cannot tell from the batches whether a gap between two segments is a loss, nor where an epoch began. Both stand here,
-durably, before the compacted segments take their places (`swap.py`).
+Compaction may remove the last batches of a segment and the first ones of an epoch, as Kafka's cleaner does. Then
+recovery cannot conclude from the batches whether a gap between two segments is a loss, nor where an epoch began. This
+file stores both, durably, before the compacted segments take their places (`swap.py`).
 
 An entry of a segment holds only for a file of exactly its size; that file was durable before the entry was written. The
 epochs up to and including one are right for every log that has a batch of that one, since all such logs agree on what
-is below it (KIP-101). So entries that are out of date do no harm: those of a pass that was never put in place, of
-segments that were deleted since, or of a time before Apache Kafka had the directory, which passes over the file.
+is below it (KIP-101). So outdated entries do no harm: those of a pass that was never put in place, of segments that
+were deleted since, or of a time before Apache Kafka had the directory (Kafka ignores the file).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CompactionCheckpoint:
     __slots__ = ("_folder", "_segments", "epochs")
 
     def __init__(self, folder: Folder, *, exists: bool = True) -> None:
-        """Read it; one that cannot be read counts as empty. Raises OSError."""
+        """Read the file; an unreadable one counts as empty. Raises OSError."""
         self._folder = folder
         self._segments: frozenset[CompactedSegment] = frozenset()
         self.epochs: list[tuple[int, int]] = []
@@ -53,7 +53,7 @@ class CompactionCheckpoint:
         try:
             self._segments, self.epochs = _decode(data)
         except CorruptFile as error:
-            _log.warning("%s cannot be read and is taken as absent: %s", folder / COMPACTION_CHECKPOINT, error)
+            _log.warning("ignoring an unreadable checkpoint path=%s error=%s", folder / COMPACTION_CHECKPOINT, error)
 
     def end_of(self, base_offset: int, size: int) -> int | None:
         """The end offset of the compacted segment at `base_offset` that has exactly `size` bytes, if there is one."""
@@ -72,7 +72,7 @@ class CompactionCheckpoint:
         self._replace(kept | set(added), epochs)
 
     def set_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Write other epochs, durably. Raises OSError."""
+        """Replace the epochs, durably. Raises OSError."""
         if epochs != self.epochs:
             self._replace(self._segments, epochs)
 

@@ -1,8 +1,8 @@
-"""The settings of one log: the topic-level properties of Kafka that storage looks at.
+"""The configuration of one log: the topic properties that storage uses (Kafka: LogConfig).
 
 Names are Kafka's property names with underscores for dots (`segment.bytes` is `segment_bytes`) and the defaults are
-those of Kafka 3.9 (LogConfig). A LogConfig never changes; a changed topic configuration is a new LogConfig given to the
-log.
+those of Kafka 3.9 (LogConfig). A LogConfig never changes; after a change of the topic configuration the replica passes
+a new LogConfig to the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class Origin(IntEnum):
-    """Who wrote a batch, which decides how much of it is checked (Kafka's AppendOrigin)."""
+    """The writer of a batch, which decides how much of it is checked (Kafka: AppendOrigin)."""
 
     CLIENT = 0
     COORDINATOR = 1
@@ -56,17 +56,17 @@ class LogConfig:
     max_compaction_lag_ms: int = MAX_INT64
     min_cleanable_dirty_ratio: float = 0.5
 
-    # What follows from the properties, worked out once: an append asks for it with every batch.
+    # Computed once from the properties, because every append uses them.
     compacts: bool = field(init=False)
-    """Whether old values of a key are cleaned away, so that every record needs a key."""
+    """Whether compaction removes old values of a key, so that every record needs a key."""
     deletes: bool = field(init=False)
-    """Whether old segments go by age and by size."""
+    """Whether retention deletes old segments by age and by size."""
     stamps_append_time: bool = field(init=False)
-    """Whether records carry the broker's clock instead of the producer's (KIP-32)."""
+    """Whether the broker sets the timestamps of records from its clock (LogAppendTime, KIP-32)."""
     has_plain_records: bool = field(init=False)
-    """Whether records need no key and may have any time at all, as by default."""
+    """Whether records need no key and may have any timestamp, as by default."""
     flushes: bool = field(init=False)
-    """Whether the topic asks for a flush at some point, instead of leaving it to the operating system."""
+    """Whether the topic configures flushes, instead of leaving them to the operating system."""
     max_segment_ms: int = field(init=False)
     """The age at which the active segment is rolled; a compacted log may roll earlier, for the cleaner."""
 

@@ -1,6 +1,6 @@
-"""Files that a log has given up: they are renamed at once and deleted after file.delete.delay.ms.
+"""Delayed deletion of files: a log renames them at once and deletes them after file.delete.delay.ms.
 
-Until then a reader that has found a place in one can go on reading, and an operator can still look.
+Until then a reader that has located an offset in such a file can continue, and an operator can still read the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from odradek.storage.segment import DELETED_SUFFIX, Segment
 
 
 class DelayedDeletions:
-    """The files of one folder that wait to be deleted. `unsynced` says whether a loss of power may undo a renaming."""
+    """The files of one folder that wait for deletion. `unsynced`: a loss of power may undo a renaming."""
 
     __slots__ = ("_folder", "_waiting", "unsynced")
 
@@ -23,13 +23,13 @@ class DelayedDeletions:
         self.unsynced = False
 
     def add(self, names: Iterable[str], due_ms: int) -> None:
-        """Delete these at `due_ms`, or later."""
+        """Schedule the deletion of these files for `due_ms` or later."""
         before = len(self._waiting)
         self._waiting.extend((due_ms, name) for name in names)
         self.unsynced |= len(self._waiting) > before
 
     def add_segments(self, gone: Iterable[Segment], producers: ProducerState, due_ms: int) -> None:
-        """Rename the files of segments that the log has given up, the first one first, and delete them at `due_ms`.
+        """Rename the files of removed segments, oldest first, and schedule their deletion for `due_ms`.
 
         Raises OSError.
         """
@@ -37,7 +37,7 @@ class DelayedDeletions:
         bases: list[int] = []
         for segment in gone:
             if names or self.unsynced:
-                self._folder.sync()  # the one before is not back after a loss of power, with a hole behind it
+                self._folder.sync()  # a loss of power must not bring the previous segment back with a hole behind it
             names += segment.mark_deleted()
             segment.drop()
             bases.append(segment.base_offset)
@@ -46,7 +46,7 @@ class DelayedDeletions:
     def add_with_snapshots(
         self, names: Iterable[str], bases: Iterable[int], producers: ProducerState, due_ms: int
     ) -> None:
-        """Delete these at `due_ms`, or later, and with them the snapshots at these base offsets. Raises OSError."""
+        """Schedule the deletion of these files and of the snapshots at these base offsets. Raises OSError."""
         names = list(names)
         for base in bases:
             snapshot = producers.detach_snapshot(base)
@@ -55,7 +55,7 @@ class DelayedDeletions:
         self.add(names, due_ms)
 
     def take_due(self, now_ms: int) -> Callable[[], None] | None:
-        """What deletes the files that are due, in a thread if need be; None where none is. The work raises OSError."""
+        """A function that deletes the files that are due, safe in a thread; None where none is. It raises OSError."""
         due = [name for due_ms, name in self._waiting if due_ms <= now_ms]
         if not due:
             return None
@@ -63,7 +63,7 @@ class DelayedDeletions:
         self.unsynced = False
 
         def delete() -> None:
-            self._folder.sync()  # what comes after the renaming must not become durable before it
+            self._folder.sync()  # the deletion must not become durable before the renaming
             for name in due:
                 self._folder.remove(name)
 

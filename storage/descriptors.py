@@ -1,12 +1,12 @@
-"""File descriptors: a disk that is well, and a process that may open nothing more.
+"""File descriptors: separates a process that has none left from a disk that fails, and holds some in reserve.
 
-EMFILE and ENFILE say nothing about a disk. Whatever meets them fails with `NoDescriptor`, which is KAFKA_STORAGE_ERROR
-for the client, and everything stays online: the next request succeeds when descriptors are free.
+EMFILE and ENFILE are no sign of a failing disk. An operation that gets one fails with `NoDescriptor`, which is
+KAFKA_STORAGE_ERROR for the client, and everything stays online: the next request succeeds when descriptors are free.
 
 Most files are open for a moment only: checkpoints, indexes, snapshots of producers, a directory that is synced or
 listed. These must not fail in the middle of a change to a log, so the process holds a few descriptors in reserve and
-gives them up for as long as such a file is open (`momentary`). What stays open, a segment or a connection, never takes
-them.
+closes them for as long as such a file is open (`momentary`). Files that stay open (segments) and connections never use
+the reserve.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ R = TypeVar("R")
 
 
 class NoDescriptor(KafkaError):  # noqa: N818 - named as what is missing
-    """A file could not be opened for want of a descriptor; the disk is well, and nothing has been lost."""
+    """A file could not be opened for lack of a descriptor; the disk is sound, and no data is lost."""
 
     def __init__(self, what: str, error: BaseException) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error}; {_WHAT_TO_DO}")
 
 
 def is_exhausted(error: BaseException | None) -> bool:
-    """Whether something failed for want of a descriptor alone."""
+    """Whether an operation failed only for lack of a descriptor."""
     return isinstance(error, NoDescriptor) or (isinstance(error, OSError) and error.errno in EXHAUSTED)
 
 
 class Reserve:
-    """Descriptors of this process that are held to be given up. Empty until `fill`; safe in threads."""
+    """Descriptors that this process holds in order to release them. Empty until `fill`; thread-safe."""
 
     def __init__(self) -> None:
         self._wanted = 0
@@ -53,17 +53,17 @@ class Reserve:
         self._lock = threading.Lock()
 
     def fill(self, count: int = RESERVED) -> None:
-        """Hold so many from here on, as far as there are any."""
+        """Hold `count` descriptors from here on, as far as the process can open them."""
         self._wanted = count
         self._replenish()
 
     @property
     def missing(self) -> int:
-        """How many it does not hold at the moment."""
+        """The number of descriptors that the reserve lacks at the moment."""
         return self._wanted - len(self._held)
 
     def release(self) -> None:
-        """Hold none any more."""
+        """Close all descriptors of the reserve, for good."""
         self._wanted = 0
         with self._lock:
             while self._held:
@@ -71,7 +71,7 @@ class Reserve:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Give up what is held while files are opened within."""
+        """Close the descriptors of the reserve while the body opens files."""
         with self._lock:
             while self._held:
                 os.close(self._held.pop())
@@ -87,11 +87,11 @@ class Reserve:
 
 
 RESERVE: Final = Reserve()
-"""The one of this process, to which descriptors belong."""
+"""The reserve of this process."""
 
 
 def momentary(work: Callable[P, R]) -> Callable[P, R]:
-    """For work that opens files, closes them again, and can be begun anew: it may use the reserve."""
+    """Let a function use the reserve. It must close the files that it opens, and must be repeatable."""
 
     @functools.wraps(work)
     def done(*arguments: P.args, **named: P.kwargs) -> R:
@@ -116,5 +116,5 @@ def limit_and_left() -> tuple[int, int]:
 
 @momentary
 def _open_files() -> int:
-    """How many are open, without the one of the list itself; those of the reserve count also while it is lent."""
+    """The number of open descriptors without that of the listing itself; the reserve counts while it is lent, too."""
     return len(os.listdir(_OPEN_FILES)) - 1 + RESERVE.missing

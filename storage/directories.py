@@ -1,18 +1,18 @@
-"""The data directories of one broker together: which log lies where, and how one changes places (KIP-112, KIP-113).
+"""The data directories of one broker: where each log lies, and how a log moves between them (KIP-112, KIP-113).
 
-There is one log of a partition in all directories that are online, and at most one future log beside it, which is being
-filled to take its place. The exchange (Kafka's `replaceCurrentWithFutureLog`) touches two file systems, of which any
-can lose its power or fail between any two steps:
+A partition has one log in all directories that are online, and at most one future log beside it, which a replica fills
+to replace the log. The exchange (Kafka's `replaceCurrentWithFutureLog`) writes to two file systems, of which any can
+lose its power or fail between any two steps:
 
-1. The future log gets a mark (`.replaces`), durably, and the checkpoints of the new directory say what the old one's
-   said of where the log begins and how far it is compacted.
-2. The future log is renamed, durably. From here on it is the log: a start that finds two of them believes the one with
-   the mark, whatever has been written to it since.
-3. The old log is renamed to `…-delete`. When that is durable the mark goes. While a directory is offline the mark
-   stays, since an old log may lie there.
+1. The future log gets a mark (`.replaces`), durably. The checkpoints of the new directory take over the start offset
+   and the cleaned offset that the checkpoints of the old directory have for the log.
+2. The future log is renamed, durably. From here on it is the log: a start that finds two logs takes the one with the
+   mark, even if the other one has been written to since.
+3. The old log is renamed to `…-delete`. When that is durable the mark is removed. While a directory is offline the mark
+   remains, since an old log may lie there.
 
 Kafka takes the same steps without the mark, and does not start when it finds two logs of a partition; an operator then
-says which is right. Here that remains for two logs of which none has the mark.
+has to decide which is right. Odradek does the same for two logs of which none has the mark.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Directories:
 
     @property
     def offline(self) -> list[Directory]:
-        """Those that have failed."""
+        """The directories that have failed."""
         return [each for each in self._row if each.failure is not None]
 
     def at(self, path: str) -> Directory | None:
@@ -53,19 +53,19 @@ class Directories:
         return next((each for each in self._row if each.path == path), None)
 
     def holding(self, name: Name) -> Directory | None:
-        """Where the log of (topic, partition) lies."""
+        """The directory that has the log of (topic, partition)."""
         return next((each for each in self._row if name in each.logs), None)
 
     def expecting(self, name: Name) -> Directory | None:
-        """Where the future log of (topic, partition) lies."""
+        """The directory that has the future log of (topic, partition)."""
         return next((each for each in self._row if name in each.futures), None)
 
     def exchange(self, name: Name, cleaned_to: int, now_ms: int) -> Log:
-        """The future log of (topic, partition), which is marked and has caught up, becomes its log.
+        """Make the future log of (topic, partition), which is marked and has caught up, its log.
 
-        `cleaned_to` is up to where the future log is compacted. The old log is given up; when that is durable,
-        `settled` is to be called. Raises KafkaError where the directory of the future log fails; a failure of the old
-        one's, which then is offline, comes too late to change anything.
+        `cleaned_to` is the offset up to which the future log is compacted. The old log is discarded; when that is
+        durable, the caller calls `settled`. Raises KafkaError where the directory of the future log fails. A failure of
+        the old log's directory takes that directory offline and does not undo the exchange.
         """
         source, destination = self.holding(name), self.expecting(name)
         assert source is not None
@@ -88,21 +88,26 @@ class Directories:
         try:
             source.delete_log(name, now_ms=now_ms)
         except KafkaError as error:
-            _log.error("what is left of %s-%d in %s: %s", *name, source.path, error.message)
+            _log.error(
+                "cannot remove the replaced log topic=%s partition=%d directory=%s error=%s",
+                *name,
+                source.path,
+                error.message,
+            )
         return new
 
     def settled(self, name: Name, new: Log) -> None:
-        """The old log of (topic, partition), which `new` has replaced, is surely gone. Raises KafkaError."""
+        """Remove the mark: the old log of (topic, partition), which `new` replaced, is gone. Raises KafkaError."""
         directory = self.holding(name)
         if directory is not None and directory.logs[name] is new and not self.offline:
             directory.unmark(name)
 
 
 def _inherit(old: Log, new: Log, cleaned_to: int) -> None:
-    """A log gets what is known of the one that it is a copy of, and not written in the batches. Raises OSError."""
+    """Copy the state that the batches do not contain from a log to its copy. Raises OSError."""
     new.config = old.config
     new.last_flush_ms = old.last_flush_ms
-    new.generation = old.generation + 1  # a flush or a compaction of the old one says nothing of this one
+    new.generation = old.generation + 1  # a flush or a compaction of the old log must not apply to this one
     new.advance_start_offset(old.start_offset, high_watermark=old.start_offset)
     new.cleaned_to = min(cleaned_to, old.cleaned_to)
     if new.epochs.entries() != old.epochs.entries():
@@ -110,11 +115,11 @@ def _inherit(old: Log, new: Log, cleaned_to: int) -> None:
         for epoch, start_offset in old.epochs.entries():
             new.epochs.note(epoch, start_offset)
         new.remember_epochs()
-        new.epochs.save(sync=False)  # the next flush takes it along
+        new.epochs.save(sync=False)  # the next flush makes it durable
 
 
 def emptiest(directories: Iterable[Directory]) -> Directory:
-    """Where a new log goes: the directory with the fewest logs that is not offline. Raises KafkaError where all are."""
+    """The directory for a new log: the online one with the fewest logs. Raises KafkaError where all are offline."""
     online = [directory for directory in directories if directory.failure is None]
     if not online:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "every data directory is offline")
@@ -122,7 +127,7 @@ def emptiest(directories: Iterable[Directory]) -> Directory:
 
 
 def open_all(paths: Iterable[str], request: DirectoryRequest, disk: Disk | None = None) -> list[Directory]:
-    """Open the directories of one broker; one that the disk fails is offline, while there are others.
+    """Open the directories of one broker; one whose disk fails is offline, as long as another one is online.
 
     Raises KafkaError, also where two of them have a log of one partition.
     """
@@ -145,7 +150,7 @@ def open_all(paths: Iterable[str], request: DirectoryRequest, disk: Disk | None 
         raise
     for directory in directories:
         if directory.failure is not None:
-            _log.error("data directory %s is offline: %s", directory.path, directory.failure)
+            _log.error("data directory is offline directory=%s error=%s", directory.path, directory.failure)
     return directories
 
 
@@ -161,7 +166,7 @@ def _refuse_if_none_is_left(directories: list[Directory], how: str) -> None:
 
 
 def _settle_implementations(directories: list[Directory], now_ms: int) -> None:
-    """Two logs of a partition: what an exchange has left behind goes, and anything else is the operator's to decide."""
+    """Delete the replaced log where an exchange left two logs of a partition. Raise for any other pair of logs."""
     owners: dict[Name, Directory] = {}
     online = [directory for directory in directories if directory.failure is None]
     for directory in online:
@@ -176,12 +181,17 @@ def _settle_implementations(directories: list[Directory], now_ms: int) -> None:
                 )
             loser = directory if owner.has_replaced(name) else owner
             owners[name] = owner if loser is directory else directory
-            _log.warning("the log of %s-%d in %s has been replaced by that in %s", *name, loser.path, owners[name].path)
+            _log.warning(
+                "removing a replaced log topic=%s partition=%d directory=%s replaced_by=%s",
+                *name,
+                loser.path,
+                owners[name].path,
+            )
             loser.give_up(name, now_ms)
 
 
 def _settle_futures(directories: list[Directory], now_ms: int) -> None:
-    """Of several future logs of a partition the first stays; marks have done their duty when all is online."""
+    """Keep the first of several future logs of a partition; remove the marks when all directories are online."""
     online = [directory for directory in directories if directory.failure is None]
     seen: set[Name] = set()
     for directory in online:
@@ -192,4 +202,4 @@ def _settle_futures(directories: list[Directory], now_ms: int) -> None:
             for name in (*directory.logs, *directory.futures) if len(online) == len(directories) > 1 else ():
                 directory.unmark(name)
         except KafkaError as error:
-            _log.error("%s", error.message)
+            _log.error("cannot remove leftovers of a log move error=%s", error.message)

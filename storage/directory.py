@@ -1,26 +1,26 @@
-"""A data directory: its lock, its identity, its logs and the checkpoint files that speak of all of them (LogManager).
+"""A data directory: its lock, its identity, its logs and the checkpoint files that cover all of them (LogManager).
 
     .lock meta.properties .kafka_cleanshutdown
     recovery-point-offset-checkpoint replication-offset-checkpoint
     log-start-offset-checkpoint cleaner-offset-checkpoint
     TOPIC-PARTITION/                        a log
     TOPIC-PARTITION.32-HEX-DIGITS-delete/   a log of a deleted topic, removed after file.delete.delay.ms
-    TOPIC-PARTITION.32-HEX-DIGITS-future/   a log on its way here from another directory of this broker (KIP-113)
+    TOPIC-PARTITION.32-HEX-DIGITS-future/   a log that is moving here from another directory of this broker (KIP-113)
 
-Kafka and Odradek can take turns on one directory; the lock keeps them from doing so at once. What a future log becomes
-is decided in `directories.py`; the checkpoints speak of it under the name that it will have. Directories named
-`…-stray` are left alone.
+Kafka and Odradek can use one directory alternately; the lock keeps them from using it at once. `directories.py` decides
+when a future log becomes the log; the checkpoints list it under the name that it will have. Directories named
+`…-stray` stay untouched.
 
-After an unclean stop the logs of all directories of a broker are recovered side by side in worker processes
-(`parallel_recovery`), where that is worth it.
+After an unclean stop worker processes recover the logs of all directories of a broker in parallel
+(`parallel_recovery`), where there is enough to recover.
 
 A directory on which the disk fails goes offline as a whole (KIP-112): all its logs answer KAFKA_STORAGE_ERROR, and
-nothing more is written there until the broker starts anew. A lack of room is no such failure where what could not be
-written can be written later.
+the broker writes nothing more there until it restarts. A lack of room is no such failure where the same data can be
+written later.
 
-What a checkpoint says of records that are gone must not be believed of those that come in their place. So a checkpoint
-is written anew before anything is appended to a log that was cut below it, and before a log begins whose name stands in
-it since an earlier topic.
+An entry of a checkpoint about removed records must not apply to the records that replace them. So a checkpoint is
+written anew before anything is appended to a log that was truncated below its entry, and before a log is created
+whose name is in the checkpoint since an earlier topic.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _LOG_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
 _FUTURE_NAME: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})\.[^.]+-future")
 _LONGEST_NAME: Final = 255
 REPLACES: Final = ".replaces"
-"""A file in the folder of a log that has come from another directory, until the log there is surely gone."""
+"""A file in the folder of a log that came from another directory, until the log there is certainly gone."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Name = tuple[str, int]
@@ -80,11 +80,11 @@ Name = tuple[str, int]
 
 @dataclass(slots=True)
 class DirectoryRequest:
-    """What opening needs to know: who asks, how logs are configured, what time it is.
+    """The input of opening a directory: the broker, the configuration of logs, the time.
 
-    `cluster_id` None takes the one that stands in the directory. `recovery_processes` is how many are to recover the
-    logs of each directory after an unclean stop (num.recovery.threads.per.data.dir); None lets as many as there are
-    cores work on all directories together.
+    `cluster_id` None takes the one that the directory has. `recovery_processes` is the number of processes that recover
+    the logs of each directory after an unclean stop (num.recovery.threads.per.data.dir); with None as many processes as
+    there are cores work on all directories together.
     """
 
     broker_id: int
@@ -98,9 +98,9 @@ class DirectoryRequest:
 class Directory:
     """An open data directory.
 
-    `logs` has every log by (topic, partition), `futures` those on their way here; `high_watermarks` and
-    `cleaner_offsets` are what the checkpoints say; `was_clean` and `last_broker_epoch` say how the last owner left;
-    `failure` says why the directory is offline, if it is, and `on_failure` hears of that.
+    `logs` has every log by (topic, partition), `futures` the future logs; `high_watermarks` and `cleaner_offsets` are
+    the contents of the checkpoints; `was_clean` and `last_broker_epoch` describe the stop of the last owner; `failure`
+    is the reason why the directory is offline, if it is, and `on_failure` is called when it goes offline.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class Directory:
 
     @classmethod
     def open(cls, path: str, request: DirectoryRequest, disk: Disk | None = None) -> Directory:
-        """Take the directory, created where missing, and load its logs; after an unclean stop they are recovered.
+        """Lock the directory, create it where missing, and load its logs; after an unclean stop they are recovered.
 
         Raises what `begin` and `load` raise, and KafkaError KAFKA_STORAGE_ERROR where the disk fails.
         """
@@ -153,11 +153,11 @@ class Directory:
 
     @classmethod
     def begin(cls, path: str, request: DirectoryRequest, disk: Disk | None = None) -> Directory:
-        """Take the directory, created where missing, and look what is in it; `load` then loads the logs.
+        """Lock the directory, create it where missing, and list its logs; `load` then loads them.
 
-        Where the disk fails it is offline from the start. Raises KafkaError: KAFKA_STORAGE_ERROR where somebody else
-        has it, INCONSISTENT_CLUSTER_ID and INVALID_CONFIG where it belongs to another cluster or broker, or holds what
-        is not a log.
+        Where the disk fails the directory is offline from the start. Raises KafkaError: KAFKA_STORAGE_ERROR where
+        another process or thread has the lock, INCONSISTENT_CLUSTER_ID and INVALID_CONFIG where the directory belongs
+        to another cluster or broker, or holds a folder that is not a log.
         """
         disk = disk or OsDisk()
         try:
@@ -185,18 +185,18 @@ class Directory:
 
     @property
     def path(self) -> str:
-        """Where the directory is."""
+        """The path of the directory."""
         return self._folder.path
 
     @property
     def cleaner_offsets(self) -> Mapping[Name, int]:
-        """The cleaner's checkpoint: below these offsets logs have been compacted, for good."""
+        """The cleaner's checkpoint: below these offsets logs have been compacted."""
         return self._noted(CLEANER_OFFSETS)
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def _look(self, request: DirectoryRequest) -> None:
-        """Read the checkpoints, and find the logs."""
+        """Read the checkpoints and find the logs."""
         folder = self._folder
         mark = folder.read(CLEAN_SHUTDOWN)
         self.was_clean = mark is not None
@@ -209,18 +209,18 @@ class Directory:
         self.high_watermarks = dict(self._noted(HIGH_WATERMARKS))
         configs: dict[str, LogConfig] = {}
         taken: set[Name] = set()
-        for entry in sorted(folder.list()):  # a log before those that are to take its place
+        for entry in sorted(folder.list()):  # a log sorts before its future log
             if not entry.is_directory or entry.name in _NOT_LOGS:
                 continue
             if entry.name.endswith(_DELETE_SUFFIX):
                 self._deleted.append((request.now_ms, entry.name))
                 continue
             if entry.name.endswith(_LEFT_ALONE):
-                _log.warning("%s is left alone", folder / entry.name)
+                _log.warning("ignoring a stray log directory path=%s", folder / entry.name)
                 continue
             name = topic, _ = _parse_name(folder, entry.name)
             if _is_future(folder / entry.name) and name in taken:
-                _log.warning("%s stands beside the log that it was to become, and is removed", folder / entry.name)
+                _log.warning("removing a future log beside its log path=%s", folder / entry.name)
                 self._deleted.append((request.now_ms, entry.name))
                 continue
             taken.add(name)
@@ -248,25 +248,25 @@ class Directory:
         return [name for folder, name, _ in self._found if not _is_future(folder.path)]
 
     def has_replaced(self, name: Name) -> bool:
-        """Whether a log that `begin` has found has come to take the place of all others of its partition."""
+        """Whether a log that `begin` has found replaces all others of its partition."""
         return any(name == each and folder.exists(REPLACES) for folder, each, _ in self._found)
 
     def marking(self, name: Name) -> Callable[[], None]:
-        """What notes, durably, that a future log is to take the place of all others of its partition.
+        """A function that marks a future log, durably, as the replacement of all others of its partition.
 
-        To be called in a thread; it raises OSError.
+        The caller runs it in a thread; it raises OSError.
         """
         folder = Folder(self._folder.disk, self.futures[name].directory)
         return lambda: folder.replace(REPLACES, b"", sync=True)
 
     def unmark(self, name: Name) -> None:
-        """There is no other log of the partition any more. Raises KafkaError."""
+        """Remove the mark: there is no other log of the partition any more. Raises KafkaError."""
         log = self.futures.get(name) or self.logs[name]
         with self._disk("writing to a log's folder"):
             Folder(self._folder.disk, log.directory).remove(REPLACES)
 
     def give_up(self, name: Name, now_ms: int) -> None:
-        """Remove a log that `begin` has found, in place of loading it; another one has taken its place."""
+        """Remove a log that `begin` has found instead of loading it; another log has replaced it."""
         with self._opening():
             for folder, _, _ in [each for each in self._found if each[1] == name]:
                 new_name = self._fresh_name(f"{name[0]}-{name[1]}"[: _LONGEST_NAME - 40], _DELETE_SUFFIX)
@@ -282,17 +282,17 @@ class Directory:
         with self._disk("looking for what is to be recovered"):
             sizes = [bytes_to_recover(folder, each) for folder, _, each in self._found]
         return [
-            # The two functions stay here: they cannot be told to another process.
+            # Without the two functions, which cannot be sent to another process.
             Unclean(folder.path, replace(each, jitter_ms=no_jitter, on_cut=do_nothing), size)
             for (folder, _, each), size in zip(self._found, sizes, strict=True)
             if size
         ]
 
     def load(self, recovered: Mapping[str, Outcome]) -> None:
-        """Load the logs. Those that were recovered (path -> outcome) are as after a clean stop; others are recovered.
+        """Load the logs. Those in `recovered` (path -> outcome) load as after a clean stop; the others are recovered.
 
-        Where the disk fails the directory goes offline. Raises KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT; the directory
-        is then given back.
+        Where the disk fails the directory goes offline. Raises KafkaError UNSUPPORTED_FOR_MESSAGE_FORMAT, after the
+        directory is released.
         """
         if self.failure is not None:
             return
@@ -305,7 +305,7 @@ class Directory:
 
     def _load(self, recovered: Mapping[str, Outcome]) -> None:
         if self.was_clean:
-            # Before anything is written: whoever stops in the middle of loading must not look clean.
+            # Before any write: a process that stops in the middle of loading must not look clean.
             self._folder.remove(CLEAN_SHUTDOWN)
             self._folder.sync()
         for folder, name, request in self._found:
@@ -322,7 +322,7 @@ class Directory:
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
-        """Take the directory offline where the disk fails within, or has no room; nothing is raised then."""
+        """Take the directory offline where the disk fails within, or has no room; raise nothing then."""
         try:
             with self._disk("opening"):
                 yield
@@ -335,19 +335,19 @@ class Directory:
         """The offsets of a checkpoint. One that cannot be read counts as absent, which costs time but no records."""
         data = self._folder.read(name)
         if data == b"":
-            return {}  # Kafka makes the file first, and writes it when it has something to say
+            return {}  # Kafka creates the file first and writes it with its first entry
         try:
             return None if data is None else decode_offsets(data)
         except CorruptFile as error:
-            _log.warning("%s cannot be read and is taken as absent: %s", self._folder / name, error)
+            _log.warning("ignoring an unreadable checkpoint path=%s error=%s", self._folder / name, error)
             return None
 
     def _noted(self, name: str) -> Offsets:
-        """What stands in a checkpoint."""
+        """The contents of a checkpoint."""
         return self._checkpoints.get(name, {})
 
     def _jitter_ms(self, config: LogConfig) -> int:
-        """How much earlier than `segment.ms` a new segment ends, so that not all logs roll at once."""
+        """By how much a new segment ends before `segment.ms`, so that not all logs roll at once."""
         most_ms = min(config.segment_jitter_ms, config.segment_ms)
         return self._random.randrange(most_ms) if most_ms > 0 else 0
 
@@ -356,7 +356,7 @@ class Directory:
     def create_log(
         self, name: Name, topic_id: bytes, config: LogConfig, *, now_ms: int, is_future: bool = False
     ) -> Log:
-        """An empty log for (topic, partition), or one that is to become its log when it has caught up.
+        """An empty log for (topic, partition), or a future log, which becomes its log when it has caught up.
 
         Raises KafkaError, also where there is one already.
         """
@@ -368,7 +368,7 @@ class Directory:
             self._folder.disk, self._folder / (self._fresh_name(stem, _FUTURE_SUFFIX) if is_future else stem)
         )
         for checkpoint, noted in self._checkpoints.items():
-            if name in noted:  # since a log that was deleted, or has moved away
+            if name in noted:  # entries of a log that was deleted or has moved away
                 others = self.logs.keys() | self.futures.keys()
                 self._write_offsets(checkpoint, {each: noted[each] for each in noted if each in others})
         self.high_watermarks.pop(name, None)
@@ -376,7 +376,7 @@ class Directory:
             try:
                 log = self._create(folder, name, topic_id, config, now_ms)
             except OSError:
-                with suppress(OSError):  # another directory may take the log, and there must be one only
+                with suppress(OSError):  # another directory may get the log, and a partition has only one
                     folder.disk.remove_directory(folder.path)
                 raise
         (self.futures if is_future else self.logs)[name] = log
@@ -387,7 +387,7 @@ class Directory:
         request = LoadRequest(config=config, now_ms=now_ms, jitter_ms=self._jitter_ms, on_cut=self._log_was_cut)
         log = Log.open(folder, name, topic_id, request)
         if topic_id != ZERO_UUID:
-            # Last, for it makes the names of the others durable, too.
+            # Last, because its sync makes the names of the others durable, too.
             folder.replace(PARTITION_METADATA, encode_partition_metadata(topic_id), sync=True)
         else:
             folder.sync()
@@ -398,13 +398,13 @@ class Directory:
         return f"{stem}.{self._random.getrandbits(128):032x}{suffix}"
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Give a log the id of its topic (KIP-516). Raises KafkaError INCONSISTENT_TOPIC_ID where it has another."""
+        """Set the topic id of a log (KIP-516). Raises KafkaError INCONSISTENT_TOPIC_ID where it has another."""
         if log.topic_id == topic_id:
             return
         if log.topic_id != ZERO_UUID:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{log.directory} has topic id {log.topic_id.hex()}, and the registry says {topic_id.hex()}",
+                f"{log.directory} has topic id {log.topic_id.hex()}, and the metadata store {topic_id.hex()}",
             )
         with self._disk("writing a topic id"):
             folder = Folder(self._folder.disk, log.directory)
@@ -412,7 +412,7 @@ class Directory:
         log.topic_id = topic_id
 
     def delete_log(self, name: Name, *, now_ms: int, is_future: bool = False) -> None:
-        """Take a log away: its directory is renamed at once and removed later, by `purge`. Raises KafkaError."""
+        """Delete a log: its directory is renamed at once and `purge` removes it later. Raises KafkaError."""
         self._refuse_if_offline()
         log = (self.futures if is_future else self.logs).pop(name, None)
         if log is None:
@@ -428,13 +428,13 @@ class Directory:
         try:
             log.move(self._folder / new_name)
         except KafkaError as error:
-            # What is still there under its old name must not become part of a new log.
+            # The files under the old name must not become part of a new log.
             self.fail(error.message)
             raise
         self._deleted.append((now_ms + log.config.file_delete_delay_ms, new_name))
 
     def move_in(self, name: Name) -> Log:
-        """A future log becomes the log of its partition, durably; it must have been made sure that there is no other.
+        """Make a future log the log of its partition, durably; the caller guarantees that there is no other one.
 
         Raises KafkaError.
         """
@@ -470,16 +470,16 @@ class Directory:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def write_recovery_points(self) -> None:
-        """Note up to where each log is on stable storage, so that recovery need not look below. Raises KafkaError."""
+        """Write the recovery points: each log is on stable storage below its own. Raises KafkaError."""
         self._write_offsets(RECOVERY_POINTS, {name: log.recovery_point for name, log in self._all_logs()})
 
     def write_start_offsets(self) -> None:
-        """Note where logs start, as far as their segments do not say so themselves. Raises KafkaError."""
+        """Write the start offsets of logs that begin within a segment. Raises KafkaError."""
         starts = {name: log.start_offset for name, log in self._all_logs() if log.starts_within_segment}
         self._write_offsets(START_OFFSETS, starts)
 
     def write_cleaner_offsets(self) -> None:
-        """Note up to where logs have been compacted. Raises KafkaError."""
+        """Write the offsets up to which logs have been compacted. Raises KafkaError."""
         self._write_offsets(CLEANER_OFFSETS, self._cleaned())
 
     def _cleaned(self) -> Offsets:
@@ -489,12 +489,12 @@ class Directory:
         return [*self.logs.items(), *self.futures.items()]
 
     def write_high_watermarks(self, high_watermarks: Mapping[Name, int]) -> None:
-        """Note the high watermarks, which belong to the replicas. Raises KafkaError."""
+        """Write the high watermarks, which the replicas provide. Raises KafkaError."""
         self.high_watermarks = dict(high_watermarks)
         self._write_offsets(HIGH_WATERMARKS, high_watermarks)
 
     def _log_was_cut(self) -> None:
-        """Write the checkpoints that say more of a log than still holds. Raises KafkaError."""
+        """Write the checkpoints that have entries above the end of a truncated log. Raises KafkaError."""
         logs = self._all_logs()
         if any(self._noted(RECOVERY_POINTS).get(name, 0) > log.recovery_point for name, log in logs):
             self.write_recovery_points()
@@ -512,10 +512,10 @@ class Directory:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self, *, now_ms: int, clean: bool = True, broker_epoch: int = -1) -> None:
-        """Flush and close all logs, write the checkpoints and the clean mark, and give the directory back.
+        """Flush and close all logs, write the checkpoints and the clean shutdown file, and release the directory.
 
-        `clean` False only gives the files back, as a broker does that stops at once. A log or directory that failed
-        leaves no mark. Raises KafkaError after everything that can be closed is closed.
+        `clean` False only releases the files, for a broker that stops at once. A failed log or directory prevents the
+        clean shutdown file. Raises KafkaError after everything that can be closed is closed.
         """
         failed: KafkaError | None = None
         clean = clean and self.failure is None
@@ -540,7 +540,7 @@ class Directory:
             raise failed
 
     def release(self) -> None:
-        """Give the files and the lock back, and write nothing."""
+        """Release the files and the lock, and write nothing."""
         for _, log in self._all_logs():
             log.close_files()
         if self._lock is not None:

@@ -1,4 +1,4 @@
-"""Whose a data directory is: meta.properties, held against the broker that opens it (MetaPropertiesEnsemble)."""
+"""The owner of a data directory: compares meta.properties with the broker that opens it (MetaPropertiesEnsemble)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from odradek.storage.disk import Disk, Folder
 
 
 def identify(folder: Folder, broker_id: int, cluster_id: str | None, now_ms: int) -> dict[str, str]:
-    """What stands in meta.properties, after it was written where there was none; entries that Kafka added stay.
+    """The entries of meta.properties, which is written where it is missing; entries that Kafka added remain.
 
-    `cluster_id` None takes the one that stands there. Raises OSError, and KafkaError INCONSISTENT_CLUSTER_ID and
+    `cluster_id` None takes the one of the file. Raises OSError, and KafkaError INCONSISTENT_CLUSTER_ID and
     INVALID_CONFIG where the directory belongs to another cluster or broker.
     """
     found = read_identity(folder.disk, folder.path)
@@ -40,7 +40,7 @@ def identify(folder: Folder, broker_id: int, cluster_id: str | None, now_ms: int
 
 
 def read_identity(disk: Disk, path: str) -> dict[str, str]:
-    """meta.properties of a directory, empty where there is none; asks for no lock. Raises KafkaError, OSError."""
+    """meta.properties of a directory, empty where there is none; takes no lock. Raises KafkaError, OSError."""
     data = Folder(disk, path).read(META_PROPERTIES)
     try:
         return {} if data is None else decode_properties(data)

@@ -1,10 +1,10 @@
-"""The only place where storage meets the operating system.
+"""The interface between storage and the operating system: files, directories and locks.
 
-`Disk` and `File` say what the log needs of a file system and nothing more; `OsDisk` is the real one. A simulated disk
-that loses unsynced writes, tears sectors or runs full stands in for it in tests, and no other module of storage opens,
+`Disk` and `File` list the operations that the log needs of a file system; `OsDisk` is the real one. In tests a
+simulated disk that loses unsynced writes, tears sectors or runs full replaces it, and no other module of storage opens,
 renames or lists a file by itself.
 
-What a disk promises: `File.write` writes everything or raises OSError (a short write is one); after a failed write the
+Guarantees of a disk: `File.write` writes everything or raises OSError (a short write is one); after a failed write the
 bytes past the old end are undefined. Nothing is durable before `File.sync`, and a created, renamed or removed name is
 durable only after `Disk.sync_directory` of its parent.
 """
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 
 class File(Protocol):
-    """An open file, read and written at positions that the caller keeps. It closes itself when nobody holds it."""
+    """An open file, read and written at positions that the caller keeps. It closes with its last reference."""
 
     def fileno(self) -> int:
         """The descriptor, for `os.sendfile`. Raises OSError where the file is not the operating system's."""
@@ -46,23 +46,23 @@ class File(Protocol):
         ...
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of `data` at `position` with one call of the system. Raises OSError."""
+        """Write all of `data` at `position` with one system call. Raises OSError."""
         ...
 
     def write_parts(self, parts: Sequence[Buffer], position: int) -> None:
-        """Write the parts one behind the other, with one call of the system. Raises OSError."""
+        """Write the parts one behind the other, with one system call. Raises OSError."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to `size` bytes; what is added reads as zeros."""
+        """Truncate or extend to `size` bytes; added bytes read as zeros."""
         ...
 
     def sync(self) -> None:
-        """Return once everything written is on stable storage. After an OSError the data must count as lost."""
+        """Return once everything written is on stable storage. After an OSError the data counts as lost."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back; closing twice is harmless."""
+        """Close the descriptor; closing twice is harmless."""
         ...
 
 
@@ -94,7 +94,7 @@ class Disk(Protocol):
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Say that the file was last written then."""
+        """Set the modification time of a file."""
         ...
 
     def list(self, path: str) -> list[Entry]:
@@ -102,7 +102,7 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents; one that is there is left alone."""
+        """Create a directory and its parents; an existing one stays as it is."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -122,7 +122,7 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> Lock | None:
-        """Take the exclusive lock on a file, which is created where missing; None where somebody holds it."""
+        """Take the exclusive lock on a file, which is created where missing; None where it is held already."""
         ...
 
 
@@ -130,7 +130,7 @@ class Lock(Protocol):
     """A lock that is held until `release`."""
 
     def release(self) -> None:
-        """Give the lock back; the file stays."""
+        """Release the lock; the file stays."""
         ...
 
 
@@ -144,7 +144,7 @@ class OsFile:
         self._fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
 
     def __del__(self) -> None:
-        # A slice of the file may be on its way to a consumer while its segment is dropped; the last holder closes.
+        # A slice of the file may still be sent to a consumer while its segment is dropped; the last reference closes.
         self.close()
 
     def fileno(self) -> int:
@@ -167,7 +167,7 @@ class OsFile:
     def write(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._fd, data, position)
         size = len(data)
-        while written < size:  # a signal or a filling disk cut it short; the next try says which
+        while written < size:  # a signal or a full disk cut it short; the next call returns which
             more = os.pwrite(self._fd, memoryview(data)[written:], position + written)
             if more == 0:
                 raise OSError(errno.EIO, "the disk takes no more bytes")
@@ -260,7 +260,7 @@ class OsDisk:
 
 
 class ReservedDisk(OsDisk):
-    """The same for one file without which the broker cannot go on: it may take its descriptor from the reserve."""
+    """The same for one file that the broker cannot do without: it may take its descriptor from the reserve."""
 
     open = momentary(OsDisk.open)
 
@@ -276,7 +276,7 @@ def make_durable_directory(disk: Disk, path: str) -> None:
         at = os.path.dirname(at) or "."
     disk.make_directory(path)
     for each in missing:
-        with contextlib.suppress(PermissionError):  # whoever may not read the one above may still use this one
+        with contextlib.suppress(PermissionError):  # a user who may not read the parent may still use this directory
             disk.sync_directory(os.path.dirname(each) or ".")
 
 
@@ -286,16 +286,16 @@ def _is_there(disk: Disk, path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # it cannot be read, or is no directory: whoever uses it will say so
+        return True  # it cannot be read, or is no directory: the caller that uses it gets the error
     return True
 
 
 class OsLock:
-    """A POSIX record lock, the kind that Java's FileChannel takes, so that Kafka and Odradek keep each other out.
+    """A POSIX record lock, the kind that Java's FileChannel takes, so that Kafka and Odradek exclude each other.
 
     Such a lock belongs to the process: the system grants it to its holder again, and closing any descriptor of the file
-    gives it up. A list of the files that this process holds stands in for the first; nobody else opens the file for the
-    second.
+    releases it. Against the first, this class keeps a list of the files that this process holds; against the second, no
+    other code opens the file.
     """
 
     __slots__ = ("_fd", "_identity")
@@ -373,7 +373,7 @@ class Folder:
         return self.disk.modified_ms(self / name)
 
     def set_modified_ms(self, name: str, modified_ms: int) -> None:
-        """Say that the file was last written then."""
+        """Set the modification time of a file."""
         self.disk.set_modified_ms(self / name, modified_ms)
 
     def list(self) -> list[Entry]:
@@ -394,7 +394,7 @@ class Folder:
 
     @momentary
     def sync_file(self, name: str) -> None:
-        """Make a file durable by name; a missing one was deleted meanwhile and needs it no more."""
+        """Make a file durable by name; a missing one was deleted meanwhile and needs no sync."""
         if self.exists(name):
             file = self.open(name)
             try:

@@ -1,8 +1,9 @@
-"""The leader epochs of a log: at which offset each leader began to write (KIP-101, KIP-279; LeaderEpochFileCache).
+"""The leader epochs of a log and their start offsets (KIP-101, KIP-279; Kafka: LeaderEpochFileCache).
 
-A follower asks a leader where an epoch ended and cuts its own log there, so these few pairs decide what survives a
-change of leaders. They become durable with the next flush of the log, together with the batches that they speak of:
-above the recovery point recovery finds each epoch in its batches again, and one without batches is missed by nobody.
+A follower requests from the leader where an epoch ended and truncates its own log there, so these pairs decide which
+records survive a change of leaders. The next flush of the log makes them durable, together with the batches of these
+epochs. Above the recovery point, recovery finds each epoch in its batches again; an epoch without batches is not
+needed.
 """
 
 from __future__ import annotations
@@ -40,26 +41,26 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` starts at `start_offset` and write it to disk; what contradicts it gives way.
+        """Record that `epoch` starts at `start_offset` and write it to disk; entries that contradict it are removed.
 
         An epoch that is the latest already keeps its start, unless the new one is lower. It becomes durable with the
-        next flush; until then recovery finds it in the batches, and one that has no batches is missed by nobody. A
-        broker begins an epoch for each partition that it leads when it starts, and cannot wait for the disk each time.
+        next flush; until then recovery finds it in the batches, and an epoch without batches is not needed. A broker
+        begins an epoch for each partition that it leads when it starts, and cannot wait for the disk each time.
         Raises OSError.
         """
         before = self._epochs[:], self._starts[:], self.latest
         if self._add(epoch, start_offset):
             try:
                 self.save(sync=False)
-            except OSError:  # the next try is to write it
+            except OSError:  # the next call writes it
                 self._epochs, self._starts, self.latest = before
                 raise
 
     def note(self, epoch: int, start_offset: int, remembered: Iterable[Sequence[tuple[int, int]]] = ()) -> None:
         """As `assign`, for a batch of `epoch`: only a higher epoch counts, and the caller saves once at the end.
 
-        Compaction may have taken the batches away that an epoch began with. So where one of the lists of epochs that
-        are `remembered` has `epoch`, that one and those before it start where the list says (see
+        Compaction may have removed the batches with which an epoch began. So where one of the lists of epochs in
+        `remembered` contains `epoch`, that epoch and those before it get the start offsets of the list (see
         compaction_checkpoint.py).
         """
         latest = self.latest
@@ -100,8 +101,8 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the highest epoch not above `epoch`: where its successor starts, or the log's end.
 
-        (-1, -1) where the log knows nothing that high, or `epoch` is -1. An epoch below the first known one answers
-        with the first known start, since what came before is gone from the log.
+        (-1, -1) where the log has no epoch that high, or `epoch` is -1. For an epoch below the first known one the
+        result has the first known start, since the batches before it are gone from the log.
         """
         if epoch == UNDEFINED_EPOCH:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -113,7 +114,7 @@ class LeaderEpochs:
         return (self._epochs[above - 1] if above else epoch), self._starts[above]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote `offset`, -1 where the log does not know."""
+        """The epoch of the leader that wrote `offset`, -1 where the log does not have it."""
         found = bisect_right(self._starts, offset) - 1
         return self._epochs[found] if found >= 0 else UNDEFINED_EPOCH
 
@@ -123,7 +124,7 @@ class LeaderEpochs:
         return self._epochs[found] if found >= 0 else UNDEFINED_EPOCH
 
     def truncate_end(self, end_offset: int) -> bool:
-        """Forget epochs that start at or above `end_offset`; returns whether there were any."""
+        """Remove epochs that start at or above `end_offset`; returns whether there were any."""
         kept = bisect_left(self._starts, end_offset)
         if kept == len(self._starts):
             return False
@@ -132,7 +133,7 @@ class LeaderEpochs:
         return True
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Forget epochs that ended below `start_offset`; the one that holds it starts there now. True on a change."""
+        """Remove epochs that ended below `start_offset`; the one that holds it starts there now. True on a change."""
         holds = bisect_right(self._starts, start_offset) - 1
         if holds < 0 or (holds == 0 and self._starts[0] == start_offset):
             return False
@@ -141,7 +142,7 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> None:
-        """Forget everything and write that to disk. Raises OSError."""
+        """Remove all epochs and write that to disk. Raises OSError."""
         self.truncate_end(0)
         self.save()
 

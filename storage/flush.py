@@ -1,8 +1,8 @@
 """The part of a flush that waits for the disk (`flush.messages`, `flush.ms`, and after every roll).
 
-A log says what is to be made durable and goes on; `Flush.run` waits for the disk, in a thread where there is a loop to
-keep going; its end is told to the log, which then moves its recovery point. Whatever was written before the flush began
-is covered by it, so any number of waiting acknowledgements share one.
+A log collects the files to be made durable and continues. `Flush.run` waits for the disk, in a thread where there is an
+event loop. Then the caller passes the finished flush to the log, which moves its recovery point. A flush covers
+everything that was written before it began, so any number of waiting acknowledgements share one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.storage.segments import Segments
 
 
 class Flush:
-    """The part of a flush that waits for the disk. `run` touches nothing but files and may run in a thread."""
+    """The part of a flush that waits for the disk. `run` uses files only and may run in a thread."""
 
     __slots__ = ("_files", "_folder", "_names", "_truncations", "end_offset")
 
@@ -27,8 +27,8 @@ class Flush:
         self._names: list[str] = []
 
     def add_segments(self, segments: Segments, recovery_point: int, *, rolled_only: bool) -> None:
-        """Include what is not durable of a log, without the active segment if `rolled_only`. Raises OSError."""
-        # From the last byte that is durable on: that segment's end may have been cut since, which is a write too.
+        """Include the segments that are not durable, without the active one if `rolled_only`. Raises OSError."""
+        # From the last durable byte on: that segment may have been truncated since, which needs a sync as well.
         for segment in segments.holding(recovery_point - 1):
             if segment is not segments.active:
                 self._names.extend(segment.file_names()[1:])
@@ -45,12 +45,12 @@ class Flush:
         self._names.extend(map(snapshot_name, offsets))
 
     def still_counts(self, truncations: int) -> bool:
-        """Whether the log has not been cut since the flush began; else the offsets may stand for other records."""
+        """Whether the log has not been truncated since the flush began; else its offsets may mean other records."""
         return truncations == self._truncations
 
     def settle(self, segments: Segments) -> None:
         """Make durable what only a roll during the flush has written: the indexes of the segment that ends where the
-        flush does, for no recovery will look at them. Raises OSError.
+        flush does, since no recovery reads them again. Raises OSError.
         """
         if self.end_offset == segments.active.base_offset and len(segments) > 1:
             rolled = segments.holding(self.end_offset - 1)[0]
@@ -58,7 +58,7 @@ class Flush:
                 rolled.sync_indexes()
 
     def run(self) -> None:
-        """Wait until all is on stable storage. Raises OSError, after which the log must be failed."""
+        """Wait until all is on stable storage. Raises OSError; then the caller must take the log offline."""
         for file in self._files:
             file.sync()
         if self._names:

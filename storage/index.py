@@ -4,8 +4,8 @@
     .timeindex  int64 timestamp, int32 relative offset          the highest timestamp so far and the batch that has it
     .txnindex   int16 version, int64 × 4                        an aborted transaction (KIP-98)
 
-The first two are sparse: an entry for every `index.interval.bytes` of log. They live in memory as arrays, loaded when
-first asked for, and reach the file in one write when the segment is rolled, closed or flushed, so an append costs no
+The first two are sparse: an entry for every `index.interval.bytes` of log. They are arrays in memory, loaded at the
+first access, and reach the file in one write when the segment is rolled, closed or flushed, so an append costs no
 system call for them. A file that is behind its log is valid at every moment; after an unclean stop recovery rebuilds
 it. Aborted transactions are rare and go to their file at once.
 """
@@ -62,7 +62,7 @@ class OffsetIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether `segment.index.bytes` is used up, so that the segment must be rolled."""
+        """Whether the index has `segment.index.bytes`, so that the log must roll the segment."""
         return len(self._load()) >= self._max_entries
 
     def entries(self) -> list[tuple[int, int]]:
@@ -81,13 +81,13 @@ class OffsetIndex:
         return (self._base + offsets[found], self._positions[found]) if found >= 0 else (self._base, 0)
 
     def first_from_position(self, position: int) -> int | None:
-        """The offset of the first entry at or behind a position, which bounds what a slice up to there can hold."""
+        """The offset of the first entry at or behind a position, an upper bound for the offsets of a slice up to it."""
         offsets = self._load()
         found = bisect_left(self._positions, position)
         return self._base + offsets[found] if found < len(offsets) else None
 
     def append(self, offset: int, position: int) -> bool:
-        """Note that the batch with last offset `offset` starts at `position`; returns whether the index is full now."""
+        """Add the batch with last offset `offset`, which starts at `position`; returns whether the index is full."""
         offsets = self._offsets
         if offsets is None:
             offsets = self._load()
@@ -96,7 +96,7 @@ class OffsetIndex:
         return len(offsets) >= self._max_entries
 
     def truncate(self, offset: int) -> None:
-        """Forget the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         kept = bisect_left(self._load(), min(offset - self._base, MAX_RELATIVE_OFFSET))
         self._cut(kept)
 
@@ -108,10 +108,10 @@ class OffsetIndex:
             self._saved = kept
 
     def reset(self, *, in_place: bool = True) -> None:
-        """Forget all entries, also those that cannot be read.
+        """Remove all entries, also unreadable ones.
 
-        Unless `in_place` the file stays until `save` puts another in its place, whole and durable: nobody will look
-        again whether it fits.
+        Unless `in_place` the file stays until `save` replaces it, whole and durable: no later load checks it against
+        the log again.
         """
         self._offsets, self._positions, self._saved = array("i"), array("i"), 0
         self._whole = not in_place
@@ -210,7 +210,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether only the entry is free that closing the segment adds."""
+        """Whether only the entry is free that `seal` adds when the segment closes."""
         return len(self._load()) >= self._max_entries - 1
 
     def entries(self) -> list[tuple[int, int]]:
@@ -229,7 +229,7 @@ class TimeIndex:
         return (timestamps[found], self._base + self._offsets[found]) if found >= 0 else (NO_TIMESTAMP, self._base)
 
     def append(self, timestamp: int, offset: int) -> bool:
-        """Note the highest timestamp so far, unless the last entry has it; returns whether the index is full."""
+        """Add the highest timestamp so far, unless the last entry has it; returns whether the index is full."""
         timestamps = self._timestamps
         if timestamps is None:
             timestamps = self._load()
@@ -239,7 +239,7 @@ class TimeIndex:
         return len(timestamps) >= self._max_entries - 1
 
     def truncate(self, offset: int) -> None:
-        """Forget the entries at or above `offset`."""
+        """Remove the entries at or above `offset`."""
         timestamps = self._load()
         kept = bisect_left(self._offsets, min(offset - self._base, MAX_RELATIVE_OFFSET))
         del timestamps[kept:], self._offsets[kept:]
@@ -248,7 +248,7 @@ class TimeIndex:
             self._saved = kept
 
     def reset(self, *, in_place: bool = True) -> None:
-        """Forget all entries, as `OffsetIndex.reset` does."""
+        """Remove all entries, as `OffsetIndex.reset` does."""
         self._timestamps, self._offsets, self._saved = array("q"), array("i"), 0
         self._whole = not in_place
         if in_place:
@@ -281,7 +281,7 @@ def _decode_time_entries(data: bytes, name: str) -> tuple[array[int], array[int]
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose ABORT marker stands at `last_offset`; `last_stable_offset` is that after the marker."""
+    """A transaction whose ABORT marker is at `last_offset`; `last_stable_offset` is that after the marker."""
 
     producer_id: int
     first_offset: int
@@ -290,7 +290,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The aborted transactions whose markers stand in one segment, in the order of the markers."""
+    """The aborted transactions whose markers are in one segment, in the order of the markers."""
 
     __slots__ = ("_aborted", "_folder", "_whole", "name")
 
@@ -324,7 +324,7 @@ class TransactionIndex:
         entries.append(aborted)
 
     def truncate(self, offset: int) -> None:
-        """Forget the transactions whose marker stands at or above `offset`."""
+        """Remove the transactions whose marker is at or above `offset`."""
         entries = self.entries()
         kept = sum(entry.last_offset < offset for entry in entries)
         if kept < len(entries):
@@ -332,14 +332,14 @@ class TransactionIndex:
             _truncate(self._folder, self.name, kept * TRANSACTION_ENTRY_SIZE)
 
     def reset(self, *, in_place: bool = True) -> None:
-        """Forget all transactions, as `OffsetIndex.reset` does."""
+        """Remove all transactions, as `OffsetIndex.reset` does."""
         self._aborted = []
         self._whole = not in_place
         if in_place and self._folder.exists(self.name):
             _truncate(self._folder, self.name, 0)
 
     def save(self) -> None:
-        """Put a whole file in place after a reset that left the old one; else each entry is there already."""
+        """Write the whole file after a reset that left the old one; without a reset each entry is there already."""
         if self._whole:
             self._whole = False
             entries = self.entries()

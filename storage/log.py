@@ -1,13 +1,13 @@
-"""One partition's log on one disk: append, read, truncate, roll, flush (Kafka's UnifiedLog and LocalLog).
+"""One partition's log on one disk: append, read, truncate, roll, flush (Kafka: UnifiedLog and LocalLog).
 
-A log is a row of segments, of which the last one takes the writes. It knows nothing of leaders, high watermarks or
-clients: the partition machine decides, the log obeys and says what it has. Nothing here waits. What takes long is
-handed out: `start_flush` gives a task for a thread, whose end is told to `finish_flush`, and files are deleted by
-`purge` once their delay is over.
+A log is a list of segments; the last one takes the writes. It has no state about leaders, high watermarks or clients:
+the partition decides, and the log carries out each call and returns its result. No method waits. Slow work runs
+elsewhere: `start_flush` returns a task for a thread, whose result the caller passes to `finish_flush`, and `purge`
+deletes files once their delay is over.
 
-A write that fails leaves the log as it was: the bytes are cut off again. Where that is not possible, or where the disk
-itself is in doubt (an I/O error, a failed fsync), the log goes offline, and everything answers KAFKA_STORAGE_ERROR.
-Without a file descriptor only the request fails (`descriptors.py`).
+A write that fails leaves the log as it was: the log truncates the written bytes. Where that is not possible, or where
+the disk itself is in doubt (an I/O error, a failed fsync), the log goes offline, and every call fails with
+KAFKA_STORAGE_ERROR. Without a file descriptor only the request fails (`descriptors.py`).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ NO_LIMIT: Final = 2**63 - 1
 class Log(LogFailures):
     """The log of one partition. Offsets are absolute, times are ms, sizes are bytes.
 
-    `start_offset` is the first offset that is served, `end_offset` the next one to be written; what lies below
-    `recovery_point` is on stable storage, what lies below `cleaned_to` compacted (-1: nothing is). `generation` grows
-    with each cut. Only the log changes `epochs` and `producers`. Methods raise KafkaError; KAFKA_STORAGE_ERROR means
-    that a write had no room, or that the log is offline.
+    `start_offset` is the first offset that is served, `end_offset` the next one to be written; everything below
+    `recovery_point` is on stable storage, everything below `cleaned_to` is compacted (-1: nothing is). `generation`
+    grows with each truncation. Only the log changes `epochs` and `producers`. Methods raise KafkaError;
+    KAFKA_STORAGE_ERROR means that a write had no room, or that the log is offline.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Log(LogFailures):
 
     @classmethod
     def open(cls, folder: Folder, name: tuple[str, int], topic_id: bytes, request: LoadRequest) -> Log:
-        """Load the log of (topic, partition) in `folder`, or begin one there. Raises OSError, KafkaError."""
+        """Load the log of (topic, partition) in `folder`, or create one there. Raises OSError, KafkaError."""
         loaded = load(folder, request)
         return cls(folder, name, topic_id, request, loaded)
 
@@ -116,22 +116,22 @@ class Log(LogFailures):
 
     @property
     def starts_within_segment(self) -> bool:
-        """Whether the first segment begins below `start_offset`, which then only a checkpoint can tell."""
+        """Whether the first segment begins below `start_offset`, so that only a checkpoint can store the start."""
         return self.start_offset > self._segments.first_offset
 
     @property
     def active_base_offset(self) -> int:
-        """Where the segment begins that takes the writes; what lies below is written for good."""
+        """The base offset of the active segment; batches below it no longer change."""
         return self._segments.active.base_offset
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments, oldest first, as a list of its own."""
+        """The segments, oldest first, as a copy."""
         return list(self._segments)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset that a read-committed consumer must not see yet, None where there is none."""
+        """The first offset that the log does not return to a read-committed consumer yet, None where there is none."""
         offset = self.producers.first_unstable_offset
         return None if offset is None else max(offset, self.start_offset)
 
@@ -147,10 +147,10 @@ class Log(LogFailures):
         api_version: int = 9,
         verification: Verification | None = None,
     ) -> Appended:
-        """Write one batch as the leader of `leader_epoch`: check it, give it its offsets, and write it with one call.
+        """Write one batch as the leader of `leader_epoch`: validate it, assign its offsets, and write it with one call.
 
-        Offset, epoch and, where the topic wants it, time are stamped into `batch` itself if it can be written to.
-        `api_version` is that of the client's Produce request; `verification` is what a transactional batch needs
+        Offset, epoch and, where the topic is configured so, time are set in `batch` itself if it is writable.
+        `api_version` is that of the client's Produce request; `verification` is the one of a transactional batch
         (`begin_verification` of `producers`). Raises KafkaError, InvalidRecords.
         """
         if self.failure is not None:
@@ -196,12 +196,12 @@ class Log(LogFailures):
     def append_replicated(
         self, data: Buffer, *, now_ms: int, leader_epoch: int = 2**31 - 1, epochs: Epochs = ()
     ) -> Appended | None:
-        """Write what a leader sent as it is, but for a torn last batch. None where no batch is whole.
+        """Write a leader's batches unchanged, without a torn last batch. None where no batch is whole.
 
         Batches of later epochs than `leader_epoch`, the one that the data was fetched under, are left out too
-        (KAFKA-18723). `epochs` has the leader's that start in the data. An empty log may begin below its end, where the
-        leader's first batch covers it. Raises KafkaError: OFFSET_OUT_OF_RANGE where the batches do not follow the log,
-        CORRUPT_MESSAGE.
+        (KAFKA-18723). `epochs` has the leader's epochs that start in the data. An empty log may begin below its end,
+        where the leader's first batch covers it. Raises KafkaError: OFFSET_OUT_OF_RANGE where the batches do not follow
+        the log, CORRUPT_MESSAGE.
         """
         if self.failure is not None:
             self._refuse()
@@ -225,15 +225,15 @@ class Log(LogFailures):
                 self._write_run(view, batches[begin:number], epochs)
                 begin = number
                 if self._segments.active.size:
-                    # At the log's end, so that a gap between segments shows a loss (see recovery), unless the batch
-                    # lies further off than a segment reaches.
+                    # At the log's end, so that a gap between segments indicates a loss (see recovery), unless the batch
+                    # is further away than the offsets of a segment reach.
                     self._roll(header.last_offset - MAX_RELATIVE_OFFSET, now_ms)
         self._write_run(view, batches[begin:], epochs)
         max_timestamp = max(each.header.max_timestamp for each in batches)
         return Appended(first_offset, last_offset, max_timestamp, NO_TIMESTAMP, self.start_offset, False)
 
     def _write_run(self, view: memoryview, batches: list[Received], epochs: Epochs) -> None:
-        """Write batches that stand side by side in `view` into the active segment."""
+        """Write batches that are adjacent in `view` into the active segment."""
         if not batches:
             return
         for _, header, _ in batches:
@@ -255,7 +255,7 @@ class Log(LogFailures):
         self.producers.end_offset = self.end_offset
 
     def _apply(self, segment: Segment, header: Header, offset: int, marker: Marker | None) -> None:
-        """Tell the producers of a batch that has been written, and the index of a transaction that it aborted."""
+        """Add a written batch to the producers, and a transaction that it aborted to the transaction index."""
         if not header.attributes & CONTROL:
             self.producers.apply(header, offset, header.max_timestamp)
         else:
@@ -265,11 +265,11 @@ class Log(LogFailures):
                     segment.aborted.append(aborted)
 
     def remember_epochs(self) -> None:
-        """Make the epochs durable, whatever of them the batches show. Raises OSError."""
+        """Make the epochs durable, also those that no batch contains. Raises OSError."""
         self._compaction.set_epochs(self.epochs.entries())
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Note that a new leader's writes start at the end of the log (KIP-101)."""
+        """Record that a new leader's writes start at the end of the log (KIP-101)."""
         if self.failure is not None:
             self._refuse()
         if leader_epoch != self.epochs.latest:
@@ -289,7 +289,7 @@ class Log(LogFailures):
             self.epochs.save(sync=False)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Take note that everything below is replicated, which settles the transactions whose markers stand there."""
+        """Everything below is replicated: the transactions with markers below the high watermark become stable."""
         self.producers.on_high_watermark(high_watermark)
 
     # -- segments ------------------------------------------------------------------------------------------------------
@@ -306,18 +306,18 @@ class Log(LogFailures):
             if self._segments.active.size:
                 self._segments.active.seal()
                 if self.recovery_point == base_offset:
-                    self._segments.active.sync_indexes()  # no recovery will look at this segment again
+                    self._segments.active.sync_indexes()  # no recovery reads this segment again
             elif self._segments.active.base_offset == base_offset:
                 return self._segments.active
             segment = Segment.create(self._folder, base_offset, self.config, now_ms, self._jitter_ms(self.config))
-            self._folder.sync()  # a loss of power may take what is in segments, but never one of them whole
+            self._folder.sync()  # a loss of power may take the bytes of segments, but never the name of one
             self.producers.end_offset = base_offset
             self.producers.snapshot()
         self._segments.add(segment)
         return segment
 
     def delete_old_segments(self, *, high_watermark: int, now_ms: int) -> int:
-        """Give up what retention no longer keeps (`retention.count_deletable`); returns how many segments went."""
+        """Remove the segments beyond retention (`retention.count_deletable`); returns the number of removed ones."""
         if self.failure is not None:
             self._refuse()
         ends = {"start_offset": self.start_offset, "end_offset": self.end_offset, "high_watermark": high_watermark}
@@ -338,18 +338,18 @@ class Log(LogFailures):
             self._deletions.add_segments(gone, self.producers, now_ms + self.config.file_delete_delay_ms)
 
     def purge(self, now_ms: int) -> None:
-        """Delete the files whose delay is over, here and now."""
+        """Delete the files whose delay is over, in the calling thread."""
         delete = self._deletions.take_due(now_ms)
         if delete is not None:
             with self._disk("deleting old files"):
                 delete()
 
     def due_deletions(self, now_ms: int) -> Callable[[], None] | None:
-        """The same for a thread: what deletes them, None where none is due. It raises OSError, which hurts nobody."""
+        """The same for a thread: a function that deletes them, None where none is due. Its OSError is harmless."""
         return self._deletions.take_due(now_ms)
 
     def swap_in(self, cleaned: Cleaned, *, now_ms: int) -> bool:
-        """Put what compaction has made in place; False where the log was cut, or lost segments, since it began."""
+        """Put compacted segments in place; False where the log was truncated, or lost segments, since."""
         if self.failure is not None:
             self._refuse()
         if cleaned.generation != self.generation or not still_there(self._segments, cleaned.groups):
@@ -362,7 +362,7 @@ class Log(LogFailures):
         return True
 
     def advance_start_offset(self, offset: int, *, high_watermark: int) -> bool:
-        """Serve nothing below `offset` any more (DeleteRecords, or the leader's start offset); True where that is new.
+        """Serve nothing below `offset` any more (DeleteRecords, or the leader's start offset); True on a change.
 
         Raises KafkaError OFFSET_OUT_OF_RANGE where that is beyond the high watermark.
         """
@@ -406,7 +406,7 @@ class Log(LogFailures):
             self._fail("reading", error)
 
     def upper_bound(self, part: LogSlice) -> int:
-        """An offset behind everything that a slice can hold, for `aborted_transactions`."""
+        """An offset behind everything that a slice can contain, for `aborted_transactions`."""
         with self._disk("reading an index"):
             return self._segments.upper_bound(part, self.end_offset)
 
@@ -429,11 +429,11 @@ class Log(LogFailures):
     # -- truncating ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Cut everything at or above `offset`, as a follower does before it follows; False where there was nothing.
+        """Truncate everything at or above `offset`, as a follower does before it fetches; False where nothing is there.
 
-        A batch that reaches across `offset` goes whole. Epochs that start at the end or above go in any case. The cut
-        is durable when this returns: what comes in its place may reach the disk in part, and after a loss of power the
-        old records would fill the hole unseen.
+        A batch that reaches across `offset` is removed whole. Epochs that start at the end or above are removed in any
+        case. The truncation is durable when this returns: the bytes that replace the old ones may reach the disk in
+        part, and after a loss of power the old records would fill the hole undetected.
         """
         if self.failure is not None:
             self._refuse()
@@ -445,7 +445,7 @@ class Log(LogFailures):
         if offset < self._segments.first_offset:
             self.truncate_fully(offset, now_ms=now_ms)
             return True
-        with self._disk("truncating"):  # first what opens files that stay open: nothing is cut without descriptors
+        with self._disk("truncating"):  # files that stay open come first: without descriptors nothing is truncated
             kept = self._segments.reaching_to(offset)
             kept[-1].file  # noqa: B018  (opens it)
             producers = ProducerState(self._folder, self.producers.snapshots)
@@ -473,7 +473,7 @@ class Log(LogFailures):
         return True
 
     def _take_back(self, offset: int) -> None:
-        """Before a cut: a loss of power in the midst of it must not leave a hole that a recovery point vouches for."""
+        """Before a truncation: a loss of power during it must not leave a hole below a recovery point."""
         self.generation += 1
         self._touched = True
         noted = max(self.recovery_point, self.start_offset, self.cleaned_to)
@@ -487,7 +487,7 @@ class Log(LogFailures):
             self._compaction.truncate(offset)
 
     def truncate_fully(self, offset: int, *, now_ms: int, start_offset: int | None = None) -> None:
-        """Drop all records and go on at `offset`; `start_offset` is `offset` where not given."""
+        """Remove all records and continue at `offset`; `start_offset` is `offset` where not given."""
         if self.failure is not None:
             self._refuse()
         self._take_back(min(offset, self._segments.first_offset))
@@ -514,9 +514,9 @@ class Log(LogFailures):
         return unflushed >= config.flush_messages or now_ms - self.last_flush_ms >= config.flush_ms
 
     def start_flush(self, *, rolled_only: bool = False) -> Flush:
-        """A flush of all that is written now; `rolled_only` leaves the active segment out, as after a roll.
+        """A flush of everything written so far; `rolled_only` leaves the active segment out, as after a roll.
 
-        Call its `run`, in a thread if need be, then `finish_flush`; one flush serves every append before it.
+        The caller runs `run`, in a thread if need be, then `finish_flush`; one flush serves every append before it.
         """
         if self.failure is not None:
             self._refuse()
@@ -525,14 +525,14 @@ class Log(LogFailures):
         with self._disk("flushing"):
             flush.add_segments(self._segments, self.recovery_point, rolled_only=rolled_only)
         if self.epochs.unsynced:
-            # Recovery believes it about all that lies below the recovery point: an epoch that was cut must not be back.
+            # Below the recovery point recovery relies on this file: an epoch that was truncated must not come back.
             flush.add_file(LEADER_EPOCHS)
             self.epochs.unsynced = False
         flush.add_snapshots(each for each in self.producers.snapshots if self.recovery_point <= each <= end_offset)
         return flush
 
     def finish_flush(self, flush: Flush, error: OSError | None, *, now_ms: int) -> None:
-        """Take note of a flush that has run. An error takes the log offline: nobody knows what the disk dropped.
+        """Process the result of a flush. An error takes the log offline: the bytes that reached the disk are unknown.
 
         Raises KafkaError KAFKA_STORAGE_ERROR on `error`.
         """
@@ -546,7 +546,7 @@ class Log(LogFailures):
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
     def flush(self, *, now_ms: int) -> None:
-        """Flush here and now; blocks until the disk has everything."""
+        """Flush in the calling thread; blocks until the disk has everything."""
         flush = self.start_flush()
         try:
             flush.run()
@@ -557,7 +557,7 @@ class Log(LogFailures):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self, *, now_ms: int) -> None:
-        """Flush, write indexes and producers, and give the files back, so that the next load need not recover."""
+        """Flush, write indexes and producers, and close the files, so that the next load needs no recovery."""
         if self.failure is None and self._touched:
             with self._disk("closing"):
                 self._segments.active.seal()
@@ -568,12 +568,12 @@ class Log(LogFailures):
         self.close_files()
 
     def close_files(self) -> None:
-        """Give the descriptors back and write nothing, as after a failure."""
+        """Close the descriptors and write nothing, as after a failure."""
         for segment in self._segments:
             segment.close()
 
     def move(self, path: str) -> None:
-        """Rename the log's directory; the log goes on under its new name."""
+        """Rename the log's directory; the log continues under the new name."""
         with self._disk("renaming the directory"):
             self._folder.disk.rename(self._folder.path, path)
             self._folder.path = path

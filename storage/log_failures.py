@@ -1,4 +1,4 @@
-"""What a log does when its disk fails: it goes offline, unless only room or a file descriptor was missing."""
+"""Disk failures of a log: they take it offline, unless only room or a file descriptor was missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OUT_OF_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogFailures:
-    """The part of a log that judges errors of its disk; `failure` says why it is offline."""
+    """The part of a log that classifies errors of its disk; `failure` is the reason why it is offline."""
 
     __slots__ = ("_folder", "failure", "partition", "topic")
 
@@ -30,7 +30,7 @@ class LogFailures:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition} is offline: {self.failure}")
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
-        """Take the log offline, but not for want of a descriptor. Raises KafkaError."""
+        """Take the log offline, but not for lack of a descriptor. Raises KafkaError."""
         reason = f"{what} in {self._folder.path}"
         if is_exhausted(error):
             raise NoDescriptor(reason, error) from error
@@ -49,7 +49,7 @@ class LogFailures:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{what} in {self._folder.path}: {error}") from None
 
     def _undo(self, segment: Segment, size: int, error: OSError) -> NoReturn:
-        """Cut what a failed write left behind. Without room the log can go on later; with any other error it cannot."""
+        """Truncate the rest of a failed write. After a lack of room the log can continue, after other errors not."""
         try:
             segment.undo_write(size)
         except OSError as second:

@@ -23,9 +23,9 @@ class Marker(NamedTuple):
 
 
 def read_marker(buffer: Buffer, position: int, header: Header) -> Marker | None:
-    """The marker in a control batch; None where compaction took it or where it is of another kind.
+    """The marker in a control batch; None where compaction removed it or where it is of another kind.
 
-    Raises ProtocolError where the batch does not hold what a marker holds.
+    Raises ProtocolError where the batch does not contain a valid marker.
     """
     for record in records(memoryview(buffer)[position : position + LOG_OVERHEAD + header.batch_length]):
         try:

@@ -1,9 +1,9 @@
-"""Recovery of many logs side by side (Kafka's num.recovery.threads.per.data.dir), each in a worker process.
+"""Recovers many logs in parallel worker processes (Kafka's num.recovery.threads.per.data.dir).
 
-What takes time in a recovery is the interpreter, batch by batch, so threads would gain nothing. Each process gets some
-logs at a time, the largest first; what it leaves on disk is what a clean stop leaves, and the broker's own process
-then loads the log as after one. A process that dies leaves its logs unfinished; recovery can begin anew at any point,
-so they are recovered by whoever loads them.
+Recovery spends its time in the interpreter, batch by batch, so threads would gain nothing. Each process gets a few logs
+at a time, the largest first. It leaves the files as a clean stop does, and the broker's own process then loads the log
+as after one. A process that dies leaves its logs unfinished; recovery can start again from any point, so the process
+that loads these logs recovers them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from odradek.storage.worker import WorkerDied, WorkerProcess
 _log = logging.getLogger(__name__)
 
 _WORTH_A_PROCESS: Final = 64 << 20
-"""Bytes to look through that pay for starting processes: they need a few tenths of a second before they begin."""
+"""The bytes of recovery that justify starting processes: they need a few tenths of a second before they begin."""
 _PORTION_BYTES: Final = 32 << 20
 _PORTION_LOGS: Final = 100
 _PROGRESS_S: Final = 5.0
 
 Outcome = Recovered | KafkaError | OSError
-"""What came of one log; an exception is that of the log's own disk or content."""
+"""The result of one log; an exception is that of the log's own disk or content."""
 
 
 class Unclean(NamedTuple):
-    """A log to be recovered: its folder on the operating system's disk, and how many bytes are to be looked through."""
+    """A log to be recovered: its folder on the operating system's disk, and the number of bytes to read."""
 
     path: str
     request: LoadRequest
@@ -39,32 +39,32 @@ class Unclean(NamedTuple):
 
 
 def recover_in_parallel(logs: Iterable[Unclean], processes: int) -> dict[str, Outcome]:
-    """Recover logs in so many worker processes; what has come of each, by path.
+    """Recover logs in at most `processes` worker processes; returns the outcomes by path.
 
-    A log that is missing there has not been recovered: it is too little work to start a process for, its process died,
-    or another log has failed, which ends everything. Blocks; says in the log how far it is.
+    A log without an outcome has not been recovered: there is too little work to start a process for, its process died,
+    or another log has failed, which ends everything. Blocks, and logs its progress.
     """
     waiting = sorted(logs, key=lambda each: each.size, reverse=True)
     recovery_workers = _RecoveryWorkers(waiting)
     if recovery_workers.total_bytes < _WORTH_A_PROCESS:
         return {}
-    _log.info("recovering %d logs, %s to look through", recovery_workers.total_logs, _gib(recovery_workers.total_bytes))
+    _log.info("recovering logs logs=%d size=%s", recovery_workers.total_logs, _gib(recovery_workers.total_bytes))
     recovery_workers.work(processes)
     return recovery_workers.outcomes
 
 
 class _RecoveryWorkers:
-    """Worker processes, each with a thread that hands it one portion of logs after the other."""
+    """Worker processes, each with a thread that sends it one portion of logs after the other."""
 
     def __init__(self, waiting: list[Unclean]) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self.total_logs = len(waiting)
         self.total_bytes = sum(each.size for each in waiting)
         self._portions = deque(_portions(waiting))
-        self._done_bytes = 0  # the threads add to it, so it may lag behind by a portion: it only speaks of progress
+        self._done_bytes = 0  # threads add to it without a lock; it may lag by a portion, and serves progress only
 
     def work(self, processes: int) -> None:
-        """Until nothing waits any more."""
+        """Recover until no portion is left."""
         workers = [WorkerProcess() for _ in range(min(processes, len(self._portions)))]
         with ThreadPoolExecutor(len(workers), thread_name_prefix="odradek-recovery") as threads:
             try:
@@ -88,17 +88,17 @@ class _RecoveryWorkers:
             try:
                 outcomes = worker.call(recover_folders, [(each.path, each.request) for each in portion])
             except WorkerDied as error:
-                _log.warning("%d logs are recovered without a worker process: %s", len(portion), error)
+                _log.warning("recovering logs without a worker process logs=%d error=%s", len(portion), error)
                 continue
             for each, outcome in zip(portion, outcomes, strict=True):
                 self.outcomes[each.path] = outcome
                 self._done_bytes += each.size
                 if not isinstance(outcome, Recovered):
-                    self._portions.clear()  # the directory will not open, so the rest is of no use
+                    self._portions.clear()  # the directory cannot be opened, so the rest is of no use
 
     def _report(self) -> None:
         _log.info(
-            "recovered %d of %d logs, %s of %s",
+            "recovered logs logs=%d total_logs=%d size=%s total_size=%s",
             len(self.outcomes),
             self.total_logs,
             _gib(self._done_bytes),
@@ -107,7 +107,7 @@ class _RecoveryWorkers:
 
 
 def _portions(logs: list[Unclean]) -> list[list[Unclean]]:
-    """Logs that are handed over together: few large ones, or many small ones."""
+    """Portions of logs, one for each call of a worker process: few large ones, or many small ones."""
     portions: list[list[Unclean]] = []
     size = _PORTION_BYTES
     for each in logs:

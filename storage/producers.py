@@ -1,17 +1,17 @@
-"""What a log knows of its producers: sequences, epochs and open transactions (KIP-98; ProducerStateManager).
+"""The producers of a log: sequences, epochs and open transactions (KIP-98; Kafka: ProducerStateManager).
 
-A producer numbers its records. The log takes a batch only where its first number follows the last one it has, answers a
-batch that it wrote among the last five of that producer with the offsets it gave then, and refuses a producer whose
-epoch is no longer the latest. A transaction is open from its first batch to its marker, and unstable until the high
-watermark has passed the marker as well; nothing at or above the first unstable offset is given to a read-committed
-consumer.
+A producer numbers its records. The log accepts a batch only where its first number follows the last one of that
+producer. For a batch that is among the last five of its producer, the log returns the offsets of the first write. It
+rejects a producer whose epoch is no longer the latest. A transaction is open from its first batch to its marker, and
+unstable until the high watermark has passed the marker as well; a read-committed consumer gets nothing at or above the
+first unstable offset.
 
-A transaction begins in a log only with the word of its coordinator that the partition belongs to it (KIP-890), or a
-batch that was delayed until after the marker would hang open for ever. Who asks the coordinator first leaves a
-`Verification` here, and the batch that comes with the answer must bring the same one: whatever ended a transaction
-meanwhile has taken it away (KAFKA-14884).
+A transaction begins in a log only after its coordinator has confirmed that it contains the partition (KIP-890).
+Otherwise a batch that was delayed until after the marker would leave the transaction open for ever. Before the leader
+sends the request to the coordinator it stores a `Verification` here, and the batch that is written after the
+coordinator's response must carry the same one. An end of the transaction meanwhile removes it (KAFKA-14884).
 
-The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the way: one is
+The state follows from the log. Snapshots (`OFFSET.snapshot`, the state before OFFSET) only shorten the replay: one is
 written whenever a segment is rolled and on closing, and a log is loaded from the newest one and the batches behind it.
 Kafka's format has room for the last batch of a producer only; the others are read from the log again.
 """
@@ -53,7 +53,7 @@ _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
 
 
 class WrittenBatch(NamedTuple):
-    """A batch that the log has, as far as a retry of it is concerned."""
+    """A written batch, with the fields that identify a retry of it."""
 
     last_sequence: int
     last_offset: int
@@ -72,28 +72,28 @@ class WrittenBatch(NamedTuple):
 
 
 class Verification:
-    """That a coordinator is asked whether a producer's transaction has this partition. Compared by identity."""
+    """A pending request to a coordinator to confirm that a transaction has this partition. Compared by identity."""
 
     __slots__ = ("asked_ms", "epoch", "epoch_per_transaction", "lowest_sequence")
 
     def __init__(self, epoch: int, lowest_sequence: int, epoch_per_transaction: bool, asked_ms: int) -> None:
         self.epoch = epoch
         self.lowest_sequence = lowest_sequence
-        """The first of the sequences that wait for the answer; the log takes no other to begin with."""
+        """The lowest of the sequences that wait for the coordinator; the log accepts no other as the first one."""
         self.epoch_per_transaction = epoch_per_transaction
-        """Whether each transaction of the producer has an epoch of its own (transactions version 2)."""
+        """Whether the producer uses a new epoch for each transaction (transactions version 2)."""
         self.asked_ms = asked_ms
 
     def is_of_next(self, marker_epoch: int) -> bool:
-        """Whether it is about the transaction after the one that a marker of this epoch ends.
+        """Whether it belongs to the transaction after the one that a marker of this epoch ends.
 
-        A producer that has an epoch for each transaction begins the next one when it has been told of the decision,
-        with the epoch that the markers have; they may come after its first batch.
+        A producer that has an epoch for each transaction begins the next one when it has received the decision, with
+        the epoch that the markers have; the markers may arrive after its first batch.
         """
         return self.epoch_per_transaction and self.epoch >= marker_epoch
 
     def also(self, epoch: int, sequence: int) -> None:
-        """One more batch waits for the answer."""
+        """Add a batch that waits for the coordinator."""
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
@@ -101,9 +101,9 @@ class Verification:
 
 
 OPEN: Final = Verification(NO_PRODUCER_EPOCH, NO_SEQUENCE, False, 0)
-"""What a batch brings that goes on with an open transaction."""
+"""The verification of a batch that continues an open transaction."""
 WAIVED: Final = Verification(NO_PRODUCER_EPOCH, NO_SEQUENCE, False, 0)
-"""What a batch brings where transactions are not verified (transaction.partition.verification.enable=false)."""
+"""The verification where transactions are not verified (transaction.partition.verification.enable=false)."""
 
 
 class Producer:
@@ -125,7 +125,7 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def duplicate_of(self, header: Header) -> WrittenBatch | None:
-        """The remembered batch with the very sequences of `header`, or None."""
+        """The remembered batch with exactly the sequences of `header`, or None."""
         if header.producer_epoch == self.epoch:
             last_sequence = header.last_sequence
             for batch in self.batches:
@@ -134,7 +134,7 @@ class Producer:
         return None
 
     def advance(self, epoch: int) -> None:
-        """Take over an epoch; the sequences of another one say nothing any more."""
+        """Adopt an epoch; sequences of another epoch no longer count."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -143,7 +143,7 @@ class Producer:
 class ProducerState:
     """All producers of one log up to `end_offset`.
 
-    A leader asks `check` before it writes a batch; whatever has been written is told to `apply`.
+    A leader calls `check` before it writes a batch, and `apply` with every batch that has been written.
     """
 
     __slots__ = (
@@ -151,12 +151,12 @@ class ProducerState:
     )  # fmt: skip
 
     def __init__(self, folder: Folder, snapshots: Iterable[int] = ()) -> None:
-        """`snapshots` are the offsets of the snapshot files that stand in the folder."""
+        """`snapshots` are the offsets of the snapshot files in the folder."""
         self._folder = folder
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, ascending
         self._completed: dict[int, int] = {}  # first offset -> offset of the marker, not yet below the high watermark
-        self._verifications: dict[int, Verification] = {}  # by producer id; not part of what the log says
+        self._verifications: dict[int, Verification] = {}  # by producer id; does not follow from the log
         self.end_offset = 0
         self.last_snapshot = 0
         self.snapshots = sorted(snapshots)
@@ -165,16 +165,16 @@ class ProducerState:
         return len(self._producers)
 
     def get(self, producer_id: int) -> Producer | None:
-        """The producer, or None where the log knows nothing of it."""
+        """The producer, or None where the log does not have it."""
         return self._producers.get(producer_id)
 
     def active(self) -> list[Producer]:
-        """Every producer known, for DescribeProducers."""
+        """Every producer of the log, for DescribeProducers."""
         return list(self._producers.values())
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction starts that is open, or whose marker the high watermark has not passed."""
+        """The start of the earliest transaction that is open, or whose marker the high watermark has not passed."""
         if self._completed:
             first = next(iter(self._completed))
             return min(first, next(iter(self._open), first))
@@ -182,11 +182,11 @@ class ProducerState:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the earliest open transaction starts, or None."""
+        """The start of the earliest open transaction, or None."""
         return next(iter(self._open), None)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Count the transactions whose markers are replicated as stable."""
+        """Mark the transactions whose markers are replicated as stable."""
         if self._completed:
             self._completed = {first: last for first, last in self._completed.items() if last >= high_watermark}
 
@@ -196,7 +196,7 @@ class ProducerState:
         return dict(self._completed)
 
     def unsettle(self, completed: dict[int, int]) -> None:
-        """Count more transactions (first offset and marker) as unstable until the high watermark passes the marker."""
+        """Mark transactions (first offset and marker) as unstable until the high watermark passes the marker."""
         self._completed = dict(sorted((self._completed | completed).items()))
 
     # -- before a write ------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class ProducerState:
     def check(
         self, header: Header, origin: Origin, offset: int, marker: Marker | None, verification: Verification | None
     ) -> WrittenBatch | None:
-        """Whether a leader may write this batch at `offset`: None says yes, a batch says it stands there already.
+        """Check that a leader may write this batch at `offset`; returns None, or the written batch that it repeats.
 
         A transactional batch brings the `verification` that it was written under; None where its request named no
         transaction. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
@@ -223,13 +223,13 @@ class ProducerState:
                 else producer.transaction_start < 0
             )
         ):
-            return None  # what nearly every batch is: the next one
+            return None  # the next batch of its producer, as nearly every batch is
         unverified = header.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
         if unverified and verification is None:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             raise KafkaError(code, "a transactional batch without a transactional id")
         if header.producer_id < 0:
-            return None  # any negative id says that there is no producer, as in Kafka
+            return None  # any negative id means that there is no producer, as in Kafka
         if origin is Origin.CLIENT and producer is not None:
             duplicate = producer.duplicate_of(header)
             if duplicate is not None:
@@ -251,7 +251,7 @@ class ProducerState:
             _check_coordinator(producer, marker, offset)
             return None
         if origin is Origin.CLIENT:
-            if not producer.batches:  # what is written says better what comes next: a late batch may have asked
+            if not producer.batches:  # else the written batches define the sequence: a late batch may have verified
                 self._check_first_sequence(header, offset)
             _check_sequence(producer, header, offset)
         if producer.transaction_start >= 0 and not header.attributes & TRANSACTIONAL:
@@ -270,9 +270,9 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, epoch_per_transaction: bool, now_ms: int
     ) -> Verification:
-        """What a transactional batch needs to be written: OPEN, or else the mark that its coordinator is being asked.
+        """The verification of a transactional batch: OPEN, or else that of the pending request to its coordinator.
 
-        All batches of a producer that wait at once share one. Raises KafkaError INVALID_PRODUCER_EPOCH.
+        All waiting batches of a producer share one. Raises KafkaError INVALID_PRODUCER_EPOCH.
         """
         producer = self._producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
@@ -291,7 +291,7 @@ class ProducerState:
         return verification
 
     def check_marker_epoch(self, producer_id: int, epoch: int) -> None:
-        """What transactions version 2 adds (KIP-1228): a marker has a higher epoch than all that its transaction wrote.
+        """The check that transactions version 2 adds (KIP-1228): a marker's epoch exceeds those of its transaction.
 
         One with the epoch of the last marker is a repetition where nothing has been written since (KAFKA-19999).
         Raises KafkaError INVALID_PRODUCER_EPOCH.
@@ -316,7 +316,7 @@ class ProducerState:
             )
 
     def _check_first_sequence(self, header: Header, offset: int) -> None:
-        """The batch that begins a transaction is the first of those that wait for it."""
+        """Check that the batch that begins a transaction is the first of those that wait for its coordinator."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -339,7 +339,7 @@ class ProducerState:
     # -- after a write -------------------------------------------------------------------------------------------------
 
     def apply(self, header: Header, first_offset: int, max_timestamp: int) -> None:
-        """Take in a data batch of a producer that now stands in the log from `first_offset` on."""
+        """Add a data batch of a producer, written from `first_offset` on."""
         producer_id = header.producer_id
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -358,10 +358,10 @@ class ProducerState:
                 self._open[first_offset] = producer_id
 
     def apply_marker(self, header: Header, offset: int, marker: Marker | None) -> AbortedTransaction | None:
-        """Take in a marker that now stands at `offset`; returns the transaction where it aborts one."""
+        """Add a marker, written at `offset`; returns the transaction where it aborts one."""
         producer_id = header.producer_id
         producer = self._producers.setdefault(producer_id, Producer(producer_id))
-        if marker is None:  # compaction has emptied it, and left the epoch to stand
+        if marker is None:  # compaction removed the record and left the epoch in the header
             producer.advance(header.producer_epoch)
             producer.last_timestamp = header.max_timestamp
             return None
@@ -383,7 +383,7 @@ class ProducerState:
         return AbortedTransaction(producer_id, first_offset, offset, last_stable)
 
     def replay(self, buffer: Buffer, position: int, header: Header) -> AbortedTransaction | None:
-        """Take in a batch that is in the log already; one without a producer only moves the end."""
+        """Add a batch that is in the log already; one without a producer only moves the end."""
         aborted = None
         if header.producer_id >= 0:
             if not header.attributes & CONTROL:
@@ -394,10 +394,10 @@ class ProducerState:
         return aborted
 
     def recall(self, headers: Iterable[Header]) -> bool:
-        """Remember what a snapshot leaves out: of each producer all batches but the last (`headers` end before it).
+        """Add the batches that a snapshot omits: of each producer all but the last (`headers` end before it).
 
-        Without them a leader that was restarted takes a retry of several batches for a gap, and the producer, which
-        begins another epoch then, writes them twice. Returns whether each producer now has all that is remembered.
+        Without them a restarted leader counts a retry of several batches as a gap, and the producer, which then begins
+        another epoch, writes them twice. Returns whether each producer now has all batches that the log remembers.
         """
         recalled: dict[int, deque[WrittenBatch]] = {}
         for header in headers:
@@ -417,7 +417,7 @@ class ProducerState:
     # -- forgetting ----------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for `expiration_ms` and have no transaction open."""
+        """Remove producers that wrote nothing for `expiration_ms` and have no transaction open."""
         for producer in self.active():
             if producer.transaction_start < 0 and now_ms - producer.last_timestamp >= expiration_ms:
                 del self._producers[producer.producer_id]
@@ -426,15 +426,16 @@ class ProducerState:
                 del self._verifications[producer_id]
 
     def on_start_offset(self, start_offset: int) -> None:
-        """The log now begins at `start_offset`."""
+        """Apply a new start offset of the log."""
         self.on_high_watermark(start_offset)
         self.end_offset = max(self.end_offset, start_offset)
         self.last_snapshot = self.snapshots[-1] if self.snapshots else start_offset
 
     def take_over(self, other: ProducerState) -> None:
-        """Know what another log with the same end knows, which is then given up, and what waits for coordinators.
+        """Take over the state of another log with the same end, which is then discarded, and its verifications.
 
-        Which transactions are replicated `other` need not know: a snapshot does not have those that have ended.
+        `other` may lack transactions that ended with an unreplicated marker, because a snapshot has no ended
+        transactions; those of this log remain.
         """
         completed = {first: last for first, last in self._completed.items() if last < other.end_offset}
         self._producers, self._open, self._completed = other._producers, other._open, other._completed
@@ -442,7 +443,7 @@ class ProducerState:
         self.unsettle(completed)
 
     def clear(self, end_offset: int) -> None:
-        """Forget everything, snapshots included; the log is empty from `end_offset` on. Raises OSError."""
+        """Remove all state, snapshots included; the log is empty from `end_offset` on. Raises OSError."""
         self.keep_snapshots(())
         self._forget()
         self.last_snapshot = 0
@@ -455,9 +456,9 @@ class ProducerState:
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def load(self, start_offset: int, end_offset: int) -> None:
-        """Begin anew from the newest readable snapshot in (start_offset, end_offset]; all others there are removed.
+        """Restart from the newest readable snapshot in (start_offset, end_offset]; all others there are removed.
 
-        Afterwards `end_offset` says up to where the state reaches; the caller replays the batches behind. Raises
+        Afterwards the state reaches up to `end_offset`; the caller replays the batches behind. Raises
         OSError.
         """
         self.keep_snapshots([offset for offset in self.snapshots if start_offset < offset <= end_offset])
@@ -494,7 +495,7 @@ class ProducerState:
         self.snapshots = kept
 
     def detach_snapshot(self, offset: int) -> str | None:
-        """Drop one snapshot from the books; returns the name of its file, which stays, or None where it is unknown."""
+        """Remove a snapshot from the list; returns the name of its file, which stays, or None where it is unknown."""
         if offset not in self.snapshots:
             return None
         self.snapshots.remove(offset)
@@ -529,7 +530,7 @@ def _check_sequence(producer: Producer, header: Header, offset: int) -> None:
 
 
 def snapshot_name(offset: int) -> str:
-    """The file of the state before `offset`."""
+    """The file name of the snapshot with the state before `offset`."""
     return f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
@@ -555,7 +556,7 @@ def encode_snapshot(producers: Iterable[Producer]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[Producer]:
-    """The producers of a snapshot file; each remembers its last batch only. Raises CorruptFile."""
+    """The producers of a snapshot file, each with its last batch only. Raises CorruptFile."""
     if len(data) < _SNAPSHOT_HEAD.size:
         raise CorruptFile(f"a snapshot of {len(data)} bytes, where the head takes {_SNAPSHOT_HEAD.size}")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -565,7 +566,7 @@ def decode_snapshot(data: bytes) -> list[Producer]:
         raise CorruptFile("the checksum of a snapshot does not hold")
     entries = memoryview(data)[_SNAPSHOT_HEAD.size :]
     if count < 0 or len(entries) != count * _SNAPSHOT_ENTRY.size:
-        raise CorruptFile(f"a snapshot with {len(entries)} bytes of entries says it has {count}")
+        raise CorruptFile(f"a snapshot with {len(entries)} bytes of entries announces {count} entries")
     producers = []
     for producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start in _SNAPSHOT_ENTRY.iter_unpack(
         entries

@@ -1,7 +1,7 @@
-"""Files that somebody else may be writing, opened to be read and for nothing else.
+"""Opens files that another process may be writing, for reading only.
 
-`disk.py` is the file system of a log that is ours: it opens for writing and creates what is missing. A reader beside a
-running broker must do neither, so it comes here. No call of this module changes a file, a directory or a lock.
+`disk.py` is the file system of a log that this process owns: it opens for writing and creates missing files. A reader
+beside a running broker must do neither, so it uses this module. No call of it changes a file, a directory or a lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGITS: Final = 20
 class ReadFile:
     """One file, open to be read at positions that the caller keeps; a context that closes it. Methods raise OSError.
 
-    It goes on reading what it opened after the name was removed, or was given to another file.
+    It continues to read the opened file after its name was removed, or was given to another file.
     """
 
     __slots__ = ("_fd", "path")
@@ -47,12 +47,12 @@ class ReadFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file at this moment."""
+        """The size of the file at this moment, in bytes."""
         return os.fstat(self._fd).st_size
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What tells this file from another one under the same name."""
+        """A value that distinguishes this file from another one of the same name."""
         status = os.fstat(self._fd)
         return status.st_dev, status.st_ino
 
@@ -67,7 +67,7 @@ class ReadFile:
         return data
 
     def close(self) -> None:
-        """Give the descriptor back; closing twice is harmless."""
+        """Close the descriptor; closing twice is harmless."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -80,7 +80,7 @@ def read_whole(path: str) -> bytes:
 
 
 def base_offset_of(path: str) -> int | None:
-    """The offset that the name of a segment, index or snapshot begins with; None for any other name."""
+    """The offset in the name of a segment, index or snapshot; None for any other name."""
     stem = os.path.basename(path).partition(".")[0]
     return int(stem) if len(stem) == _DIGITS and stem.isascii() and stem.isdigit() else None
 
@@ -99,7 +99,7 @@ def segments_in(folder: str) -> list[int]:
 
 
 def log_files(path: str) -> list[str]:
-    """The logs that `path` stands for: itself, those of a partition's directory, or those of all partitions in it.
+    """The logs of `path`: itself, those of a partition's directory, or those of all partitions in it.
 
     Raises OSError.
     """

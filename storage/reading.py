@@ -1,16 +1,16 @@
-"""A partition's directory as a library reads it, also while a broker writes to it.
+"""Reads a partition's directory as a library does, also while a broker writes to it.
 
     from odradek.storage.reading import Partition
 
     for record in Partition("/var/lib/odradek/orders-0").records(from_offset=1000, from_ms=1_700_000_000_000):
         print(record.offset, record.key, record.value)
 
-Nothing is ever written, created or locked, and one batch at a time is in memory. What a broker does meanwhile is no
-error: appends are seen as far as they are whole, a half-written batch at the end of the last segment ends the reading,
-a segment that retention removes is read to its end or left out, one that compaction replaces is read again from the
-offset that comes next. Bytes that cannot be a batch in the middle of a log raise `DamagedLog`.
+The reader never writes, creates or locks a file, and one batch at a time is in memory. A broker's work meanwhile is no
+error. The reader returns appended batches as far as they are whole, and a half-written batch at the end of the last
+segment ends the reading. A segment that retention removes is read to its end or left out. A segment that compaction
+replaces is read again from the next offset. Bytes in the middle of a log that cannot be a batch raise `DamagedLog`.
 
-The records are those of the log: with those of aborted transactions, and with what no in-sync replica may have yet.
+The records are those of the log: including those of aborted transactions, and those that no in-sync replica has yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class DamagedLog(Exception):  # noqa: N818 - it names what was found
-    """Bytes of a log that are not what a log has there. `position` counts from the start of the file."""
+    """Bytes of a log that are invalid at their position. `position` counts from the start of the file."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path} at byte {position}: {reason}")
@@ -44,7 +44,7 @@ class DamagedLog(Exception):  # noqa: N818 - it names what was found
 
 
 class Batch(NamedTuple):
-    """A batch as it stands in a file. `data` is a view that holds it, from byte `start` of the view on."""
+    """A batch of a file. `data` is a view that contains it, from byte `start` of the view on."""
 
     path: str
     position: int
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
     @property
     def checksum_holds(self) -> bool:
-        """Whether the bytes are those that were written."""
+        """Whether the checksum matches the bytes."""
         return crc_ok(self.data, self.start, self.header)
 
     def records(self) -> Iterator[Record]:
@@ -67,9 +67,9 @@ class Batch(NamedTuple):
 
 
 def walk(file: ReadFile, position: int = 0, end: int | None = None) -> Iterator[Batch]:
-    """Each batch that lies whole between `position` and `end` (bytes; the end of the file unless said).
+    """Each whole batch between `position` and `end` (bytes; by default the end of the file).
 
-    Checksums are not looked at. Raises DamagedLog at a length or magic that no batch can have, OSError.
+    Checksums are not verified. Raises DamagedLog at a length or magic that no batch can have, OSError.
     """
     end = file.size if end is None else min(end, file.size)
     chunk, start = memoryview(b""), position
@@ -77,7 +77,7 @@ def walk(file: ReadFile, position: int = 0, end: int | None = None) -> Iterator[
         if position + HEADER_SIZE > start + len(chunk):
             chunk, start = memoryview(file.read(_AT_ONCE, position)), position
             if len(chunk) < HEADER_SIZE:
-                return  # cut off meanwhile
+                return  # truncated meanwhile
         header = read_header(chunk, position - start)
         if not is_framed(header):
             raise _no_batch(file.path, position, header)
@@ -101,7 +101,7 @@ def checked(batch: Batch) -> Batch:
 
 
 def _no_batch(path: str, position: int, header: Header) -> DamagedLog:
-    """Which field of a header cannot be what it says."""
+    """The error for the field of a header whose value is impossible."""
     if header.magic != MAGIC:
         return DamagedLog(path, position + _MAGIC_POSITION, f"magic {header.magic} where {MAGIC} is read")
     if header.size < HEADER_SIZE:
@@ -111,7 +111,7 @@ def _no_batch(path: str, position: int, header: Header) -> DamagedLog:
 
 
 class Partition:
-    """The log of one partition, to be read. Opens a file when it reads it, keeps none."""
+    """The log of one partition, for reading. Opens a file when it reads it, keeps none open."""
 
     __slots__ = ("path",)
 
@@ -127,7 +127,7 @@ class Partition:
     def batches(self, from_offset: int = 0, to_offset: int | None = None) -> Iterator[Batch]:
         """Whole batches with a checksum that holds, from the one that covers `from_offset`, to before `to_offset`.
 
-        Ends where the log ends at the moment when the reader comes there. Raises DamagedLog, OSError.
+        Ends at the end that the log has when the reader gets there. Raises DamagedLog, OSError.
         """
         limit = _MAX_OFFSET if to_offset is None else to_offset
         offset = max(from_offset, 0)
@@ -135,7 +135,7 @@ class Partition:
         while offset < limit and (file := self._open_next(offset, finished)) is not None:
             with file:
                 base = int(file.name.removesuffix(LOG_SUFFIX))
-                sealed = self._is_followed(base)  # asked first: what another segment follows grows no more
+                sealed = self._is_followed(base)  # before the read: a segment that another follows grows no more
                 for batch in self._batches_of(file, base, offset, sealed):
                     if batch.header.base_offset >= limit:
                         return
@@ -157,8 +157,8 @@ class Partition:
     ) -> Iterator[Record]:
         """Records of offsets from `from_offset` to before `to_offset`, and of times from `from_ms` to before `to_ms`.
 
-        Times are milliseconds since 1970, and each bound that is None does not count. `control` brings the markers of
-        transactions along. Batches without a record that counts are not decompressed where their header says so.
+        Times are milliseconds since 1970, and a bound that is None does not apply. `control` includes the markers of
+        transactions. Batches without a matching record are not decompressed where their header proves that.
         Raises DamagedLog, OSError.
         """
         limit = _MAX_OFFSET if to_offset is None else to_offset
@@ -176,7 +176,7 @@ class Partition:
                     yield record
 
     def _open_next(self, offset: int, finished: tuple[int, tuple[int, int]] | None) -> ReadFile | None:
-        """The segment to read for `offset`; None where the log ends. `finished` is the one that was read to its end."""
+        """The segment to read for `offset`; None at the end of the log. `finished` is the last one that was read."""
         while True:
             bases = segments_in(self.path)
             later = [base for base in bases if base > offset]
@@ -193,7 +193,7 @@ class Partition:
                 return None
 
     def _batches_of(self, file: ReadFile, base: int, offset: int, sealed: bool) -> Iterator[Batch]:
-        """The batches of one segment that end behind `offset`, as far as they are there."""
+        """The batches of one segment that end behind `offset`, as far as the file has them."""
         position = self._position_of(file, base, offset)
         damage: DamagedLog | None = None
         try:
@@ -205,7 +205,7 @@ class Partition:
             if position < file.size:
                 damage = DamagedLog(file.path, position, "the batch is cut off in the middle of the log")
         except DamagedLog as found:
-            damage = found  # in the last segment: a write that is under way, or that a crash cut short
+            damage = found  # in the last segment: an unfinished write, of a live broker or of one that crashed
         if sealed and damage is not None:
             raise damage
 
@@ -213,7 +213,7 @@ class Partition:
         return any(other > base for other in segments_in(self.path))
 
     def _position_of(self, file: ReadFile, base: int, offset: int) -> int:
-        """Where to begin in a segment so as not to miss `offset`: what its index says, if that is true."""
+        """The position from which a segment must be read to include `offset`, from its index if that is valid."""
         if offset <= base:
             return 0
         try:

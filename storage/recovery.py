@@ -1,20 +1,20 @@
-"""From a folder to the parts of a log (Kafka's LogLoader), after a clean stop and after any other.
+"""Loads a log from its folder and recovers it after an unclean stop (Kafka: LogLoader).
 
-After a clean stop only sizes, the small files and the tail of the last segment are read, and the headers above the high
-watermark (`_unsettle_transactions`). Otherwise every segment from
-the recovery point on is read batch by batch: at the first batch whose length, checksum or order does not hold the log
-ends, and what stood behind is cut. Those segments' indexes, snapshots and leader epochs are made anew from the batches,
-so that what is on disk afterwards is what a log that had been written in one go would have left.
+After a clean stop loading reads only sizes, the small files and the tail of the last segment, and the headers above the
+high watermark (`_unsettle_transactions`). Otherwise it reads every segment from the recovery point on batch by batch:
+the log ends at the first batch with a wrong length, checksum or order, and the rest is truncated. Recovery rebuilds the
+indexes, snapshots and leader epochs of these segments from the batches, so that the files are the same as those of a
+log that was written without interruption.
 
-What lies below the recovery point is on stable storage and was sound when it got there, so in the segment that holds
-the recovery point only the headers of the batches below are read, for the indexes.
+Everything below the recovery point is on stable storage and was valid when it was written, so in the segment that
+contains the recovery point only the headers of the batches below are read, for the indexes.
 
-A segment begins where the one before it ends. A gap between two of them is what a loss of power leaves of the end of
-one, and the log is cut there; or compaction has made it, which took the last batches of a segment away. Of segments
-that were compacted here the log's compaction checkpoint says so. Apache Kafka has none: what its cleaner has compacted
-is known from the cleaner's checkpoint or, where the compaction had not been noted there yet, from the file that the
-compacted segment was made from, which stands beside it as `.log.deleted`. Such files are therefore not removed here but
-named in `LoadedLog.leftovers`, to be removed when `LoadedLog.cleaned_to` is in the checkpoint.
+A segment begins where the one before it ends. A gap between two of them has one of two causes: a loss of power took the
+end of a segment, and recovery truncates the log there; or compaction removed the last batches of a segment. The log's
+compaction checkpoint lists the segments that Odradek has compacted. Apache Kafka has no such file. A segment that its
+cleaner has compacted is known from the cleaner's checkpoint or, where that did not have the compaction yet, from the
+source of the compacted segment, which lies beside it as `.log.deleted`. Such files are therefore not removed here but
+listed in `LoadedLog.leftovers`, to be removed when `LoadedLog.cleaned_to` is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ _ENTRY_SIZES: Final = {".index": OFFSET_ENTRY_SIZE, ".timeindex": TIME_ENTRY_SIZ
 _SWAP_SUFFIX: Final = ".swap"
 _RECALLED_FIRST: Final = 128 << 10
 _RECALLED_BYTES: Final = 1 << 20
-"""How far back the batches are looked for that a snapshot of the producers leaves out: enough for a dozen producers
-that have five of 16 KiB on the way, and no more headers than are read in a millisecond or two. Mostly there is one
-producer, and the first piece is enough."""
+"""The range in which recovery searches for the batches that a snapshot of the producers omits: enough for a dozen
+producers with five batches of 16 KiB in flight, and no more headers than are read in a millisecond or two. Mostly there
+is one producer, and the first piece is enough."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The parts of a log as they stand on disk after loading, and what loading had to do about them.
+    """The parts of a log as they are on disk after loading, and the repairs that loading made.
 
-    `cleaned_to` is the request's, or higher where a compaction was found that had not been noted, or -1 where the log
-    ends below it. `leftovers` are files of segments that were given up before; they may go once `cleaned_to` is noted.
+    `cleaned_to` is that of the request, or higher where loading found a compaction that no checkpoint has, or -1 where
+    the log ends below it. `leftovers` are files of segments that were removed before; they can be deleted once
+    `cleaned_to` is in the checkpoint.
     """
 
     segments: list[Segment]
@@ -72,13 +73,13 @@ class LoadedLog:
     recovery_point: int
     cleaned_to: int = -1
     truncated_bytes: int = 0
-    damaged_at: str | None = None  # where batches that look whole stood behind a broken one: damage, not a torn tail
+    damaged_at: str | None = None  # where apparently whole batches follow a broken one: damage, not a torn tail
     leftovers: list[str] = field(default_factory=list)
-    remembered_epochs: tuple[list[tuple[int, int]], ...] = ()  # what was written down of them (LeaderEpochs.note)
+    remembered_epochs: tuple[list[tuple[int, int]], ...] = ()  # from the checkpoints (LeaderEpochs.note)
 
 
 class Recovered(NamedTuple):
-    """What recovery in another process found and did (see LoadedLog); the files are as after a clean stop."""
+    """The result of a recovery in another process (see LoadedLog); the files are as after a clean stop."""
 
     recovery_point: int
     cleaned_to: int
@@ -87,23 +88,23 @@ class Recovered(NamedTuple):
 
 
 def no_jitter(config: LogConfig) -> int:
-    """Segments that all last equally long."""
+    """No jitter: all segments have the same maximum age."""
     return 0
 
 
 def do_nothing() -> None:
-    """Nobody wants to know."""
+    """No action on a truncation."""
 
 
 @dataclass(slots=True)
 class LoadRequest:
-    """What loading needs to know; the first two offsets are those of the checkpoint files, 0 where they name none.
+    """The input of loading; the first two offsets are those of the checkpoint files, 0 where they have no entry.
 
-    `cleaned_to` is the cleaner's checkpoint: everything below has been compacted, -1 where it names none.
-    `high_watermark` is the checkpointed one: transactions whose markers stand below it are replicated.
-    `gaps_are_losses` is False where that checkpoint is missing, so that nobody knows what compaction has done.
-    `recovered` is what came of the recovery in another process, if there was one. `jitter_ms` says how much earlier a
-    segment ends, and `on_cut` hears when the log was cut below what the checkpoints say of it.
+    `cleaned_to` is from the cleaner's checkpoint: everything below has been compacted, -1 where it has no entry.
+    `high_watermark` is the checkpointed one: transactions whose markers are below it are replicated.
+    `gaps_are_losses` is False where the cleaner's checkpoint is missing, so that compaction cannot be excluded.
+    `recovered` is the result of the recovery in another process, if there was one. `jitter_ms` is by how much a segment
+    ends earlier, and `on_cut` is called when the log was truncated below its entries in the checkpoints.
     """
 
     config: LogConfig
@@ -120,7 +121,7 @@ class LoadRequest:
 
     @property
     def trusts_files(self) -> bool:
-        """Whether the files are believed to be what a clean stop leaves."""
+        """Whether the files are taken for those of a clean stop."""
         return self.clean or self.recovered is not None
 
 
@@ -150,13 +151,13 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
     try:
         _settle_ends(folder, loaded, request)
     except KafkaError as error:
-        # The stop was called clean, yet the last segment breaks off.
-        _log.warning("%s", error)
+        # The stop was marked clean, yet the last segment ends in a broken batch.
+        _log.warning("last segment is damaged after a clean shutdown path=%s error=%s", folder.path, error)
         doubtful = {segments[-1].base_offset}
         _recover(folder, loaded, doubtful, request)
         _settle_ends(folder, loaded, request)
     changed = epochs.entries() != epochs_before
-    # An epoch without batches, as every leader begins one, may stay on disk: no batch of another comes without a save.
+    # An epoch without batches, which every leader begins, may stay on disk: each batch of another epoch saves the file.
     changed |= epochs.truncate_end(loaded.end_offset) and not request.trusts_files
     changed |= epochs.truncate_start(loaded.start_offset)
     if changed:
@@ -165,18 +166,18 @@ def load(folder: Folder, request: LoadRequest) -> LoadedLog:
     _settle_producers(loaded, rebuilt=bool(doubtful))
     _unsettle_transactions(folder, loaded, max(request.high_watermark, loaded.cleaned_to))
     if doubtful or not request.trusts_files:
-        # A cut, made now or by a process that was killed since, is durable before anything takes its place.
+        # A truncation, made now or by a process that was killed since, is durable before new bytes are written there.
         loaded.segments[-1].file.sync()
         vouched = _floor(loaded.segments, loaded.recovery_point)
         for segment in loaded.segments:
             if segment.base_offset in doubtful and segment.base_offset < vouched:
-                segment.sync_indexes()  # the next recovery will not look at it
+                segment.sync_indexes()  # the next recovery does not read it
         folder.sync()
     return loaded
 
 
 def recover(folder: Folder, request: LoadRequest) -> Recovered:
-    """Recover the log in `folder` and give its files back: they are then what a clean stop leaves. Raises as `load`."""
+    """Recover the log in `folder` and close its files, which are then those of a clean stop. Raises as `load`."""
     loaded = load(folder, request)
     for segment in loaded.segments:
         segment.close()
@@ -184,7 +185,7 @@ def recover(folder: Folder, request: LoadRequest) -> Recovered:
 
 
 def bytes_to_recover(folder: Folder, request: LoadRequest) -> int:
-    """How many bytes an unclean load looks through at most: from the segment on that holds the recovery point."""
+    """The maximum number of bytes that an unclean load reads: from the segment on that holds the recovery point."""
     found = [(_NAME.fullmatch(entry.name), entry.size) for entry in folder.list() if not entry.is_directory]
     sizes = {int(match[1]): size for match, size in found if match and match[2] == LOG_SUFFIX and match[3] is None}
     first = max((base for base in sizes if base <= request.recovery_point), default=0)
@@ -192,9 +193,9 @@ def bytes_to_recover(folder: Folder, request: LoadRequest) -> int:
 
 
 def recover_folders(requests: list[tuple[str, LoadRequest]]) -> list[Recovered | KafkaError | OSError]:
-    """Recover the logs at these paths, in a worker process; their requests go without the two functions.
+    """Recover the logs at these paths, in a worker process; their requests come without the two functions.
 
-    What a log's recovery raises stands in the place of its outcome.
+    An exception of a log's recovery is returned in the place of its outcome.
     """
     disk = OsDisk()
     outcomes: list[Recovered | KafkaError | OSError] = []
@@ -221,7 +222,7 @@ def _sweep(
         match = None if entry.is_directory else _NAME.fullmatch(entry.name)
         if match is None:
             if entry.name.endswith(TEMPORARY_SUFFIX):
-                folder.remove(entry.name)  # of a file that was being put in place
+                folder.remove(entry.name)  # of a file that was being replaced
             continue
         base, suffix, state = int(match[1]), match[2], match[3]
         if state is None:
@@ -249,7 +250,7 @@ def _finish_swap(
     first_cleaned: int | None,
     compaction: CompactionCheckpoint,
 ) -> None:
-    """Put compacted segments in the place of those that they were made from; the latter may be gone already.
+    """Put compacted segments in the place of their sources, which may be gone already.
 
     A segment beyond the first one that was still being written belongs to a swap that never began, and is dropped.
     """
@@ -263,14 +264,14 @@ def _finish_swap(
         for (old, suffix), entry in files.items():
             if base <= old < end and suffix != SNAPSHOT_SUFFIX:
                 folder.rename(entry.name, entry.name + DELETED_SUFFIX)
-        folder.sync()  # from here on the deleted file bears witness that the segment is a compacted one
+        folder.sync()  # from here on the deleted file proves that the segment is a compacted one
         for name in sorted(names, key=lambda name: name == log_name):
             folder.rename(name, name.removesuffix(_SWAP_SUFFIX))
         folder.sync()
 
 
 def _end_of_swapped(folder: Folder, log_name: str, base: int, compaction: CompactionCheckpoint) -> int:
-    """Where the segments end whose place a compacted one takes: the checkpoint says so, or, of Kafka's, the batches."""
+    """The end of the segments that a compacted one replaces: from the checkpoint or, for Kafka's, from the batches."""
     end = base + 1
     file = folder.open(log_name)
     position = 0
@@ -300,7 +301,7 @@ def _open_segments(
             entry = files.get((base, index))
             if (entry is None and index != ".txnindex") or (entry is not None and entry.size % entry_size):
                 if request.trusts_files:
-                    _log.warning("%s: its %s is missing or cut off and is rebuilt", folder / segment.name, index)
+                    _log.warning("rebuilding the indexes of a segment path=%s missing=%s", folder / segment.name, index)
                 doubtful.add(base)
     return segments, doubtful
 
@@ -309,7 +310,7 @@ def _open_epochs(folder: Folder) -> LeaderEpochs:
     try:
         return LeaderEpochs(folder)
     except CorruptFile as error:
-        _log.warning("%s cannot be read (%s) and is rebuilt from the log", folder / LEADER_EPOCHS, error)
+        _log.warning("rebuilding leader epochs from the log path=%s error=%s", folder / LEADER_EPOCHS, error)
         folder.remove(LEADER_EPOCHS)
         return LeaderEpochs(folder)
 
@@ -319,7 +320,7 @@ def _note_epochs(segment: Segment, epochs: LeaderEpochs, remembered: list[tuple[
         for _, header in segment.headers():
             epochs.note(header.leader_epoch, header.base_offset, (remembered,))
     except KafkaError:
-        return  # a torn tail, which is recovery's business
+        return  # a torn tail, which recovery truncates
 
 
 def _floor(segments: Iterable[Segment], offset: int) -> int:
@@ -331,7 +332,7 @@ def _floor(segments: Iterable[Segment], offset: int) -> int:
 
 
 def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: LoadRequest) -> None:
-    """Recover the doubtful segments, and cut the log where one of them breaks off."""
+    """Recover the doubtful segments, and truncate the log where one of them ends in a broken batch."""
     segments, producers = loaded.segments, loaded.producers
     sound_below = 0 if request.clean else request.recovery_point
     state_is_here = False
@@ -349,17 +350,17 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
         damaged = _recover_segment(segment, loaded, below, sound_below)
         state_is_here = True
         if segment.size < size and producers.end_offset == below:
-            # The log was cut there and has gone on in the next segment; only the cut did not survive.
-            _log.info("%s: %d bytes that had been cut are cut again", folder / segment.name, size - segment.size)
+            # The log was truncated there and continued in the next segment; only the truncation was not durable.
+            _log.info("repeating an earlier truncation path=%s bytes=%d", folder / segment.name, size - segment.size)
             continue
         if segment.size < size or _breaks_off(segment, behind, loaded, request):
             loaded.truncated_bytes += size - segment.size + sum(later.size for later in behind)
             where = f"{folder / segment.name} at byte {segment.size}"
             if damaged or any(later.size for later in behind):
                 loaded.damaged_at = where
-                _log.error("%s: a broken batch with more behind it; %d bytes cut", where, loaded.truncated_bytes)
+                _log.error("truncating a damaged log at=%r bytes=%d", where, loaded.truncated_bytes)
             else:
-                _log.warning("%s: %d bytes of a torn write cut", where, loaded.truncated_bytes)
+                _log.warning("truncating a torn write at=%r bytes=%d", where, loaded.truncated_bytes)
             for name in (name for later in behind for name in later.file_names()):
                 folder.remove(name)
             del segments[number + 1 :]
@@ -370,7 +371,7 @@ def _recover(folder: Folder, loaded: LoadedLog, doubtful: set[int], request: Loa
 def _breaks_off(segment: Segment, behind: list[Segment], loaded: LoadedLog, request: LoadRequest) -> bool:
     """Whether whole batches are missing between `segment`, which has just been recovered, and the one behind it.
 
-    A loss of power can take the end of a segment that was not synced yet and leave what was written to the next one. A
+    A loss of power can take the end of a segment that was not synced yet and leave the bytes of the next one. A
     clean stop loses nothing, and compaction leaves gaps of its own.
     """
     if request.clean or not behind or behind[0].base_offset <= loaded.producers.end_offset:
@@ -381,20 +382,20 @@ def _breaks_off(segment: Segment, behind: list[Segment], loaded: LoadedLog, requ
     if segment.base_offset < loaded.cleaned_to or (request.config.compacts and not request.gaps_are_losses):
         return False
     if segment.name + DELETED_SUFFIX in loaded.leftovers:
-        # A compaction goes from the start of the log to its end, so it was through with all that lies below.
+        # A compaction proceeds from the start of the log to its end, so it has finished everything below.
         loaded.cleaned_to = behind[0].base_offset
         return False
     return True
 
 
 def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sound_below: int) -> bool:
-    """Read every batch below the offset where the next segment begins, rebuild the indexes, and cut the file at the
-    first batch that does not hold.
+    """Read every batch below the offset where the next segment begins, rebuild the indexes, and truncate the file at
+    the first invalid batch.
 
-    Returns whether a whole batch stood behind the one that does not.
+    Returns whether a whole batch follows the invalid one.
     """
     producers, epochs = loaded.producers, loaded.epochs
-    # Of a segment that the next recovery will not look at, the files are made anew beside the old ones.
+    # For a segment that the next recovery does not read, the files are written anew beside the old ones.
     segment.reset_indexes(in_place=below is None or below > sound_below)
     next_offset = segment.base_offset
     valid_bytes = 0
@@ -407,7 +408,7 @@ def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sou
         try:
             aborted = producers.replay(buffer, place, header)
         except ProtocolError as error:
-            _log.warning("%s at byte %d: %s", segment.name, position, error)
+            _log.warning("invalid batch segment=%s position=%d error=%s", segment.name, position, error)
             break
         segment.note(position, LOG_OVERHEAD + header.batch_length, last_offset, header.max_timestamp)
         if aborted is not None:
@@ -425,13 +426,13 @@ def _recover_segment(segment: Segment, loaded: LoadedLog, below: int | None, sou
 
 
 def _batches(segment: Segment, sound_below: int) -> Iterator[tuple[Buffer, int, int, Header]]:
-    """`checked_batches` of a segment, but of those that end at `sound_below` or before only the headers are looked at.
+    """`checked_batches` of a segment, but only the headers of batches that end at `sound_below` or before.
 
-    Of these the buffer is empty, unless they hold markers.
+    For these the buffer is empty, unless they contain markers.
     """
     position = 0
     if segment.base_offset < sound_below:
-        with suppress(KafkaError):  # where what should be sound is not, the check of the whole batch finds it
+        with suppress(KafkaError):  # an invalid header among them is found by the check of the whole batch
             for position, header in segment.headers():
                 end = position + header.size
                 if header.next_offset > sound_below or header.last_offset_delta < 0 or end > segment.size:
@@ -442,7 +443,7 @@ def _batches(segment: Segment, sound_below: int) -> Iterator[tuple[Buffer, int, 
 
 
 def _continues_behind(segment: Segment, position: int) -> bool:
-    """Whether a sound batch follows the broken one at `position`, if that one's length can be believed."""
+    """Whether a valid batch follows the broken one at `position`, if the length of that one is plausible."""
     head = segment.file.read(HEADER_SIZE, position)
     if len(head) < HEADER_SIZE or (size := read_header(head).size) < HEADER_SIZE:
         return False
@@ -450,7 +451,7 @@ def _continues_behind(segment: Segment, position: int) -> bool:
 
 
 def _refuse_old_format(segment: Segment) -> None:
-    """Raise rather than cut where the segment holds whole messages of magic 0 or 1, which Odradek cannot read."""
+    """Raise instead of truncating where the segment has whole messages of magic 0 or 1, which Odradek cannot read."""
     head = segment.file.read(18, 0)
     if len(head) < 18 or head[16] > 1:
         return
@@ -474,7 +475,11 @@ def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> Non
         active = segments[-1]
         loaded.end_offset = max(active.next_offset(), active.base_offset)
         if loaded.end_offset < request.start_offset:
-            _log.warning("%s ends below its start offset %d and starts anew", folder.path, request.start_offset)
+            _log.warning(
+                "log ends below its start offset, removing its segments path=%s start_offset=%d",
+                folder.path,
+                request.start_offset,
+            )
             for segment in segments:
                 segment.close()
                 for name in segment.file_names():
@@ -493,11 +498,11 @@ def _settle_ends(folder: Folder, loaded: LoadedLog, request: LoadRequest) -> Non
     if request.clean or loaded.recovery_point > loaded.end_offset:
         loaded.recovery_point = loaded.end_offset
     if loaded.cleaned_to > loaded.end_offset:
-        loaded.cleaned_to = -1  # it spoke of records that are gone, and others take their offsets (KAFKA-3330)
+        loaded.cleaned_to = -1  # it covers records that are gone, and others take their offsets (KAFKA-3330)
 
 
 def _settle_producers(loaded: LoadedLog, *, rebuilt: bool) -> None:
-    """Bring the producers to the log's end, and drop the snapshots of segments that are gone but for the newest one."""
+    """Advance the producers to the log's end, and drop the snapshots of removed segments except for the newest one."""
     producers, segments = loaded.producers, loaded.segments
     bases = {segment.base_offset for segment in segments}
     newest = producers.snapshots[-1:]
@@ -523,7 +528,11 @@ def _unsettle_transactions(folder: Folder, loaded: LoadedLog, high_watermark: in
         replayed = ProducerState(folder, [offset for offset in producers.snapshots if start < offset <= high_watermark])
         rebuild_producers(replayed, loaded.segments, start, end)
     except KafkaError as error:
-        _log.warning("cannot look for transactions above the high watermark %d: %s", high_watermark, error.message)
+        _log.warning(
+            "cannot read transactions above the high watermark high_watermark=%d error=%s",
+            high_watermark,
+            error.message,
+        )
         producers.unsettle({start: end - 1})
         return
     replayed.on_high_watermark(high_watermark)
@@ -543,7 +552,7 @@ def _has_marker_in(segments: list[Segment], first_offset: int, end_offset: int) 
 
 
 def rebuild_producers(producers: ProducerState, segments: list[Segment], start_offset: int, end_offset: int) -> None:
-    """The producers as the log has them before `end_offset`: from the newest snapshot and what stands behind it.
+    """The producers of the log before `end_offset`: from the newest snapshot and the batches behind it.
 
     Raises OSError, KafkaError CORRUPT_MESSAGE.
     """
@@ -555,7 +564,7 @@ def rebuild_producers(producers: ProducerState, segments: list[Segment], start_o
         if behind <= producers.end_offset or segment.base_offset >= end_offset:
             continue
         for position, header in segment.headers(segment.offset_index.lookup(producers.end_offset)[1]):
-            if header.next_offset > end_offset:  # or one that reaches across, which a truncation takes away whole
+            if header.next_offset > end_offset:  # also one that reaches across, which a truncation removes whole
                 break
             if header.base_offset >= producers.end_offset and header.producer_id >= 0:
                 batch = segment.read_batch(position, header) if header.attributes & CONTROL else b""
@@ -564,7 +573,7 @@ def rebuild_producers(producers: ProducerState, segments: list[Segment], start_o
 
 
 def _headers_before(offset: int, segments: list[Segment], wanted: int) -> Iterator[Header]:
-    """The batches below `offset` that stand in about the last `wanted` bytes there."""
+    """The batches below `offset` within about the last `wanted` bytes there."""
     parts: list[tuple[Segment, int]] = []
     for segment in reversed(segments):
         if segment.base_offset >= offset:

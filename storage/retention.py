@@ -1,9 +1,9 @@
-"""Which old segments a log may give up (UnifiedLog.deleteOldSegments): decisions only, the log carries them out.
+"""Selects the old segments that a log may delete (UnifiedLog.deleteOldSegments); the log deletes them.
 
-A segment goes when the log starts behind it, when the log is larger than `retention.bytes` without it, or when its
-latest record is older than `retention.ms`. Segments go oldest first, never one that reaches to the high watermark or
-beyond: the log's start must not pass what all replicas have. The active segment may go too, once a new one stands in
-its place.
+A segment is deletable when the log starts behind it, when the log is larger than `retention.bytes` without it, or when
+its latest record is older than `retention.ms`. Segments are deleted oldest first, never one that reaches to the high
+watermark or beyond: the log's start must not pass the offset that all replicas have. The active segment is deletable,
+too, once a new one has replaced it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def count_deletable(
     high_watermark: int,
     now_ms: int,
 ) -> int:
-    """How many segments from the oldest on may go. Raises OSError where a segment has no timestamps and no file."""
+    """The number of deletable segments. Raises OSError where a segment has no timestamps and no file."""
 
     def leading(start: int, goes: Callable[[int, Segment], bool]) -> int:
         for number in range(start, len(segments)):

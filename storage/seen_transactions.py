@@ -1,8 +1,8 @@
-"""What the cleaner knows of transactions as it walks along a log (Kafka's CleanedTransactionMetadata).
+"""The transactions that the cleaner meets as it walks along a log (Kafka: CleanedTransactionMetadata).
 
-The data of an aborted transaction can go at once. A marker can go only when nothing is left of the data of its
-transaction, or a reader would take aborted data for committed, or wait for ever for an end; that is so when a walk over
-the whole log, from its start, meets the marker and has met no data before it.
+The data of an aborted transaction can be removed at once. A marker can be removed only when nothing is left of the data
+of its transaction; otherwise a reader would take aborted data for committed, or wait for ever for an end. Nothing is
+left where a walk over the whole log, from its start, meets the marker and has met no data before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SeenTransactions:
         """`aborted` are all aborted transactions that reach into the walk, in any order."""
         self._later = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborting: dict[int, AbortedTransaction] = {}  # by producer id; begun and not ended yet
-        self._with_data: set[int] = set()  # producer ids of transactions of which data was met
+        self._with_data: set[int] = set()  # producer ids of transactions with data in the walk
 
     def _advance(self, offset: int) -> None:
         while self._later and self._later[-1].first_offset <= offset:
@@ -29,7 +29,7 @@ class SeenTransactions:
             self._aborting.setdefault(begun.producer_id, begun)
 
     def data(self, header: Header) -> bool:
-        """Take note of a batch of data; returns whether its transaction was aborted, so that it can go."""
+        """Add a batch of data; returns whether its transaction was aborted, so that the batch can be removed."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -37,10 +37,10 @@ class SeenTransactions:
         return header.producer_id in self._aborting
 
     def marker(self, header: Header, marker: Marker | None) -> tuple[bool, AbortedTransaction | None]:
-        """Take note of a control batch: whether nothing is left of its transaction, and the entry that the index of
-        transactions needs as long as something is.
+        """Add a control batch; returns whether nothing is left of its transaction, and the entry that the transaction
+        index needs as long as something is.
 
-        `marker` is None where compaction has taken the record, or where it is none that ends a transaction.
+        `marker` is None where compaction has removed the record, or where it does not end a transaction.
         """
         self._advance(header.last_offset)
         if marker is None:

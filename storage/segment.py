@@ -2,9 +2,9 @@
 
     BASE.log BASE.index BASE.timeindex BASE.txnindex     BASE is the first offset in 20 digits
 
-The file is only ever appended to and cut at its end. An append is one write call; the indexes take an entry in memory
-for every `index.interval.bytes`. Where a read starts is found without touching the disk for the latest batches, whose
-positions are remembered, and else through the offset index and the few headers behind its entry.
+The file is only appended to and truncated. An append is one write call; the indexes take an entry in memory for every
+`index.interval.bytes`. For the latest batches, whose positions are remembered, a read finds its start without the disk;
+else it uses the offset index and the few headers behind its entry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex
 LOG_SUFFIX: Final = ".log"
 DELETED_SUFFIX: Final = ".deleted"
 
-UNKNOWN: Final = -2  # the timestamp of the first batch has not been looked at yet
+UNKNOWN: Final = -2  # the timestamp of the first batch has not been read yet
 _POSITIONS_REMEMBERED: Final = 128
 _HEADERS_AT_ONCE: Final = 8 << 10
 _SCAN_AT_ONCE: Final = 1 << 20
@@ -33,10 +33,10 @@ EMPTY: Final = b""
 
 
 class FileRange:
-    """A piece of a segment's file: `len()`, `fileno()` and `position` serve os.sendfile, `read()` gives the bytes.
+    """A range of a segment's file: `len()`, `fileno()` and `position` serve os.sendfile, `read()` returns the bytes.
 
-    It holds the file open, so the segment may be deleted meanwhile. Where the log was truncated meanwhile, fewer bytes
-    are left than announced: `read` raises KafkaError, and a sender sees sendfile come back with 0.
+    It keeps the file open, so the segment may be deleted meanwhile. Where the log was truncated meanwhile, fewer bytes
+    are left than announced: `read` raises KafkaError, and for a sender sendfile returns 0.
     """
 
     __slots__ = ("_file", "_length", "position")
@@ -54,7 +54,7 @@ class FileRange:
         return self._file.fileno()
 
     def read(self) -> bytes:
-        """The bytes of the range. Raises KafkaError KAFKA_STORAGE_ERROR where they are gone, OSError."""
+        """The bytes of the range. Raises KafkaError KAFKA_STORAGE_ERROR where they were truncated, OSError."""
         data = self._file.read(self._length, self.position)
         if len(data) != self._length:
             raise KafkaError(
@@ -91,7 +91,7 @@ class Segment:
     )
 
     def __init__(self, folder: Folder, base_offset: int, size: int, config: LogConfig, *, fresh: bool = False) -> None:
-        """A segment whose files stand in `folder`; `fresh` says that they are new, so nothing need be read."""
+        """A segment with files in `folder`; with `fresh` they are new, so nothing is read."""
         self.name = f"{base_offset:020d}{LOG_SUFFIX}"
         self.base_offset = base_offset
         self.size = size
@@ -105,7 +105,7 @@ class Segment:
         self._index_interval = config.index_interval_bytes
         self._index_full = False
         self._since_index = 0
-        self._ready = fresh  # the indexes are in memory and the two timestamps below hold
+        self._ready = fresh  # the indexes are in memory and the two timestamps below are valid
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self._first_timestamp = UNKNOWN
@@ -113,9 +113,9 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Folder, base_offset: int, config: LogConfig, now_ms: int, jitter_ms: int) -> Segment:
-        """A new segment with its files; leftovers of the same name go. Raises OSError."""
+        """A new segment with its files; leftovers of the same name are removed. Raises OSError."""
         segment = cls(folder, base_offset, 0, config, fresh=True)
-        for name in (*segment.file_names(), segment.name + DELETED_SUFFIX):  # the last one would say: it is compacted
+        for name in (*segment.file_names(), segment.name + DELETED_SUFFIX):  # the last would mark it as compacted
             folder.remove(name)
         segment.created_ms = now_ms
         segment.jitter_ms = jitter_ms
@@ -127,14 +127,14 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The log file, opened when first asked for. Raises OSError."""
+        """The log file, opened at the first access. Raises OSError."""
         file = self._file
         if file is None:
             file = self._file = self._folder.open(self.name)
         return file
 
     def open_existing(self) -> None:
-        """Open the log file, which must be there: whoever only reads must not make one. Raises OSError."""
+        """Open the log file, which must exist: a read must not create it. Raises OSError."""
         self._file = self._folder.open_existing(self.name)
 
     def file_names(self) -> list[str]:
@@ -145,14 +145,14 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """Offsets to positions; read when first asked for, and rebuilt where it cannot be read. Raises OSError."""
+        """Offsets to positions; read at the first access, and rebuilt where it cannot be read. Raises OSError."""
         if not self._ready:
             self._prepare()
         return self._offset_index
 
     @property
     def time_index(self) -> TimeIndex:
-        """Timestamps to offsets; read when first asked for, and rebuilt where it cannot be read. Raises OSError."""
+        """Timestamps to offsets; read at the first access, and rebuilt where it cannot be read. Raises OSError."""
         if not self._ready:
             self._prepare()
         return self._time_index
@@ -181,7 +181,7 @@ class Segment:
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
 
     def largest_timestamp(self) -> int:
-        """The highest timestamp, or the time of the last write where there is none: its age counts from there."""
+        """The highest timestamp, or the time of the last write where there is none; retention uses it as the age."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._folder.modified_ms(self.name)
 
@@ -204,8 +204,8 @@ class Segment:
         return True
 
     def reset_indexes(self, *, in_place: bool = True) -> None:
-        """Empty the indexes before a rebuild. Unless `in_place` their files stay until those that `seal` writes stand
-        whole and durable in their places. Raises OSError.
+        """Empty the indexes before a rebuild. Unless `in_place` their files stay until `seal` replaces them, whole and
+        durable. Raises OSError.
         """
         self._offset_index.reset(in_place=in_place)
         self._time_index.reset(in_place=in_place)
@@ -245,9 +245,9 @@ class Segment:
         return self._first_timestamp
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int, head: Buffer | None = None) -> None:
-        """Write one batch behind the others; `head` stands for its first bytes where `data` cannot be written to.
+        """Write one batch behind the others; `head` replaces its first bytes where `data` is not writable.
 
-        Raises OSError, and the segment then is as it was, but for its file's tail.
+        Raises OSError, and the segment then is as it was, except for the tail of its file.
         """
         file = self._file
         if file is None:
@@ -267,7 +267,7 @@ class Segment:
         self.size += len(data)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Let the indexes know of a batch that stands at `position`; batches come in order, side by side."""
+        """Add a written batch to the indexes; calls come in the order of the batches, without gaps."""
         if position == 0:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
@@ -299,7 +299,7 @@ class Segment:
         self._forget_positions(next_offset)
 
     def undo_write(self, size: int) -> None:
-        """Cut what a failed write may have left behind `size`. Raises OSError."""
+        """Truncate the bytes that a failed write may have left behind `size`. Raises OSError."""
         self.file.truncate(size)
         self.size = size
 
@@ -323,28 +323,28 @@ class Segment:
             self._folder.sync_file(name)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def drop(self) -> None:
-        """Forget the file without closing it: a range that is being sent keeps it open until then."""
+        """Drop the file without closing it: a range that is being sent keeps it open until then."""
         self._file = None
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files so that no load takes them for a segment; returns the new names. Raises OSError."""
+        """Rename the files so that no load treats them as a segment; returns the new names. Raises OSError."""
         folder, deleted = self._folder, []
         for name in self.file_names():
             if folder.rename(name, name + DELETED_SUFFIX):
                 deleted.append(name + DELETED_SUFFIX)
             if name == self.name and folder.exists(self.aborted.name):
-                # A loss of power must not bring it back without this index: its absence says that nothing was aborted.
+                # A loss of power must not restore the log without this index: a missing one means no aborted data.
                 folder.sync()
         return deleted
 
     def truncate(self, offset: int, now_ms: int) -> None:
-        """Cut every batch that reaches to `offset` or beyond. Raises OSError."""
+        """Truncate every batch that reaches to `offset` or beyond. Raises OSError."""
         found = self.locate(offset)
         self.offset_index.truncate(offset)
         self.time_index.truncate(offset)

@@ -1,7 +1,7 @@
-"""The row of segments that make up a log: finding, reading and searching across them (LogSegments, LocalLog.read).
+"""The segments of a log: finding, reading and searching across them (Kafka: LogSegments, LocalLog.read).
 
 The last segment is the active one, which takes the writes; there always is one. Offsets may have gaps, since compaction
-takes records away, so a read that finds nothing in one segment goes on in the next.
+removes records, so a read that finds nothing in one segment continues in the next.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from odradek.storage.segment import EMPTY, FileRange, Segment
 
 
 class LogSlice(NamedTuple):
-    """What a read found: whole batches from the one that holds `offset` on, but the last may be cut (as Kafka does).
+    """The result of a read: whole batches from the one that holds `offset` on; the last may be partial (as in Kafka).
 
-    `records` is empty (`b""`) or a FileRange. `incomplete` says that not even the first batch fits the limit.
+    `records` is empty (`b""`) or a FileRange. `incomplete` is True where not even the first batch fits the limit.
     """
 
     offset: int
@@ -41,11 +41,11 @@ class Segments:
     __slots__ = ("_bases", "_row", "active")
 
     def __init__(self, row: list[Segment]) -> None:
-        """`row` has one segment at least, the oldest first."""
+        """`row` has at least one segment, the oldest first."""
         self.reset(row)
 
     def reset(self, row: list[Segment]) -> None:
-        """Put other segments in the place of all."""
+        """Replace all segments."""
         self._row = row
         self._bases = [segment.base_offset for segment in row]
         self.active = row[-1]
@@ -73,23 +73,23 @@ class Segments:
         self.active = segment
 
     def oldest(self, count: int) -> list[Segment]:
-        """The first segments, as a list of its own."""
+        """The first segments, as a copy."""
         return self._row[:count]
 
     def drop_oldest(self, count: int) -> int:
-        """Take the first segments out; returns where the log begins now."""
+        """Remove the first segments; returns the new base offset of the log."""
         self.reset(self._row[count:])
         return self.first_offset
 
     def replace(self, bases: Sequence[int], segment: Segment) -> list[Segment]:
-        """Put a segment in the place of those with these base offsets, which stand side by side; returns them."""
+        """Replace the adjacent segments with these base offsets by one; returns the replaced ones."""
         first = self._index_of(bases[0])
         gone = self._row[first : first + len(bases)]
         self.reset([*self._row[:first], segment, *self._row[first + len(bases) :]])
         return gone
 
     def drop_above(self, offset: int) -> list[Segment]:
-        """Take out the segments that begin above `offset`, and return them; the first one stays in any case."""
+        """Remove and return the segments that begin above `offset`; the first one stays in any case."""
         kept = max(bisect_right(self._bases, offset), 1)
         gone = self._row[kept:]
         if gone:
@@ -135,7 +135,7 @@ class Segments:
         return LogSlice(offset, self.active.base_offset, self.active.size, EMPTY)
 
     def upper_bound(self, part: LogSlice, log_end: int) -> int:
-        """An offset behind everything that a slice can hold; found in the index alone."""
+        """An offset behind everything that a slice can contain; uses the index only."""
         number = self._index_of(part.segment_base)
         bound = self._row[number].offset_index.first_from_position(part.position + len(part.records))
         if bound is not None:
@@ -160,7 +160,7 @@ class Segments:
         for segment in self._row:
             if segment.largest_timestamp() >= timestamp_ms:
                 found = _search(segment, timestamp_ms, start_offset)
-                if found is not None:  # else all that is late enough stands below the start
+                if found is not None:  # else all records that are late enough are below the start
                     return found
         return None
 

@@ -1,19 +1,19 @@
-"""Compacted segments take the place of those that they were made from (LocalLog.replaceSegments).
+"""Replaces segments by the compacted ones that were made from them (Kafka: LocalLog.replaceSegments).
 
 A crash at any step, and a loss of power that keeps any of the renames since the last sync, must leave a log that is
 whole. So, for all groups of a pass together:
 
-0. The compaction checkpoint says where the compacted segments end, and where epochs begin of which they may lack the
+0. The compaction checkpoint stores where the compacted segments end, and where epochs begin of which they may lack the
    first batch (`compaction_checkpoint.py`); it is durable before anything else happens.
 1. `.cleaned` becomes `.swap`, the indexes first and the log last, and the folder is synced. From here on a load
-   finishes the swap (`recovery.py`), before it a load removes what it finds.
+   finishes the swap (`recovery.py`); before this point a load removes the files.
 2. The old files get `.deleted`, and the folder is synced: without that a load could find a compacted segment and some
-   of the old ones, cut the former where the latter begin, and miss the rest.
-3. `.swap` becomes the plain name, the indexes first and the log last, and the folder is synced before anybody deletes
-   a file or begins another pass.
+   of the old ones, truncate the former where the latter begin, and lose the rest.
+3. `.swap` becomes the plain name, the indexes first and the log last, and the folder is synced before any file is
+   deleted or another pass begins.
 
-No reader can come in between: the caller does all of it in one go, and those who have a place in an old file keep it
-open.
+No reader can run in between: the caller does all of it without interruption, and a reader with a position in an old
+file keeps that file open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SWAP_SUFFIX: Final = ".swap"
 
 
 def still_there(segments: Segments, groups: Sequence[CleanedGroup]) -> bool:
-    """Whether a log has all segments that are to be replaced, side by side and closed to writes."""
+    """Whether a log still has all segments that are to be replaced, adjacent and closed to writes."""
     bases = [segment.base_offset for segment in segments if segment is not segments.active]
     for group in groups:
         if group.base_offset not in bases:
@@ -49,7 +49,7 @@ def note(
     groups: Sequence[CleanedGroup],
     epochs: Sequence[tuple[int, int]],
 ) -> None:
-    """Write the compaction checkpoint for a swap that is to follow. Raises OSError."""
+    """Write the compaction checkpoint for the swap that follows. Raises OSError."""
     if groups:
         present = [(segment.base_offset, segment.size) for segment in segments]
         added = [CompactedSegment(group.base_offset, group.end_offset, group.size) for group in groups]
@@ -59,10 +59,10 @@ def note(
 def swap_in(
     folder: Folder, segments: Segments, groups: Sequence[CleanedGroup], config: LogConfig
 ) -> tuple[list[str], list[int]]:
-    """Carry out the swap that was noted, in the folder and in `segments`.
+    """Carry out the swap after `note`, in the folder and in `segments`.
 
     Returns the names of the files that can be deleted, and the base offsets that no segment has any more. Raises
-    OSError, after which the log on disk is whole, but the caller no longer knows what is in it.
+    OSError, after which the log on disk is whole, but `segments` no longer matches it.
     """
     fresh = [Segment(folder, group.base_offset, group.size, config) for group in groups]
     for segment in fresh:

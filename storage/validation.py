@@ -1,12 +1,12 @@
-"""What a leader demands of a batch before it writes it, and what it changes in it (UnifiedLog, LogValidator).
+"""Validates and adjusts the batches that a leader appends (Kafka: UnifiedLog, LogValidator).
 
-The rules about the records themselves stand in `odradek.protocol.batch`; here are the ones that depend on the topic:
-size, codec, timestamps, keys. The bytes stay as they came unless the topic wants another codec or the broker's clock in
-them, or the client is so old that it sends a message set, which becomes a batch; offset and leader epoch are stamped by
-the log, outside of the checksum.
+The rules about the records themselves are in `odradek.protocol.batch`; this module has the ones that depend on the
+topic: size, codec, timestamps, keys. The bytes stay unchanged unless the topic is configured with another codec or with
+the broker's clock, or the client is so old that it sends a message set, which becomes a batch. The log sets offset and
+leader epoch, which are outside of the checksum.
 
-`admit` depends on its arguments alone. Where `takes_long` says so it runs in a thread (`prepare`), and the log is given
-what came of it in place of the client's bytes.
+The result of `admit` depends on its arguments alone. Where `takes_long` returns True it runs in a thread (`prepare`),
+and the log gets the result in place of the client's bytes.
 """
 
 from __future__ import annotations
@@ -62,24 +62,24 @@ _CODECS: Final = {
 }
 
 BATCHES_SINCE: Final = 3
-"""The first version of Produce that carries batches; what came before carries message sets."""
+"""The first version of Produce that carries batches; earlier versions carry message sets."""
 LONG_MICROSECONDS: Final = 1000
-"""Work that takes more than this is not done on the event loop."""
+"""Work that takes more than this does not run on the event loop."""
 _COMPRESSION_RATIO: Final = 5
 _WALK: Final = 3
 _DECOMPRESS: Final = (0, 20, 3, 3, 6, 0, 0, 0)
 _COMPRESS: Final = (0, 60, 4, 3, 6, 0, 0, 0)
-"""Microseconds for a KiB: to write records anew, to decompress what is that long when compressed, to compress it; by
-codec. Measured with records of JSON, and rounded up.
+"""Microseconds for a KiB, by codec: to write records anew, to decompress what is that long when compressed, to compress
+it. Measured with records of JSON, and rounded up.
 """
 
 
 class NoBatch(InvalidRecords):
-    """What came is not the one batch of a request, so no log has looked at it."""
+    """The data is not the single batch that a request must have, so no log has validated it."""
 
 
 class Appended(NamedTuple):
-    """What an append did; for a duplicate, where the batch stands since its first try.
+    """The result of an append; for a duplicate, the offsets of the batch that was written first.
 
     `log_append_time_ms` is -1 where records keep their producer's time.
     """
@@ -93,7 +93,7 @@ class Appended(NamedTuple):
 
 
 class Prepared:
-    """A batch that has been admitted already, with all that takes long; `len` is that of the bytes to write."""
+    """A batch that `admit` has accepted already, with all slow work done; `len` is that of the bytes to write."""
 
     __slots__ = ("header", "view")
 
@@ -106,7 +106,7 @@ class Prepared:
 
 
 def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) -> bool:
-    """Whether to admit this batch of a client would hold up everybody else; small ones never do."""
+    """Whether `admit` would block the event loop for too long with this batch of a client; small ones never do."""
     size = len(batch)
     if type(batch) is Prepared or size <= HEADER_SIZE:
         return False
@@ -121,16 +121,16 @@ def takes_long(batch: Buffer | Prepared, config: LogConfig, api_version: int) ->
 
 
 def prepare(batch: Buffer, config: LogConfig, api_version: int, now_ms: int) -> Prepared:
-    """`admit` for a batch of a client, in a thread. Raises KafkaError as `admit`."""
+    """`admit` for a batch of a client, to run in a thread. Raises KafkaError as `admit`."""
     return Prepared(*admit(batch, config, Origin.CLIENT, api_version, now_ms))
 
 
 def admit(
     batch: Buffer | Prepared | None, config: LogConfig, origin: Origin, api_version: int, now_ms: int
 ) -> tuple[memoryview, Header]:
-    """The bytes to write and their header, once nothing speaks against the batch.
+    """Validate a batch; returns the bytes to write and their header.
 
-    `batch` is changed in place where the topic stamps times and it can be written to; else the result is a copy.
+    `batch` is changed in place where the topic sets times and it is writable; else the result is a copy.
     Raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
     InvalidRecords of `check_records`, and NothingToWrite for a message set without a whole message.
     """
@@ -145,7 +145,7 @@ def admit(
             header = check_produce_shape(batch, api_version)
         except InvalidRecords as error:
             raise NoBatch(error.code, error.message) from None
-        if header.base_offset:  # Kafka looks at this before it looks at the checksum
+        if header.base_offset:  # Kafka checks this before the checksum
             raise InvalidRecords(
                 ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a client's batch starts at 0"
             )
@@ -154,7 +154,7 @@ def admit(
     view: memoryview = batch  # type: ignore[assignment]
     size = header.size
     if size != len(view):
-        view = view[:size]  # what stands behind it is no whole batch, and Kafka drops it too
+        view = view[:size]  # the bytes behind it are no whole batch, and Kafka drops them too
     if size > config.max_message_bytes:
         raise _too_large(size, config)
     if crc32c(view[ATTRIBUTES_POSITION:]) != header.crc:  # `crc_ok`, for a batch that fills its view
@@ -180,7 +180,7 @@ def admit(
 
 
 def _judge(view: memoryview, header: Header, config: LogConfig, now_ms: int) -> int:
-    """The highest timestamp of a client's records, once nothing speaks against them."""
+    """The highest timestamp of a client's records, after validation."""
     if config.has_plain_records:
         return judge_records(view, 0, header, _ANY_TIME, MIN_INT64, MAX_INT64)
     timestamps = _allowed_timestamps(config, now_ms)
@@ -188,7 +188,7 @@ def _judge(view: memoryview, header: Header, config: LogConfig, now_ms: int) -> 
 
 
 def _fitting(view: memoryview, header: Header, config: LogConfig) -> tuple[memoryview, Header]:
-    """What it is given, if a segment can hold it."""
+    """The arguments, if a segment has room for the batch."""
     if len(view) > config.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -198,7 +198,7 @@ def _fitting(view: memoryview, header: Header, config: LogConfig) -> tuple[memor
 
 
 def _at_last(prepared: Prepared, config: LogConfig, now_ms: int) -> tuple[memoryview, Header]:
-    """A prepared batch at the moment of its append, which is the time of its records where the topic stamps them."""
+    """A prepared batch at the moment of its append, which becomes the time of its records where the topic sets it."""
     if not config.stamps_append_time:
         return prepared.view, prepared.header
     stamp_log_append_time(prepared.view, 0, prepared.header, now_ms)
@@ -226,7 +226,7 @@ def _read_own(batch: Buffer | None) -> Header:
 
 
 def _allowed_timestamps(config: LogConfig, now_ms: int) -> tuple[int, int, int] | None:
-    """The argument for `check_records`; None where the broker's clock replaces whatever the records say."""
+    """The argument for `check_records`; None where the broker's clock replaces the times of the records."""
     if config.stamps_append_time:
         return None
     after_max_ms = config.message_timestamp_after_max_ms
@@ -245,7 +245,7 @@ def _writable(view: memoryview) -> memoryview:
 def _recompressed(
     view: memoryview, header: Header, codec: Codec, config: LogConfig, origin: Origin, now_ms: int
 ) -> tuple[memoryview, Header]:
-    """The batch, judged, with the codec and the time that the topic wants."""
+    """The validated batch, with the codec and the time that the topic configures."""
     payload: Buffer = view[HEADER_SIZE:]
     plain = view
     if header.codec:
@@ -258,7 +258,7 @@ def _recompressed(
     if origin is Origin.CLIENT:
         max_timestamp = _judge(plain, header, config, now_ms)
         _check_rewritable(plain, header)
-    if header.is_log_append_time:  # then the records themselves do not say their time
+    if header.is_log_append_time:  # then the records themselves do not have their time
         whole = build(list(records(sealed(header, payload))), last_offset=header.last_offset)
         header = header._replace(base_timestamp=header.max_timestamp)
         payload = memoryview(whole)[HEADER_SIZE:]
@@ -267,7 +267,7 @@ def _recompressed(
 
 
 def _check_rewritable(plain: memoryview, header: Header) -> None:
-    """Refuse a batch that Kafka stores as it is but cannot write anew (MemoryRecordsBuilder).
+    """Reject a batch that Kafka stores unchanged but cannot write anew (MemoryRecordsBuilder).
 
     Kafka answers UNKNOWN_SERVER_ERROR.
     """
@@ -285,7 +285,7 @@ def _check_rewritable(plain: memoryview, header: Header) -> None:
 def _compressed(
     header: Header, payload: Buffer, codec: int, config: LogConfig, now_ms: int
 ) -> tuple[memoryview, Header]:
-    """The batch of this header and payload with another codec, and the broker's time where the topic wants it."""
+    """The batch of this header and payload with another codec, and the broker's time where the topic sets it."""
     level = None
     if config.compression_type != "producer":  # the levels are those of the topic's own codec
         level = {
@@ -342,12 +342,12 @@ def _decompressed(payload: Buffer, codec: int) -> Buffer:
     except KafkaError as problem:
         if problem.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
-        # The checksum held, so these are the bytes that the client meant; the code that says "try again" would loop.
+        # The checksum matches, so the client sent these bytes; with a retriable error code it would retry for ever.
         raise InvalidRecords(ErrorCode.INVALID_RECORD, problem.message) from None
 
 
 class Received(NamedTuple):
-    """One batch in what a leader sent: where it starts there, its header, and the marker if it is one."""
+    """One batch in a leader's data: its position there, its header, and the marker if it is one."""
 
     position: int
     header: Header
@@ -355,7 +355,7 @@ class Received(NamedTuple):
 
 
 def marker_in(data: Buffer, position: int, header: Header) -> Marker | None:
-    """The transaction marker in a batch, None where it holds none. Raises KafkaError CORRUPT_MESSAGE."""
+    """The transaction marker in a batch, None where it has none. Raises KafkaError CORRUPT_MESSAGE."""
     if header.producer_id < 0 or not header.is_control:
         return None
     try:
@@ -365,7 +365,7 @@ def marker_in(data: Buffer, position: int, header: Header) -> Marker | None:
 
 
 def split_batches(data: Buffer, max_epoch: int) -> list[Received]:
-    """The whole batches that a leader sent, checked; a torn last one is left out.
+    """The whole batches of a leader's data, checked; a torn last one is left out.
 
     A batch from a later epoch than `max_epoch` was written after this fetch was decided and ends the list
     (KAFKA-18723). Raises KafkaError CORRUPT_MESSAGE where a batch is damaged, OFFSET_OUT_OF_RANGE where offsets do not

@@ -1,7 +1,7 @@
-"""Whether logs at rest are what was written to them: every batch, its length, checksum, offsets and records.
+"""Verifies logs at rest: every batch, its length, checksum, offsets and records.
 
-The first thing that is wrong ends the check of a file. A batch that a checksum condemns is named as a whole, since the
-checksum cannot say which of its bytes changed; where a field cannot be what it says, the field is named.
+The first error ends the check of a file. A batch with a wrong checksum is reported as a whole, since the checksum
+cannot show which of its bytes changed; where the value of a field is impossible, the field is reported.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _COUNT_POSITION: Final = 57
 
 
 class Checked(NamedTuple):
-    """What a sound file holds; `size` is in bytes.
+    """The content of a valid file; `size` is in bytes.
 
-    The offsets are those of its first and behind its last batch, None where it is empty.
+    The offsets are that of its first batch and the one behind its last batch, None where it is empty.
     """
 
     batches: int
@@ -34,7 +34,7 @@ class Checked(NamedTuple):
 def verify(path: str) -> Checked:
     """Read all of one `.log` file. Raises DamagedLog with the first bad byte, OSError.
 
-    Where a broker writes it meanwhile, what it has not written whole is no damage.
+    An incomplete batch that a broker is writing meanwhile is no damage.
     """
     base = base_offset_of(path) or 0
     found = Checked(0, 0, 0, None, None)
@@ -87,7 +87,7 @@ def _check_offsets(batch: Batch, expected: int) -> None:
 
 
 def _counts_on(batch: Batch) -> bool:
-    """Whether the records are sound and their offsets have no gap, as before compaction; looked at without parsing."""
+    """Whether the records are valid and their offsets have no gap, as before compaction; does not parse the records."""
     header = batch.header
     payload: Buffer = batch.data[batch.start + HEADER_SIZE : batch.start + header.size]
     try:
@@ -100,7 +100,7 @@ def _counts_on(batch: Batch) -> bool:
 
 
 def _cut(file: ReadFile, position: int, size: int) -> str:
-    """Why no batch was read at `position`, although bytes are left."""
+    """The reason why no batch was read at `position`, although bytes are left."""
     left = size - position
     if left < HEADER_SIZE:
         return f"{left} bytes are left, where the header of a batch takes {HEADER_SIZE}"

@@ -1,8 +1,8 @@
-"""A worker process: a child that does what would hold up the event loop for minutes, compaction and recovery.
+"""A worker process: a child that carries out work of minutes, compaction and recovery, beside the event loop.
 
-Threads share one interpreter lock with the event loop; a process does not, and can be given a lower priority or be
-killed in the middle. The child is this module run as a program. It knows storage and protocol and nothing of brokers,
-so it is small; it is started by the first call and serves one call after the other.
+Threads share one interpreter lock with the event loop; a process does not, and it can have a lower priority and can be
+killed in the middle. The child is this module run as a program. It imports storage and protocol and nothing of the
+broker, so it is small; the first call starts it, and it serves one call after the other.
 
 Calls and answers are pickled frames, each behind its length (8 bytes, big-endian). They travel over the child's stdin
 and over a duplicate of its stdout; the descriptor 1 itself is turned to stderr, so a stray print breaks nothing.
@@ -10,10 +10,10 @@ and over a duplicate of its stdout; the descriptor 1 itself is turned to stderr,
     to the child    (module, function, arguments, keyword arguments)
     from the child  (LOG, logger, level, text)*, then (VALUE, value) or (ERROR, exception)
 
-A broker that is killed cannot stop its child, which would go on writing beside the next broker. So a thread of the
-child reads the pipe all the time: its end means that the parent is gone, and the process ends at once, whatever it is
-doing. What a call may leave behind half done is its own business: functions that are made for this write temporary
-files, or what can be made anew.
+A broker that is killed cannot stop its child, which would continue to write beside the next broker. So a thread of the
+child reads the pipe all the time: its end means that the parent is gone, and the process exits at once, also in the
+middle of a call. The called function is responsible for files that a call leaves behind unfinished: functions for
+worker processes write temporary files, or files that can be made anew.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class WorkerDied(OSError):  # noqa: N818 - it says what happened
-    """The worker process ended before it had answered, or could not be started. The call may have been carried out."""
+class WorkerDied(OSError):  # noqa: N818 - named after the event
+    """The worker process ended before its answer, or could not be started. The call may have been carried out."""
 
 
 class WorkerProcess:

@@ -98,8 +98,8 @@ def test_processes_leave_what_one_process_leaves(
     expected = Directory.open(str(reference), request(), OneProcessDisk())
     with caplog.at_level(logging.INFO, "odradek.storage"):
         recovered = Directory.open(str(killed), request(recovery_processes=processes))
-    assert f"recovered {LOGS} of {LOGS} logs, 0.0 GiB of 0.0 GiB" in caplog.text
-    assert "bytes of a torn write cut" in caplog.text
+    assert f"recovered logs logs={LOGS} total_logs={LOGS} size=0.0 GiB total_size=0.0 GiB" in caplog.text
+    assert "truncating a torn write at=" in caplog.text
     assert recovered.logs["x", 4].damaged_at is not None
     assert recovered.logs["x", 6].damaged_at is not None
     assert 0 < recovered.logs["x", 3].recovery_point < recovered.logs["x", 3].end_offset
@@ -150,7 +150,8 @@ def test_logs_whose_process_dies_are_recovered_all_the_same(
     expected = Directory.open(str(reference), request(), OneProcessDisk())
     monkeypatch.setattr(parallel_recovery, "recover_folders", worker_tasks.die_over_some)
     recovered = Directory.open(str(killed), request())
-    assert "logs are recovered without a worker process: the worker process ended (status -9)" in caplog.text
+    assert "recovering logs without a worker process logs=" in caplog.text
+    assert "error=the worker process ended (status -9)" in caplog.text
     assert state(recovered) == state(expected)
     for directory in (recovered, expected):
         directory.close(now_ms=NOW_MS)
