@@ -1,4 +1,6 @@
-"""What bytes mean: messages, headers, record batches, compression, error codes. Knows nothing else of Odradek.
+"""The Kafka wire format: messages, headers, record batches, compression, error codes.
 
-Start at `messages` (the classes), `definitions/` (what they look like on the wire) and `grammar` (how to read those).
+It imports no other package of Odradek.
+Start at `messages` (the classes), `definitions/` (their format on the wire) and `grammar` (the language of the
+definitions).
 """

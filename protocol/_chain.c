@@ -1,7 +1,7 @@
-/* Walks the records of one batch of magic 2 and reports what the rules of a write need to know.
+/* Walks the records of one batch of magic 2 and returns the input of all rules of a write.
  *
- * The twin in chain.py is the specification: same arguments, same answer for every input, and a test holds the two
- * equal.
+ * The reference implementation in chain.py is the specification: same arguments, same result for every input, and a
+ * test compares both.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -10,7 +10,7 @@
 
 #include "_records.h"
 
-/* The numbers stand in chain.py too. */
+/* chain.py has the same numbers. */
 enum violation { NULL_KEY = 1, TIMESTAMP = 2 };
 enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4 };
 #define MAX_VIOLATIONS 1000
@@ -81,7 +81,7 @@ static int walk(cursor payload, const rules *want, outcome *found)
     return 0;
 }
 
-/* Bounds are sums of settings that may be the largest int64; beyond it they are moved to the nearest number. */
+/* Bounds are sums of settings that may be the largest int64; a sum beyond it is replaced by the nearest int64. */
 static int clamped(PyObject *number, int64_t *value)
 {
     int overflow;

@@ -1,7 +1,8 @@
-/* Walks message sets of magic 0 and 1: looks them through, writes them as records of magic 2, and writes those back.
+/* Walks message sets of magic 0 and 1: checks them, up-converts them to records of magic 2, and down-converts those.
  *
- * The twins in legacy_walks.py are the specification: same arguments, same answer for every input, and a test holds each pair
- * equal. The interpreter is let go while bytes are walked, so that a conversion in a thread leaves the event loop alone.
+ * The reference implementations in legacy_walks.py are the specification: same arguments, same result for every input,
+ * and a test compares each pair. The walks release the interpreter lock, so that a conversion in a thread does not
+ * block the event loop.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -12,7 +13,7 @@
 
 #include "_records.h"
 
-/* The numbers stand in legacy_walks.py too; those of `enum fault` go up to 7. */
+/* legacy_walks.py has the same numbers; those of `enum fault` go up to 7. */
 enum legacy_fault { SHORT = 8, MAGIC, TOO_LARGE, CHECKSUM, FIELDS, NESTED, MANY };
 enum violation { NULL_KEY = 1, TIMESTAMP = 2, OTHER_MAGIC = 3 };
 enum flag { REQUIRE_KEYS = 1, ONE_TIMESTAMP = 2, CHECK_TIMESTAMPS = 4, INNER = 8 };
@@ -93,7 +94,7 @@ static int varint_size(int64_t number)
     return size;
 }
 
-/* SOUND and the message at `from`, which moves behind it; -1 where no whole message is left, a fault where it is none. */
+/* SOUND and the message at `from`, which moves behind it; -1 where no whole message is left, else the fault. */
 static int next_message(cursor *from, const uint8_t **message, int32_t *size)
 {
     *message = from->at;
@@ -172,7 +173,7 @@ static void note(up_converting *to, int64_t kind, int64_t timestamp)
         to->violations[to->violation_count++] = (violation){to->count, kind, timestamp};
 }
 
-/* Whether a rule speaks against the message. */
+/* Whether the message breaks a rule. */
 static int judge(up_converting *to, int key_missing, int stamped, int64_t timestamp)
 {
     int checked = (to->flags & CHECK_TIMESTAMPS) && timestamp != -1;
@@ -231,7 +232,7 @@ static uint8_t *put_record(uint8_t *out, int64_t timestamp_delta, int64_t offset
     return out;
 }
 
-/* What is written is never longer than what was read: a message has 26 bytes of its own with magic 0, where a record
+/* The output is never longer than the input: a message has 26 bytes of its own with magic 0, where a record
  * takes 23 at most, and 34 with magic 1, where it takes 32. */
 static void up_convert_all(cursor from, up_converting *to)
 {
@@ -307,7 +308,7 @@ static PyObject *violations_of(const up_converting *done)
     return all;
 }
 
-/* Bounds are sums of settings that may be the largest int64; beyond it they are moved to the nearest number. */
+/* Bounds are sums of settings that may be the largest int64; a sum beyond it is replaced by the nearest int64. */
 static int64_t clamped(PyObject *number)
 {
     int overflow;
@@ -366,7 +367,7 @@ typedef struct {
     int64_t kept, first, last, max_timestamp, size;
 } down_converted;
 
-/* Counts where `out` is NULL, else writes what was counted. */
+/* Counts the bytes where `out` is NULL, else writes them. */
 static void down_convert_all(cursor payload, int64_t count, const batch *from, down_converted *to, uint8_t *out)
 {
     record each;
@@ -454,7 +455,7 @@ static PyObject *down_convert(PyObject *Py_UNUSED(module), PyObject *const *args
 }
 
 static PyMethodDef methods[] = {
-    {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "Look a message set through; see legacy_walks.py."},
+    {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "Check a message set; see legacy_walks.py."},
     {"up_convert", (PyCFunction)(void (*)(void))up_convert, METH_FASTCALL, "Messages to records of magic 2; see legacy_walks.py."},
     {"down_convert", (PyCFunction)(void (*)(void))down_convert, METH_FASTCALL, "Records of magic 2 to messages; see legacy_walks.py."},
     {NULL, NULL, 0, NULL},

@@ -1,9 +1,9 @@
-/* The map of compaction, from keys to their latest offsets, and the rewriting of a batch by it.
+/* The offset map of compaction, and the rewriting of batches with it.
  *
- * The twin in offset_map.py is the specification: same arguments, same answer for every input, and a test holds the two
- * equal. The map keeps 128 bits of a keyed hash in place of a key, as Kafka's SkimpyOffsetMap keeps an MD5: an entry takes
- * 24 bytes however long the key is. SipHash-2-4 with a random key leaves nobody who writes records a way to make two
- * keys meet.
+ * The reference implementation in offset_map.py is the specification: same arguments, same result for every input, and
+ * a test compares both. The map keeps 128 bits of a keyed hash in place of a key, as Kafka's SkimpyOffsetMap keeps an
+ * MD5: an entry takes 24 bytes for a key of any length. With the random key of SipHash-2-4, no writer of records can
+ * make two keys collide.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -14,7 +14,7 @@
 
 #include "_records.h"
 
-/* The numbers stand in offset_map.py too. */
+/* offset_map.py has the same numbers. */
 enum retain_flag { APPEND_TIME = 1, HAS_HORIZON = 2, SET_HORIZON = 4, FORCE_HORIZON = 8 };
 #define SMALLEST_TABLE 1024
 #define SMALLEST_RECORD 7 /* length, attributes, two deltas, two lengths, the number of headers */
@@ -23,13 +23,13 @@ enum retain_flag { APPEND_TIME = 1, HAS_HORIZON = 2, SET_HORIZON = 4, FORCE_HORI
 typedef struct {
     uint64_t low;
     uint64_t high;
-    int64_t behind; /* the offset and one more; 0 says that the entry is free */
+    int64_t behind; /* the offset and one more; 0 means that the entry is free */
 } entry;
 
 typedef struct {
     PyObject_HEAD
     entry *table;
-    size_t slots; /* of the table as it is now: it grows with what it holds */
+    size_t slots; /* of the current table, which grows with the number of keys */
     size_t most_slots;
     size_t used;
     size_t capacity;
@@ -119,8 +119,8 @@ static int resize(offset_map *map, size_t slots)
     return 0;
 }
 
-/* Makes room for one more key. The table ends at the size that it was allowed, in a last step that is large enough for
- * the old table beside it to count for little; only a single batch that is more than all of it makes it larger. */
+/* Makes room for one more key. The table grows to its allowed size, in a last step that is so large that the old table
+ * beside it takes little memory; only a single batch that needs more than all of it makes it larger. */
 static int make_room(offset_map *map)
 {
     if (map->slots < map->most_slots) {
@@ -159,7 +159,7 @@ static int64_t latest(const offset_map *map, const record *each)
 
 /* -- the payload of a batch ---------------------------------------------------------------------------------------- */
 
-/* buffer, start, end and count, the first four arguments of both methods; 0 with an exception set where they are wrong. */
+/* buffer, start, end and count, the first four arguments of both methods; 0 with an exception set where one is wrong. */
 typedef struct {
     Py_buffer view;
     cursor from;
@@ -231,7 +231,7 @@ typedef struct {
     const uint8_t *where;
     int64_t kept, max_timestamp, max_offset, first_timestamp;
     int has_tombstone;
-    size_t bytes; /* of the kept records as they stand */
+    size_t bytes; /* of the kept records, unchanged */
 } selection;
 
 static int64_t timestamp_of(const retention *want, const record *each)
@@ -250,7 +250,7 @@ static int stays(const offset_map *map, const retention *want, const record *eac
     return offset >= latest(map, each);
 }
 
-/* Which records stay, as a byte for each in `marks`. */
+/* Marks the records that remain, with a byte for each in `marks`. */
 static void choose(const offset_map *map, const payload *batch, const retention *want, uint8_t *marks, selection *out)
 {
     cursor at = batch->from;
@@ -310,7 +310,7 @@ static PyObject *rewrite(const payload *batch, const retention *want, const uint
         record each;
         uint8_t head[LONGEST_VARINTS + 5];
         if (read_record(&at, &each) != SOUND)
-            break; /* never: `choose` has read it */
+            break; /* cannot happen: `choose` has read it */
         if (!marks[index])
             continue;
         head[0] = 0; /* the attributes */
@@ -369,7 +369,7 @@ static PyObject *retain(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     };
     if (PyErr_Occurred() || !open_payload(args, &batch))
         return NULL;
-    /* No payload holds more records than this, whatever the header says: beyond it the walk meets a fault. */
+    /* No payload holds more records than this, for any count in the header: beyond it the walk meets a fault. */
     int64_t most = (batch.from.end - batch.from.at) / SMALLEST_RECORD + 1;
     uint8_t *marks = malloc((size_t)(batch.count < most ? (batch.count > 0 ? batch.count : 1) : most));
     PyObject *answer = NULL;
@@ -429,8 +429,8 @@ static PyObject *get_capacity(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyMethodDef map_methods[] = {
-    {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL, "Take in the keys of a batch; see offset_map.py."},
-    {"retain", (PyCFunction)(void (*)(void))retain, METH_FASTCALL, "What stays of a batch; see offset_map.py."},
+    {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL, "Add the keys of a batch; see offset_map.py."},
+    {"retain", (PyCFunction)(void (*)(void))retain, METH_FASTCALL, "The remaining records of a batch; see offset_map.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,15 +1,15 @@
-/* Reads the records of a batch of magic 2 where they stand: what _chain.c and _offset_map.c share.
+/* Reads the records of a batch of magic 2 in place, for _chain.c and _offset_map.c.
  *
- * The layout stands in chain.py. Nothing here trusts a length: every read compares the bytes wanted with the bytes left
- * before it moves. Varints keep Java's arithmetic (bits beyond 32 or 64 fall off, sums wrap), because what a Java reader
- * sees is what must be judged.
+ * chain.py describes the layout. No function trusts a length: every read compares the number of bytes with the bytes
+ * left before it moves. Varints keep Java's arithmetic (bits beyond 32 or 64 are lost, sums wrap), because the rules
+ * apply to the values that a Java reader gets.
  */
 #ifndef ODRADEK_RECORDS_H
 #define ODRADEK_RECORDS_H
 
 #include <stdint.h>
 
-/* The numbers stand in chain.py too. */
+/* chain.py has the same numbers. */
 enum fault { SOUND, TRUNCATED, RECORD_SIZE, VARINT, OFFSET, HEADERS, HEADER_KEY, TRAILING };
 
 typedef struct {

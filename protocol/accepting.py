@@ -1,12 +1,13 @@
-"""The door of a listener: its sockets, and when it takes nobody in.
+"""Accepts connections for a listener, and leaves them in the backlog at a limit (Kafka: SocketServer's Acceptor).
 
-Connections are accepted here and not by the event loop's own server, since that cannot wait: Kafka leaves new
-connections in the backlog of the socket while the broker has its `max.connections` (SocketServer's ConnectionQuotas),
-and a process without a free file descriptor has to do the same. Whoever waits is let in when a connection ends.
+This module accepts connections in place of the event loop's own server, which cannot leave them waiting: Kafka leaves
+new connections in the backlog of the socket while the broker has its `max.connections` (SocketServer's
+ConnectionQuotas), and a process without a free file descriptor has to do the same. A waiting connection is accepted
+when another one ends.
 
-Some descriptors are kept back. A log that cannot open its next segment refuses writes, so a crowd of connections must
-not take the last descriptors. Systems give the lowest free number to what is opened next, and so the number of a fresh
-descriptor tells how many are in use.
+Some descriptors are kept back. A log that cannot open its next segment rejects writes, so a crowd of connections must
+not take the last descriptors. Operating systems assign the lowest free number to the next descriptor, and so the number
+of a fresh descriptor shows how many are in use.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Acceptor:
         full: Callable[[], str | None],
         report: Callable[[str, str], None],
     ) -> None:
-        """`take` gets each connection and its peer's address. `full` says why nobody can be let in, None when one can.
+        """`take` gets each connection and its peer's address. `full` returns why none can be accepted, else None.
 
-        `report(kind, text)` hears that somebody has to wait, and why.
+        `report(kind, text)` is called when a connection has to wait, with the reason.
         """
         self._take = take
         self._full = full
@@ -51,7 +52,7 @@ class Acceptor:
         self._look_again: asyncio.TimerHandle | None = None
 
     async def bind(self, host: str | None, port: int) -> int:
-        """Take the address, of both families where there is no host; returns the port. Raises OSError."""
+        """Bind the address, of both families where there is no host; returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -59,7 +60,7 @@ class Acceptor:
                 try:
                     sock = socket.socket(family, kind, protocol)
                 except OSError:
-                    continue  # this machine does not speak that family
+                    continue  # this machine does not support that family
                 self._sockets.append(sock)
                 sock.setblocking(False)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,14 +89,14 @@ class Acceptor:
         self._watch()
 
     def set_buffers(self, send_bytes: int | None, receive_bytes: int | None) -> None:
-        """Sizes of the system's buffers for the connections to come, which have them from the socket that listens."""
+        """Set the sizes of the system's buffers for new connections, which inherit them from the listening socket."""
         for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
             if size is not None:
                 for sock in self._sockets:
                     sock.setsockopt(socket.SOL_SOCKET, option, size)
 
     def resume(self) -> None:
-        """A connection has ended, or the limits are others: look whether somebody can be let in."""
+        """Accept again if possible: a connection has ended, or the limits have changed."""
         if not self._accepting and self._look_again is not None:
             self._look_again.cancel()
             self._look_again = None
@@ -103,7 +104,7 @@ class Acceptor:
             self._watch()
 
     def close(self) -> None:
-        """Give the addresses back."""
+        """Release the addresses."""
         if self._accepting:
             self._accepting = False
             self._unwatch()
@@ -125,7 +126,7 @@ class Acceptor:
             loop.remove_reader(sock)
 
     def _accept(self, sock: socket.socket) -> None:
-        """Somebody waits at the door."""
+        """Accept from a socket that has connections in its backlog."""
         for _ in range(AT_ONCE):
             try:
                 full = self._full()
@@ -149,7 +150,7 @@ class Acceptor:
             self._take(taken, peer)
 
     def _wait(self, kind: str, why: str) -> None:
-        if not self._notified:  # once for all who come until one is let in
+        if not self._notified:  # one report until the next connection is accepted
             self._notified = True
             self._report(kind, f"new connections wait: {why}")
         self._accepting = False
@@ -158,7 +159,7 @@ class Acceptor:
 
 
 def _no_descriptor(sock: socket.socket) -> str | None:
-    """Why no descriptor can be spent on a connection; None when one can. Raises OSError when there is none at all."""
+    """The reason why no descriptor can be used for a connection, else None. Raises OSError when none is free at all."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return None

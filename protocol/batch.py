@@ -1,4 +1,4 @@
-"""Record batches of magic 2 (KIP-98): the bytes that a producer sends, a log keeps and a consumer reads.
+"""Record batches of magic 2 (KIP-98), the format of producers, logs and consumers (Kafka: DefaultRecordBatch).
 
 One batch is a header of 61 bytes and a payload of records, which may be compressed:
 
@@ -11,16 +11,16 @@ One batch is a header of 61 bytes and a payload of records, which may be compres
           21     2  attributes                  57     4  record count
           23     4  last offset delta           61     …  records
 
-The batch length counts what follows it, so a batch takes `LOG_OVERHEAD` bytes more. Base offset and leader epoch lie
-outside the checksum: a leader stamps them into the received bytes, and the same bytes serve the log, the followers and
+The batch length counts the bytes behind it, so a batch takes `LOG_OVERHEAD` bytes more. Base offset and leader epoch
+are outside the checksum: a leader sets them in the received bytes, and the same bytes serve the log, the followers and
 the consumers.
 
-What a leader demands of a produced batch stands here too: `check_produce_shape` (ProduceRequest.validateRecords) and
-`check_records` (UnifiedLog.analyzeAndValidateRecords and LogValidator). Where Kafka is laxer than what its own readers
-can read, or would quietly write a batch anew, Odradek refuses, in three cases, none of which a known client meets:
+This module also has the checks of a leader on a produced batch: `check_produce_shape` (ProduceRequest.validateRecords)
+and `check_records` (UnifiedLog.analyzeAndValidateRecords and LogValidator). In three cases Kafka is laxer than its own
+readers, or writes a batch anew without an error. Odradek rejects these batches; no known client sends them:
 
-- offset deltas that do not count 0, 1, 2 …: Kafka keeps an uncompressed batch so and rewrites a compressed one;
-- fields of a compressed record that do not fill its length: Kafka skips along them and stores what no consumer reads;
+- offset deltas that do not count 0, 1, 2 …: Kafka keeps an uncompressed batch unchanged and rewrites a compressed one;
+- fields of a compressed record that do not fill its length: Kafka skips them and stores bytes that no consumer reads;
 - records that decompress to more than a limit: Kafka has none.
 """
 
@@ -90,9 +90,9 @@ MAX_TIMESTAMP_POSITION: Final = 35
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 
 MAX_DECOMPRESSED: Final = 128 * 1024 * 1024
-"""Bytes that the records of one batch may take when decompressed, unless the caller says otherwise."""
+"""Bytes that the records of one batch may take when decompressed, unless the caller sets another limit."""
 
-# A batch of magic 0 or 1 is no shorter than this behind its length; Kafka calls what is shorter corrupt.
+# A batch of magic 0 or 1 is no shorter than this behind its length; Kafka reports shorter ones as corrupt.
 _SHORTEST_MESSAGE: Final = 14
 _ZSTD_SINCE: Final = 7  # the first Produce version that may carry zstd (KIP-110)
 _TOUCHES_SCAN: Final = CODEC_MASK | LOG_APPEND_TIME
@@ -108,7 +108,7 @@ _UINT32: Final = struct.Struct(">I")
 
 
 class Header(NamedTuple):
-    """The 61 bytes before the records, as they stand; nothing here is checked."""
+    """The 61 bytes before the records, unchecked."""
 
     base_offset: int
     batch_length: int
@@ -146,7 +146,7 @@ class Header(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether every record carries the broker's clock, which stands in `max_timestamp` (KIP-32)."""
+        """Whether every record has the broker's timestamp, which is in `max_timestamp` (KIP-32)."""
         return self.attributes & LOG_APPEND_TIME != 0
 
     @property
@@ -156,12 +156,12 @@ class Header(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the records are markers that consumers never see."""
+        """Whether the records are markers, which consumers never get."""
         return self.attributes & CONTROL != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop tombstones and markers; it then stands in place of the base timestamp (KIP-534)."""
+        """The time from which the cleaner may drop tombstones and markers; replaces the base timestamp (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -173,11 +173,11 @@ class Header(NamedTuple):
 
 
 _new: Final = tuple.__new__
-"""Makes a named tuple of a tuple without a call of Python's."""
+"""Makes a named tuple of a tuple without a call of Python's `__new__`."""
 
 
 def read_header(buffer: Buffer, position: int = 0) -> Header:
-    """The header at `position`, whatever it says.
+    """The header at `position`, unchecked.
 
     Raises ProtocolError where fewer than 61 bytes are left.
     """
@@ -188,7 +188,7 @@ def read_header(buffer: Buffer, position: int = 0) -> Header:
 
 
 def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
-    """Whether the checksum of the batch at `position` holds; False, too, for one that reaches past the buffer."""
+    """Whether the checksum of the batch at `position` matches; False, too, for one that reaches past the buffer."""
     length = header.batch_length
     end = position + LOG_OVERHEAD + length
     if length < HEADER_SIZE - LOG_OVERHEAD or end > len(buffer):
@@ -197,24 +197,24 @@ def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
 
 
 def is_framed(header: Header) -> bool:
-    """Whether a log can hold a batch of this header; without it, neither where the batch ends nor which offsets it has.
+    """Whether a log can store a batch of this header; else the end of the batch and its offsets are undefined.
 
-    This and the checksum (`is_sound`) are all that followers, recovery, compaction and readers demand of a stored
-    batch. A leader admits no batch that lacks it, and no reader may demand more: a batch that a leader has acknowledged
-    and a follower refuses stops the replication of its partition for ever.
+    This and the checksum (`is_sound`) are all that followers, recovery, compaction and readers require of a stored
+    batch. A leader accepts no batch without it, and no reader may require more: a batch that a leader has acknowledged
+    and a follower rejects stops the replication of its partition for ever.
     """
     return header.magic == MAGIC and header.batch_length >= HEADER_SIZE - LOG_OVERHEAD and header.last_offset_delta >= 0
 
 
 def is_sound(buffer: Buffer, position: int, header: Header) -> bool:
-    """Whether the bytes at `position` are those of a whole batch that a leader has admitted."""
+    """Whether the bytes at `position` are those of a whole batch that a leader has accepted."""
     return is_framed(header) and crc_ok(buffer, position, header)
 
 
 def headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
-    """Each batch from `position` to the end of the buffer, as (position, header); checksums are not looked at.
+    """Each batch from `position` to the end of the buffer, as (position, header); checksums are not verified.
 
-    Raises ProtocolError at a batch that is cut off, has another magic or says it is shorter than its header.
+    Raises ProtocolError at a batch that is cut off, has another magic or a length below that of its header.
     """
     end = len(buffer)
     while position < end:
@@ -241,14 +241,14 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, header: Header, now_ms: int) -> None:
-    """Give every record of the batch the broker's clock: attribute bit, max timestamp and a new checksum (KIP-32)."""
+    """Set the broker's time for every record of the batch: attribute bit, max timestamp, new checksum (KIP-32)."""
     _stamp_max_timestamp(buffer, position, header, header.attributes | LOG_APPEND_TIME, now_ms)
 
 
 def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, header: Header, max_timestamp: int) -> None:
-    """Put the highest timestamp of the records into a header that says another one, with a new checksum.
+    """Correct the max timestamp of a header to the highest timestamp of the records, and the checksum.
 
-    Kafka does not refuse a producer whose header is wrong here; it puts the header right.
+    Kafka does not reject a producer's batch with a wrong value here; it corrects the header.
     """
     _stamp_max_timestamp(buffer, position, header, header.attributes & ~LOG_APPEND_TIME, max_timestamp)
 
@@ -258,7 +258,7 @@ def _stamp_max_timestamp(
 ) -> None:
     if header.attributes == attributes and header.max_timestamp == max_timestamp:
         return
-    # Kafka drops the bits without a meaning here, and keeps them in a header that it need not change.
+    # Kafka drops the undefined bits here, and keeps them in a header that it need not change.
     _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes & DEFINED_ATTRIBUTES)
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size])
@@ -266,9 +266,9 @@ def _stamp_max_timestamp(
 
 
 def records(buffer: Buffer, position: int = 0, *, max_decompressed: int = MAX_DECOMPRESSED) -> Iterator[Record]:
-    """The records of the one batch at `position`, parsed as they are asked for; walk several batches with `headers`.
+    """The records of the one batch at `position`, parsed on iteration; `headers` walks several batches.
 
-    Raises ProtocolError where anything is malformed or more than `max_decompressed` bytes would come out.
+    Raises ProtocolError where anything is malformed or the payload decompresses to more than `max_decompressed` bytes.
     """
     _, header = next(headers(buffer, position), (position, None))
     if header is None:
@@ -304,8 +304,9 @@ def build(
 ) -> bytearray:
     """A whole batch around `records`, whose offsets are absolute and ascend, with gaps where compaction made them.
 
-    `last_offset` is what the batch covers when its last records are gone; without records, too, it is needed (the
-    cleaner keeps such a batch for its sequence). Times are ms; `log_append_time_ms` stands for every record's own.
+    `last_offset` is the last offset that the batch covers when its last records are gone; a batch without records needs
+    it, too (the cleaner keeps such a batch for its sequence). Times are ms; `log_append_time_ms` replaces the timestamp
+    of every record.
 
     Raises ValueError for offsets that do not ascend within int32 of `base_offset`.
     """
@@ -398,7 +399,7 @@ def control_batch(
 
 
 class InvalidRecords(KafkaError):  # noqa: N818 - named as the answer is
-    """A refused batch: `record_errors` are (index in the batch, message) for BatchIndexAndErrorMessage (KIP-467)."""
+    """A rejected batch: `record_errors` are (index in the batch, message) for BatchIndexAndErrorMessage (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
         super().__init__(code, message)
@@ -406,16 +407,16 @@ class InvalidRecords(KafkaError):  # noqa: N818 - named as the answer is
 
 
 class NotABatch(KafkaError):  # noqa: N818 - named as the answer is
-    """Refused bytes that do not even begin like a batch; Kafka says so in words, as it does of single records."""
+    """Rejected bytes that do not begin like a batch; Kafka's response has an error message then, as for records."""
 
 
 def check_produce_shape(buffer: Buffer | None, api_version: int) -> Header:
     """The header of the one batch that a partition of a Produce request of `api_version` must hold.
 
-    Bytes behind it that are not a whole batch are not looked at further and not written. Raises KafkaError:
+    Bytes behind it that are not a whole batch are not checked further and not written. Raises KafkaError:
     INVALID_RECORD for none, more than one, or the wrong magic; UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7;
-    UNSUPPORTED_FOR_MESSAGE_FORMAT for magic 0 and 1, which versions 0 to 2 carry; CORRUPT_MESSAGE for what is not a
-    batch at all. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for magic 0 and 1, which versions 0 to 2 carry; CORRUPT_MESSAGE for bytes that are
+    not a batch at all. Source: ProduceRequest.validateRecords, ByteBufferLogInputStream.
     """
     size = 0 if buffer is None else len(buffer)
     if buffer is not None and size >= HEADER_SIZE:
@@ -426,7 +427,7 @@ def check_produce_shape(buffer: Buffer | None, api_version: int) -> Header:
 
 
 def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header:
-    """The long way of `check_produce_shape`: rule after rule, in Kafka's order."""
+    """The slow path of `check_produce_shape`: rule after rule, in Kafka's order."""
     if buffer is None or size <= MAGIC_POSITION:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{size} bytes of records where one whole batch is wanted")
     length = _INT32.unpack_from(buffer, 8)[0]
@@ -434,7 +435,9 @@ def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header
     if length < _SHORTEST_MESSAGE or magic > MAGIC:
         raise NotABatch(ErrorCode.CORRUPT_MESSAGE, f"no batch has the length {length} and the magic {magic}")
     if LOG_OVERHEAD + length > size:  # Kafka fails where the sum exceeds int32, and answers UNKNOWN_SERVER_ERROR
-        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"the batch says {LOG_OVERHEAD + length} bytes, {size} came")
+        raise InvalidRecords(
+            ErrorCode.INVALID_RECORD, f"the batch announces {LOG_OVERHEAD + length} bytes, {size} came"
+        )
     if magic != MAGIC:
         if api_version < _MAGIC_2_SINCE:
             raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic}; only 2 is stored")
@@ -455,7 +458,7 @@ def _explain_shape(buffer: Buffer | None, size: int, api_version: int) -> Header
 
 
 def _check_rest(buffer: Buffer, position: int, size: int) -> None:
-    """Refuse a second batch, and what cannot begin one; anything else is dropped (ByteBufferLogInputStream)."""
+    """Reject a second batch, and bytes that cannot begin one; drop anything else (ByteBufferLogInputStream)."""
     left = size - position
     if left < LOG_OVERHEAD:
         return
@@ -477,13 +480,13 @@ def check_records(
     timestamps: tuple[int, int, int] | None,
     max_decompressed: int = MAX_DECOMPRESSED,
 ) -> int:
-    """Refuse a client's batch that breaks a rule; its checksum, size and sequence are checked elsewhere.
+    """Reject a client's batch that breaks a rule; checksum, size and sequence are checked elsewhere.
 
     `require_keys` is for compacted topics. `timestamps` is (now, before max, after max), all ms, as in
     message.timestamp.before.max.ms and .after.max.ms (KIP-937), or None where the broker's clock replaces them.
 
-    Returns the highest timestamp of the records (ms, -1 if none has one), which belongs into the header: give it to
-    `stamp_max_timestamp` unless the header is stamped with the broker's clock. Raises InvalidRecords or KafkaError.
+    Returns the highest timestamp of the records (ms, -1 if none has one) for the header: the caller passes it to
+    `stamp_max_timestamp` unless the header gets the broker's time. Raises InvalidRecords or KafkaError.
     """
     flags, earliest, latest = 0, 0, 0
     if timestamps is not None:
@@ -503,7 +506,7 @@ def judge_records(
     latest: int,
     max_decompressed: int = MAX_DECOMPRESSED,
 ) -> int:
-    """`check_records` with its rules as the flags and bounds of `chain.scan`, for who has them at hand."""
+    """`check_records` with its rules as the flags and bounds of `chain.scan`, for callers that have them."""
     (base_offset, length, _, magic, _, attributes, last_offset_delta,
      base_timestamp, max_timestamp, producer_id, _, base_sequence, count) = header  # fmt: skip
     end = position + LOG_OVERHEAD + length
@@ -544,12 +547,12 @@ def _decompressed(buffer: Buffer, start: int, end: int, codec: int, limit: int) 
     except KafkaError as problem:
         if problem.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
-        # The checksum held, so these are the bytes that the client meant; the code that says "try again" would loop.
+        # The checksum matches, so the client sent these bytes; with a retriable error code it would retry for ever.
         raise InvalidRecords(ErrorCode.INVALID_RECORD, problem.message) from None
 
 
 def _refuse_header(buffer: Buffer, position: int, header: Header) -> NoReturn:
-    """Say which rule the header breaks, in Kafka's order."""
+    """Raise for the first rule that the header breaks, in Kafka's order."""
     if header.magic != MAGIC or header.size < HEADER_SIZE or position + header.size > len(buffer):
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
@@ -573,7 +576,7 @@ def _refuse_header(buffer: Buffer, position: int, header: Header) -> NoReturn:
 def _refuse_records(
     violations: tuple[tuple[int, int, int], ...], count: int, allowed: tuple[int, int] | None
 ) -> NoReturn:
-    """Name each bad record. One bad timestamp makes the whole answer INVALID_TIMESTAMP, as in Kafka."""
+    """Raise with each bad record. One bad timestamp makes the whole answer INVALID_TIMESTAMP, as in Kafka."""
     code = ErrorCode.INVALID_RECORD
     record_errors = []
     for index, kind, timestamp in violations:
@@ -584,7 +587,7 @@ def _refuse_records(
             if allowed and timestamp != NO_TIMESTAMP:
                 reason = f"timestamp {timestamp} is not within [{allowed[0]}, {allowed[1]}]"
             else:
-                reason = "the batch says LogAppendTime, which only a broker may say"
+                reason = "the batch has the attribute LogAppendTime, which only a broker may set"
         record_errors.append((index, reason))
     message = f"{len(violations)} of {count} records were refused, the first: {record_errors[0][1]}"
     raise InvalidRecords(code, message, record_errors)

@@ -1,13 +1,13 @@
-"""The walk along the records of one batch: the part of a write's validation that must look at every record.
+"""Walks the records of one batch: the part of a write's validation that must read every record (Kafka: DefaultRecord).
 
 A record of magic 2 (Kafka's DefaultRecord) is a length and a body, all numbers zigzag varints but the first byte:
 
     length, attributes (1 byte, unused), timestamp delta, offset delta, key length, key, value length, value,
     header count, then for each header: key length, key, value length, value
 
-A length of -1 (any negative one, as Java reads it) stands for null; a header key cannot be null. `scan` answers in one
-call what the rules of a write need, and is written twice: in C (`_chain.c`), and here for installs without a compiler.
-This text is the specification; a test holds the two equal on every input.
+A length of -1 (any negative one, as Java reads it) stands for null; a header key cannot be null. One call of `scan`
+returns the input of all rules of a write. It has two implementations: in C (`_chain.c`), and here for installs without
+a compiler. This text is the specification; a test compares both implementations on every input.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ONE_TIMESTAMP: Final = 2
 CHECK_TIMESTAMPS: Final = 4
 
 MAX_VIOLATIONS: Final = 1000
-"""Violations reported for one batch; the rest are not, so that a refusal is never much larger than what it refuses."""
+"""Violations reported for one batch; further ones are omitted, so that an error is never much larger than its batch."""
 
 
 class Fault(IntEnum):
-    """What makes a chain of records unreadable. `_chain.c` has the same numbers."""
+    """A reason why a chain of records is unreadable. `_chain.c` has the same numbers."""
 
     SOUND = 0
     TRUNCATED = 1
@@ -54,14 +54,14 @@ FAULTS: Final[dict[int, str]] = {
 
 
 class Violation(IntEnum):
-    """Which rule a readable record breaks. `_chain.c` has the same numbers."""
+    """A rule that a readable record breaks. `_chain.c` has the same numbers."""
 
     NULL_KEY = 1
     TIMESTAMP = 2
 
 
 class ChainError(Exception):
-    """The walk met a fault; internal to the reading of records, never seen by callers of batch.py."""
+    """The walk met a fault; internal to the reading of records, never raised to callers of batch.py."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(FAULTS[fault])
@@ -69,7 +69,7 @@ class ChainError(Exception):
 
 
 def read_varint(buffer: Buffer, position: int, end: int, bits: int, beyond: Fault) -> tuple[int, int]:
-    """A zigzag varint of 32 or 64 bits at `position`, as (value, position after it). As in Java, higher bits fall off.
+    """A zigzag varint of 32 or 64 bits at `position`, as (value, position after it). As in Java, higher bits are lost.
 
     Raises ChainError: `beyond` where the bytes up to `end` run out, VARINT where it has no end.
     """
@@ -127,7 +127,7 @@ def _read_record(buffer: Buffer, position: int, end: int) -> tuple[int, int, boo
 
 
 def wrapped_int64(number: int) -> int:
-    """The number as Java's long arithmetic would leave it."""
+    """The number after the overflow of Java's long arithmetic."""
     return ((number + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
@@ -144,11 +144,11 @@ def scan_in_python(
 ) -> Scan:
     """Walk `count` records from `start`, which must fill the bytes up to `end`.
 
-    `base_timestamp` (ms) is what the timestamp deltas add to, or with ONE_TIMESTAMP the timestamp of every record (a
-    batch that says LogAppendTime). With CHECK_TIMESTAMPS those outside `earliest` to `latest` (ms, inclusive) are
+    `base_timestamp` (ms) is the base of the timestamp deltas, or with ONE_TIMESTAMP the timestamp of every record (a
+    batch with LogAppendTime). With CHECK_TIMESTAMPS those outside `earliest` to `latest` (ms, inclusive) are
     violations, except -1, which means none; where timestamps are not checked, ONE_TIMESTAMP is itself the violation.
-    With REQUIRE_KEYS a null key is one. Bounds beyond int64 are moved to its nearest number. The first fault ends the
-    walk and says what, at which record and byte.
+    With REQUIRE_KEYS a null key is one. Bounds beyond int64 are replaced by its nearest number. The first fault ends
+    the walk; the result has the fault, the record and the byte.
     """
     if not 0 <= start <= end <= len(buffer):
         raise ValueError("start and end must lie within the buffer")

@@ -1,10 +1,10 @@
-"""Message classes: one slotted class for a message in all its versions, and one for each structure inside it.
+"""Builds the message classes: one slotted class for a message in all its versions, and one for each structure in it.
 
-A class is built from its definition when it is first asked for. Constructors are compiled for the first object that is
-made, `encode` and `decode` for the first use of each version.
+A class is built from its definition at the first access. Constructors are compiled for the first object, `encode` and
+`decode` for the first use of each version.
 
-Defaults are Kafka's, but for one kind of field: a tagged structure that cannot be null is None while it is absent,
-where Kafka has a structure full of defaults. Both are written alike, as nothing.
+Defaults are Kafka's, except for one kind of field: a tagged structure that cannot be null is None while it is absent,
+where Kafka has a structure full of defaults. The encoders write neither.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ErrorsReporter = Callable[[Any, Callable[[int], None]], None]
 """Calls its second argument with every error code in a message but NONE, on all levels."""
 
 NEW: Final = object()
-"""Stands in the signature of a constructor for a list or structure made anew for each object."""
+"""The default in the signature of a constructor for a list or structure that is made anew for each object."""
 
 
 class Struct:
     """A group of fields; also the base of every message. Equal when of one class and equal in all fields.
 
-    `unknown_tagged_fields` holds (tag, bytes) of tagged fields that the definition does not know; None for none.
+    `unknown_tagged_fields` holds (tag, bytes) of tagged fields that the definition does not have; None for none.
     """
 
     __slots__ = ("unknown_tagged_fields",)
@@ -45,14 +45,14 @@ class Struct:
     unknown_tagged_fields: list[tuple[int, bytes]] | None
 
     errors_reporter: ClassVar[Callable[[], ErrorsReporter]]
-    """Responses and their structures only: compiles what finds the error codes of such an object."""
+    """Responses and their structures only: compiles the function that finds the error codes of such an object."""
 
     ENCODERS: ClassVar[Codecs[Encoder]]
 
     def encode(self, version: int) -> bytes:
-        """The bytes of the message, or of the structure as it stands in its message. `version` is the message's.
+        """The bytes of the message, or of the structure as part of its message. `version` is the message's.
 
-        Raises ValueError that names the field which the version cannot carry.
+        Raises ValueError with the name of the field that the version cannot carry.
         """
         return b"".join(self.ENCODERS[version](self, bytearray()))  # type: ignore[arg-type]
 
@@ -78,7 +78,7 @@ class Struct:
 
 
 class Codecs(dict[int, C], Generic[C]):
-    """The compiled codecs of a message by version; a version is compiled when it is first asked for."""
+    """The compiled codecs of a message by version; a version is compiled at its first use."""
 
     def __init__(self, definition: Definition, compiled: Callable[[int], C], refuse: Callable[[str, str], Exception]):
         super().__init__()
@@ -95,7 +95,7 @@ class Codecs(dict[int, C], Generic[C]):
 
 
 class BaseMessage(Struct):
-    """What all messages can do. `version` is that of the message, not of its header."""
+    """The methods of all messages. `version` is that of the message, not of its header."""
 
     __slots__ = ()
 
@@ -108,7 +108,7 @@ class BaseMessage(Struct):
 
     @classmethod
     def decode(cls, buffer: Bytes, version: int, offset: int = 0) -> Self:
-        """Read a message that begins at byte `offset`; what follows it is ignored. Raises ProtocolError.
+        """Read a message that begins at byte `offset`; bytes behind it are ignored. Raises ProtocolError.
 
         Fields of type records are views into `buffer`; everything else is copied.
         """
@@ -121,7 +121,7 @@ class BaseMessage(Struct):
         return cls.DECODERS[version](buffer, offset)
 
     def encode_parts(self, version: int, prefix: Bytes = b"") -> list[Sized]:
-        """`prefix` and the bytes of the message, as a list of parts in which records stand as they were given.
+        """`prefix` and the bytes of the message, as a list of parts that contains the caller's record objects.
 
         Records may be any object whose length is its size in bytes. Raises ValueError as `encode` does.
         """
@@ -129,7 +129,7 @@ class BaseMessage(Struct):
 
 
 def build(definition: Definition, module: str) -> type[BaseMessage]:
-    """The class of a message, with its structures as attributes; `module` is where it says that it lives."""
+    """The class of a message, with its structures as attributes; `module` is the value of its `__module__`."""
     classes: dict[str, type] = {}
     attributes: dict[str, Any] = {
         "MIN_VERSION": definition.versions.first,
@@ -150,7 +150,7 @@ def build(definition: Definition, module: str) -> type[BaseMessage]:
 
 
 def _written(definition: Definition, struct: StructDefinition, classes: Mapping[str, type]) -> dict[str, Any]:
-    """What a message and each structure inside it have alike."""
+    """The class attributes that a message and each structure inside it share."""
     encoders = Codecs(definition, lambda version: encoder(definition, struct, version, classes), _unwritable)
     attributes: dict[str, Any] = {"ENCODERS": encoders}
     if definition.kind == "response":
@@ -159,7 +159,7 @@ def _written(definition: Definition, struct: StructDefinition, classes: Mapping[
 
 
 def _errors_reporter(definition: Definition, root: StructDefinition) -> ErrorsReporter:
-    """Compiled, since it runs for every answer: it looks only where an error code can stand."""
+    """Compiled, because it runs for every response: it reads only the fields that can contain an error code."""
 
     def lines(struct: StructDefinition, value: str, indent: str) -> list[str]:
         found = []
@@ -202,7 +202,7 @@ def _class(struct: StructDefinition, base: type, attributes: dict[str, Any], cla
     cls = type(struct.name, (base,), {"__slots__": names, "ATTRIBUTES": names, **attributes})
 
     def compile_and_construct(self: Any, **fields: Any) -> None:
-        """Give way to the real constructor, which is compiled when the first object is made."""
+        """Replace this method by the real constructor, which is compiled when the first object is made."""
         constructor = _constructor(struct, cls.__qualname__, classes)
         cls.__init__ = constructor  # type: ignore[misc]
         constructor(self, **fields)

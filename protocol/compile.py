@@ -1,12 +1,12 @@
-"""Specialised Python source, compiled so that a person can follow it.
+"""Compiles specialized Python source that a person can read.
 
 `decoding` and `encoding` write, for one message in one version, the function that a careful programmer would write by
-hand: no loop over field descriptions is left at run time, neighbouring fields of a fixed size are one `struct` call,
+hand: at run time no loop over field descriptions is left, neighboring fields of a fixed size are one `struct` call,
 and structures inside structures are plain nested loops. The source is registered with `linecache`, so a debugger steps
 through it and a traceback shows its lines.
 
-A compiled function keeps no record of where it is. When something is wrong, the line that failed says which field it
-was (`Source.compile` returns that table) and the function's local variables say which element and which byte.
+A compiled function does not track its position. When it fails, the failed line determines the field (`Source.compile`
+returns that table), and the function's local variables determine the element and the byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Spot(NamedTuple):
 
 
 class Source:
-    """Lines of a function while they are written, with the fields that each line is about."""
+    """The lines of a function that is being written, with the fields of each line."""
 
     def __init__(self, *first: str) -> None:
         self._lines: list[str] = list(first)
@@ -48,7 +48,7 @@ class Source:
             self._spots[len(self._lines)] = spots
 
     def indent(self, levels: int = 1) -> None:
-        """Indent what follows."""
+        """Indent the following lines."""
         self._indent += levels
 
     def dedent(self, levels: int = 1) -> None:
@@ -70,7 +70,7 @@ def compile_function(text: str, function: str, filename: str, namespace: Namespa
 
 
 class Shape:
-    """What a message looks like in one version."""
+    """The layout of a message in one version."""
 
     def __init__(self, message: Message, version: int) -> None:
         self.message = message
@@ -95,7 +95,7 @@ class Shape:
         return self.version in field.versions
 
     def is_tagged(self, field: Field) -> bool:
-        """Whether the field travels among the tagged fields."""
+        """Whether the field is written among the tagged fields."""
         return field.tag is not None
 
     def is_compact(self, field: Field) -> bool:
@@ -107,12 +107,12 @@ class Shape:
         return self.version in field.nullable
 
     def holds_records(self) -> bool:
-        """Whether record batches travel somewhere in the message."""
+        """Whether a field of the message has record batches."""
         structs = (self.message.root, *self.message.structs.values())
         return any(field.type == "records" for struct_ in structs for field in struct_.fields)
 
     def smallest(self, field: Field) -> int:
-        """The fewest bytes that an element of the array `field` takes, at least 1: it bounds what a count may say."""
+        """The fewest bytes that an element of the array `field` takes, at least 1; a check of the count needs it."""
         if field.is_struct:
             return max(1, self._smallest_struct(self.message.structs[field.type]))
         return self._smallest_value(field)

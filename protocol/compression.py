@@ -1,19 +1,19 @@
-"""The four codecs of record batches, as Kafka's own clients write and read them.
+"""The four codecs of record batches, compatible with Kafka's clients (Kafka: CompressionType).
 
 - gzip: plain members (RFC 1952).
 - snappy: written in the framing of snappy-java, blocks of 32 KiB behind lengths; read in that framing and as one bare
   block, which other clients send (Java reads both too).
-- lz4: the frame format with independent blocks of 64 KiB and neither sizes nor content checksum: what
-  KafkaLZ4BlockOutputStream writes. Java refuses linked blocks, so they are never written; they are read. Clients of
+- lz4: the frame format with independent blocks of 64 KiB and neither sizes nor content checksum: the format that
+  KafkaLZ4BlockOutputStream writes. Java rejects linked blocks, so they are never written; they are read. Clients of
   magic 0 computed the checksum of the frame's header from the frame's first byte on, in place of the descriptor's
   (KAFKA-3160), and some expect it so: `mend_lz4_header` and `break_lz4_header`.
 - zstd: frames (KIP-110).
 
-Whatever the bytes say, `decompress` allocates no more than a small multiple of what it was given until it has really
-produced more, and stops at the caller's limit. Lengths that frames claim are checked against what the format could
-yield from so many bytes before they are believed.
+For any input, `decompress` allocates no more than a small multiple of the input's size until it has really produced
+more, and stops at the caller's limit. It checks the lengths in frames against the maximum that the format can yield
+from so many bytes before it uses them.
 
-The libraries are imported when a codec is first used, for a fast start, or by `load_libraries`.
+A codec's library is imported at its first use, for a fast start, or by `load_libraries`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Codec(IntEnum):
 
 
 def load_libraries() -> None:
-    """Import what all codecs need; afterwards none of them opens a file."""
+    """Import the libraries of all codecs; afterwards none of them opens a file."""
     for codec in Codec:
         decompress(codec, compress(codec, b"."), 1)
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` compressed so that Kafka's Java readers take it; `level` is that of compression.<codec>.level (KIP-390).
+    """`data` compressed so that Kafka's Java readers accept it; `level` is that of compression.<codec>.level (KIP-390).
 
-    Raises ValueError for a codec that does not exist; NONE hands back `data` itself.
+    Raises ValueError for a codec that does not exist; NONE returns `data` itself.
     """
     match codec:
         case Codec.NONE:
@@ -63,10 +63,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """What `compress`, or any Kafka client, compressed into `data`; NONE hands back `data` itself.
+    """The decompressed bytes of `data`, from `compress` or any Kafka client; NONE returns `data` itself.
 
     Raises KafkaError: CORRUPT_MESSAGE for malformed data, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec, and
-    MESSAGE_TOO_LARGE where more than `limit` bytes would come out. Kafka, which streams, has no such limit and so no
+    MESSAGE_TOO_LARGE where the result would exceed `limit` bytes. Kafka, which streams, has no such limit and so no
     code for it; this one is final for the batch, and makes the Java producer split the batch and send it in parts.
     """
     match codec:
@@ -113,7 +113,7 @@ def _read_gzip(data: Buffer, limit: int) -> bytes:
     parts: list[bytes] = []
     room = limit
     position = 0
-    while position == 0 or bytes(view[position : position + 2]) == _GZIP_MAGIC:  # Java, too, ignores what else follows
+    while position == 0 or bytes(view[position : position + 2]) == _GZIP_MAGIC:  # Java, too, ignores any other tail
         inflater = zlib.decompressobj(_GZIP_WINDOW)
         while not inflater.eof:
             piece = view[position : position + _GZIP_PIECE]
@@ -170,7 +170,7 @@ def _read_snappy(data: memoryview, limit: int) -> bytearray:
             except DecompressionError as problem:
                 raise _malformed(Codec.SNAPPY, str(problem)) from None
             if produced != size:
-                raise _malformed(Codec.SNAPPY, f"a block gave {produced} bytes where it promised {size}")
+                raise _malformed(Codec.SNAPPY, f"a block gave {produced} bytes where it announced {size}")
             position += size
     return output
 
@@ -202,15 +202,15 @@ def _snappy_blocks(data: memoryview) -> list[memoryview]:
 
 
 def _snappy_block_size(block: memoryview) -> int:
-    """The size that the block promises, which leads it as a varint, if so many bytes can come out of it."""
+    """The announced size of the block, a varint at its start, if so many bytes can come out of it."""
     size = 0
     for index, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             if size > _SNAPPY_EXPANSION * len(block):
-                raise _malformed(Codec.SNAPPY, f"a block of {len(block)} bytes promises {size}")
+                raise _malformed(Codec.SNAPPY, f"a block of {len(block)} bytes announces {size}")
             return size
-    raise _malformed(Codec.SNAPPY, "a block does not say its size")
+    raise _malformed(Codec.SNAPPY, "a block does not contain its size")
 
 
 # --- lz4 ----------------------------------------------------------------------------------------------------------
@@ -235,11 +235,11 @@ def _write_lz4(data: Buffer, level: int | None) -> bytes:
 
 _SCRATCH_BYTES: Final = 1 << 20
 _scratch: list[bytearray] = []
-"""Buffers to decompress into; one for each thread that does so at a time. Fresh memory costs more than the work."""
+"""Buffers for decompression, one for each thread that decompresses at a time. Fresh memory costs more than the work."""
 
 
 def _read_lz4(data: memoryview, limit: int) -> bytes:
-    """Most batches fit the scratch buffer. Whatever does not come out of it whole goes the careful way."""
+    """Decompress into the scratch buffer, which most batches fit; else decompress in chunks, with the limit."""
     from cramjam import DecompressionError, lz4
 
     buffer = _scratch.pop() if _scratch else bytearray(_SCRATCH_BYTES)
@@ -261,7 +261,7 @@ def _read_lz4_in_chunks(data: memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     room = limit
     position = 0
-    # The library allocates what it may produce, so the leave grows with what has really come out.
+    # The library allocates the maximum that it may produce, so the chunk grows with the bytes that it has produced.
     chunk = max(_FIRST_CHUNK, 4 * len(data))
     while True:
         allowed = min(chunk, room + 1)
@@ -287,12 +287,12 @@ _LZ4_DICTIONARY_FLAG: Final = 0x01
 
 
 def mend_lz4_header(data: Buffer) -> Buffer:
-    """A frame whose header has the right checksum, whatever stood there; what is no frame stays as it is."""
+    """A frame with the right header checksum in place of any other; bytes that are no frame stay unchanged."""
     return _with_header_checksum(data, start=len(_LZ4_MAGIC))
 
 
 def break_lz4_header(data: Buffer) -> Buffer:
-    """A frame whose header has the checksum that clients of magic 0 compute."""
+    """A frame with the header checksum that clients of magic 0 compute."""
     return _with_header_checksum(data, start=0)
 
 
@@ -301,7 +301,7 @@ def _with_header_checksum(data: Buffer, start: int) -> Buffer:
     if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
         return data
     position = 6 + (8 if view[4] & _LZ4_SIZE_FLAG else 0)
-    if position >= len(view) or view[4] & _LZ4_DICTIONARY_FLAG:  # Java knows no dictionaries
+    if position >= len(view) or view[4] & _LZ4_DICTIONARY_FLAG:  # Java does not support dictionaries
         return data
     checksum = _short_xxh32(view[start:position]) >> 8 & 0xFF
     return data if view[position] == checksum else b"".join((view[:position], bytes((checksum,)), view[position + 1 :]))
@@ -364,12 +364,12 @@ def _read_zstd(data: memoryview, limit: int) -> bytes:
         try:
             claimed = frame_content_size(frame)
             if claimed > bound:
-                raise _malformed(Codec.ZSTD, f"a frame promises {claimed} bytes where its blocks hold {bound} at most")
+                raise _malformed(Codec.ZSTD, f"a frame announces {claimed} bytes where its blocks hold {bound} at most")
             if claimed > room:
                 _too_large(limit)
             part = decompressor.decompress(frame, max_output_size=max(min(bound, room + 1), 1))
         except ZstdError as problem:
-            # The frame is complete, so a library that did not come to its end had no room for more.
+            # The frame is complete, so a library that did not reach its end had no room for more.
             if bound > room and "did not decompress full frame" in str(problem):
                 _too_large(limit)
             raise _malformed(Codec.ZSTD, str(problem)) from None
@@ -381,10 +381,10 @@ def _read_zstd(data: memoryview, limit: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview, start: int) -> tuple[int, int | None]:
-    """Where the frame at `start` ends and the most bytes its blocks can give; None for a skippable frame (RFC 8878).
+    """The end of the frame at `start` and the maximum size of its blocks; None for a skippable frame (RFC 8878).
 
     The library decompresses a whole frame in one call into a buffer that it allocates first; this walk from block to
-    block is how the call knows that the frame is complete and how large the buffer need be.
+    block proves that the frame is complete and returns the necessary size of the buffer.
     """
     try:
         magic: int = _LITTLE_UINT32.unpack_from(data, start)[0]
@@ -415,7 +415,7 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int | None]:
 
 
 def _zstd_header_size(descriptor: int) -> int:
-    """Bytes between the descriptor and the first block: window, dictionary id, content size."""
+    """The number of bytes between the descriptor and the first block: window, dictionary id, content size."""
     single_segment = descriptor >> 5 & 1
     content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
     return (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size

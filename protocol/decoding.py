@@ -1,15 +1,15 @@
-"""Writes the decoder of one message in one version. See `compile` for the why.
+"""Writes the decoder of one message in one version. See `compile` for the reasons.
 
-What a decoder promises: it returns the object and the position after it, or raises ProtocolError; it allocates nothing
-on the word of a length before that many bytes are known to be there. Each length is compared with what is left of the
-buffer; each count with what the smallest elements would take.
+A decoder returns the object and the position after it, or raises ProtocolError. It allocates nothing for a length
+before it has checked that as many bytes are there: it compares each length with the rest of the buffer, and each count
+with the size of that many smallest elements.
 
-A run of fixed-size fields takes the length of the next variable one with it (`unpack_hiB` reads an int16, an int32 and
+A run of fixed-size fields includes the length of the next variable one (`unpack_hiB` reads an int16, an int32 and
 the first byte of a varint), so that a typical structure costs one `struct` call for each of its variable fields.
 
 Two leniencies are Kafka's: any negative length is null where null is a value (before the flexible encoding), and text
-that is not UTF-8 is read with U+FFFD for what cannot be read. The message is then read once more, with "replace" for
-"strict", so that nobody else pays for it.
+that is not UTF-8 is read with U+FFFD for the unreadable bytes. The decoder then reads the message once more, with
+"replace" for "strict", so that other messages do not pay for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def decoder(message: Message, version: int, classes: Mapping[str, type]) -> Deco
 
 
 def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ProtocolError:
-    """The ProtocolError for what went wrong inside a compiled decoder, found from the line where it went wrong."""
+    """The ProtocolError for an exception inside a compiled decoder, derived from the line that raised it."""
     traceback = error.__traceback__
     assert isinstance(traceback, TracebackType)
     local = traceback.tb_frame.f_locals
@@ -65,12 +65,12 @@ def misread(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Protocol
 
 
 class _Writer:
-    """Writes the source. `depth` tells the local variables of nested structures apart: o0, o1, ..."""
+    """Writes the source. `depth` numbers the local variables of nested structures: o0, o1, ..."""
 
     def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
         self._shape = shape
         self._source = Source()
-        self._run: list[tuple[str, str, Spot]] = []  # fixed-size reads that wait to become one call
+        self._run: list[tuple[str, str, Spot]] = []  # fixed-size reads, collected for one call
         self._views = shape.holds_records()
         self._namespace: Namespace = {
             **classes,
@@ -125,7 +125,7 @@ class _Writer:
             self._tags(struct_, depth, path)
 
     def _tags(self, struct_: Struct, depth: int, path: str) -> None:
-        """Read the tagged fields of a structure, of which there are most often none."""
+        """Read the tagged fields of a structure; mostly there are none."""
         source, d = self._source, depth
         spot = Spot(f"{path}.tags", "B")
         self._read("B", f"tags{d}", spot)
@@ -149,7 +149,7 @@ class _Writer:
             self._field(field, depth, f"{path}.{field.attribute}")
             self._flush()
             source.line(f"if pos != stop{d}:")
-            text = f'f"its value ends {{pos - stop{d}:+}} bytes from where the size of the tagged field says"'
+            text = f'f"its value ends {{pos - stop{d}:+}} bytes from the end that the size of the tagged field gives"'
             source.line(f"    raise MalformedError({text})", Spot(f"{path}.{field.attribute}"))
             source.dedent()
             word = "elif"
@@ -176,7 +176,7 @@ class _Writer:
             self._sized(field, target, path)
 
     def _inner(self, field: Field, target: str, depth: int, path: str) -> None:
-        """Read a structure that is a field; where it may be null, a marker before it says so.
+        """Read a structure that is a field; where it may be null, a marker stands before it.
 
         The marker is an int8, -1 for null, but among the tagged fields a varint, 0 for null (KIP-893).
         """
@@ -299,7 +299,7 @@ class _Writer:
         self._run.append((format_, target, spot))
 
     def _flush(self) -> None:
-        """Write the waiting reads as one line."""
+        """Write the collected reads as one line."""
         run, self._run = self._run, []
         if not run:
             return

@@ -1,8 +1,8 @@
-"""The other end of a connection: a broker that asks another broker.
+"""Client connections: a broker sends requests to another broker.
 
-`connect` opens a TCP connection and cuts what arrives into frames. A frame is handed on as a view into the receive
-buffer, valid during the call only, so that a follower writes what it fetched to its log without a copy in between.
-The buffer grows to the largest frame that came, up to the limit that the caller sets; a peer that announces more, or a
+`connect` opens a TCP connection and splits the received bytes into frames. The frame handler gets a view into the
+receive buffer, valid during the call only, so that a follower writes fetched batches to its log without a copy. The
+buffer grows to the largest received frame, up to the limit that the caller sets; a peer that announces more, or a
 negative length, loses its connection.
 """
 
@@ -25,7 +25,7 @@ class Channel(Protocol):
     """An open connection to a peer."""
 
     def write(self, data: bytes) -> None:
-        """Send whole frames, their sizes included. What is written after the end is dropped."""
+        """Send whole frames, their sizes included. Bytes written after the end of the connection are dropped."""
         ...
 
     def close(self) -> None:
@@ -34,10 +34,10 @@ class Channel(Protocol):
 
 
 class Connect(Protocol):
-    """How a broker opens a connection. Simulations bring their own."""
+    """Opens connections for a broker. Simulations have their own implementation."""
 
     async def __call__(self, host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
-        """Raises OSError when there is nobody at that address."""
+        """Raises OSError when no process listens at that address."""
         ...
 
 
@@ -72,11 +72,11 @@ class TcpChannel(asyncio.BufferedProtocol):
         self._frame_bytes = frame_bytes
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._begin = 0  # of the first frame that is not handed on yet
-        self._end = 0  # of what has arrived
+        self._begin = 0  # of the first frame that the handler has not got yet
+        self._end = 0  # of the received bytes
         self._transport: asyncio.Transport | None = None
 
-    # ---- called by whoever asks
+    # ---- called by the owner
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -130,13 +130,13 @@ class TcpChannel(asyncio.BufferedProtocol):
             self._on_lost()
 
     def _make_room(self) -> None:
-        """Move the frame that has begun to the front, into a larger buffer if it needs one."""
+        """Move the incomplete frame to the front, into a larger buffer if it needs one."""
         begun = self._end - self._begin
         needed = begun + READ_AT_LEAST
         if begun >= SIZE.size:
             needed = max(needed, SIZE.size + SIZE.unpack_from(self._buffer, self._begin)[0] + READ_AT_LEAST)
         if needed > len(self._buffer):
-            # A size beyond the limit has ended the connection before, so this is bounded by it.
+            # A size beyond the limit has closed the connection before, so this is bounded by it.
             larger = bytearray(needed)
             larger[:begun] = self._view[self._begin : self._end]
             self._buffer, self._view = larger, memoryview(larger)

@@ -1,10 +1,10 @@
-"""Elements of an array as bytes: what goes out again and again is encoded once.
+"""Encoded elements of an array: encodes once the structures that many responses contain.
 
-Where a definition says `preencoded`, the array of a message may be a list of structures or an `EncodedArray`, and the
-bytes that go out are the same. The encoders of all other fields know nothing of this and pay nothing for it.
+Where a definition has `preencoded`, the array of a message may be a list of structures or an `EncodedArray`; the
+encoded bytes are the same. The encoders of all other fields are unaffected and have no extra cost.
 
-An element is encoded for one version, and only a message of that version takes it. The error codes inside come along,
-for whoever counts those of a response sees no structure any more.
+An element is encoded for one version, and only a message of that version takes it. It carries its error codes, because
+the code that counts the errors of a response gets no structure any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 
 class EncodedElement(NamedTuple):
-    """A structure as it stands in a message. `error_codes` are those inside it, on all levels, but NONE."""
+    """An encoded structure of a message. `error_codes` are those inside it, on all levels, except NONE."""
 
     data: bytes
     error_codes: tuple[int, ...] = ()
@@ -25,9 +25,9 @@ _DATA: Callable[[EncodedElement], bytes] = itemgetter(0)
 
 
 class EncodedArray(list[Any]):
-    """Stands in place of the list of structures of a field that is `preencoded`; holds the bytes of each element.
+    """Replaces the list of structures of a field that is `preencoded`; holds the bytes of each element.
 
-    A list of anything, for type checkers: it is only ever written to the wire, and nobody reads it as structures.
+    For type checkers it is a list of anything: encoders only write it to the wire, and no code reads its structures.
     """
 
     __slots__ = ("error_codes", "version")

@@ -1,14 +1,14 @@
-"""Writes the encoder of one message in one version. See `compile` for the why.
+"""Writes the encoder of one message in one version. See `compile` for the reasons.
 
 The rules are those of Kafka's generated classes. A field that the version does not carry is dropped when it is
 ignorable or holds its default, and is an error otherwise. A tagged field is written only when it differs from its
-default. Unknown tagged fields go out again as they came in.
+default. Unknown tagged fields are written unchanged.
 
 Records are not copied: the encoder closes the buffer that it fills, puts the object itself into the list of parts, and
-goes on with a new buffer.
+continues with a new buffer.
 
-An array that the definition marks as `preencoded` may come as the bytes of its elements (`encoded`), which then are
-only joined. A structure alone is encoded as it stands in the message.
+The value of an array that the definition marks as `preencoded` may be the bytes of its elements (`encoded`), which are
+only joined then. A structure alone is encoded as in its message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def encoder(message: Message, struct_: Struct, version: int, classes: Mapping[st
 
 
 def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> ValueError:
-    """The ValueError for what went wrong inside a compiled encoder, found from the line where it went wrong."""
+    """The ValueError for an exception inside a compiled encoder, derived from the line that raised it."""
     traceback = error.__traceback__
     assert traceback is not None
     on_line = spots.get(traceback.tb_lineno, ())
@@ -55,12 +55,12 @@ def miswritten(error: Exception, spots: Mapping[int, tuple[Spot, ...]]) -> Value
 
 
 class _Writer:
-    """Writes the source. `depth` tells the local variables of nested structures apart: o0, o1, ..."""
+    """Writes the source. `depth` numbers the local variables of nested structures: o0, o1, ..."""
 
     def __init__(self, shape: Shape, classes: Mapping[str, type]) -> None:
         self._shape = shape
         self._source = Source()
-        self._run: list[tuple[str, str, Spot]] = []  # fixed-size values that wait to become one call
+        self._run: list[tuple[str, str, Spot]] = []  # fixed-size values, collected for one call
         self._namespace: Namespace = {
             **classes,
             "pack": struct.pack,
@@ -109,7 +109,7 @@ class _Writer:
             self._tags(struct_, depth, path)
 
     def _is_set(self, field: Field, value: str) -> str:
-        """The source of the question whether a value differs from the default of its field."""
+        """The source of the test whether a value differs from the default of its field."""
         if field.default_is_null:
             return f"{value} is not None"
         if field.is_array:
@@ -122,7 +122,7 @@ class _Writer:
         return value if literal(field) in ("0", "False") else f"{value} != {literal(field)}"
 
     def _tags(self, struct_: Struct, depth: int, path: str) -> None:
-        """Write the tagged fields of a structure, of which there are most often none."""
+        """Write the tagged fields of a structure; mostly there are none."""
         source, d = self._source, depth
         tagged = self._shape.tagged(struct_)
         waiting, self._run = self._run, []
@@ -170,7 +170,7 @@ class _Writer:
             self._sized(field, f"{owner}.{attribute}", path)
 
     def _inner(self, field: Field, value: str, depth: int, path: str) -> None:
-        """Write a structure that is a field; where it may be null, a marker before it says so (see `decoding`)."""
+        """Write a structure that is a field; where it may be null, a marker stands before it (see `decoding`)."""
         source, inner = self._source, f"o{depth + 1}"
         nullable = self._shape.is_nullable(field)
         if nullable:
@@ -191,7 +191,7 @@ class _Writer:
         return b"\x00" if self._shape.is_tagged(field) else b"\xff"
 
     def _uuid(self, value: str, path: str) -> None:
-        """Write an id; `struct` alone would fill or cut one of another length in silence."""
+        """Write an id; `struct` alone would silently pad or truncate one of another length."""
         self._source.line(f"if len({value}) != 16:", Spot(path))
         self._source.line(f'    raise ValueError("{path}: an id has 16 bytes")')
         self._write("16s", value, Spot(path))
@@ -269,7 +269,7 @@ class _Writer:
     # -- runs of fixed-size writes
 
     def _length(self, format_: str, compact: bool, spot: Spot) -> None:
-        """Write the waiting values and the length n, in one call where n is a varint of one byte."""
+        """Write the collected values and the length n, in one call where n is a varint of one byte."""
         if not compact:
             self._write(format_, "n", spot)
             self._flush()
@@ -294,7 +294,7 @@ class _Writer:
         self._run.append((format_, value, spot))
 
     def _flush(self) -> None:
-        """Write the waiting values as one line."""
+        """Write the collected values as one line."""
         run, self._run = self._run, []
         if not run:
             return

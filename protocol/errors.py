@@ -1,9 +1,9 @@
-"""Kafka's error codes and the two exceptions that carry them through Odradek.
+"""Kafka's error codes and the exceptions for them (Kafka: Errors).
 
-Every answer on the wire names one of these codes; a client decides from the code alone whether to try again, so the
-numbers, names and retriable flags are those of Apache Kafka 4.3 (3.9 knows the codes up to 127). `KafkaError` is an
-answer in the making: a rule said no, and the code and the message go to the client. `ProtocolError` means that the
-bytes themselves could not be read.
+Every response has one of these codes; a client decides from the code alone whether to retry, so the numbers, names and
+retriable flags are those of Apache Kafka 4.3 (3.9 has the codes up to 127). `KafkaError` becomes a response: a rule
+rejected the request, and the client gets the code and the message. `ProtocolError` means that the bytes themselves
+could not be read.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether clients try again after this code without being told to."""
+        """Whether clients retry after this code by themselves."""
         return self in RETRIABLE
 
 
@@ -196,7 +196,7 @@ RETRIABLE: Final[frozenset[ErrorCode]] = frozenset(
 
 
 class KafkaError(Exception):
-    """A refusal with Kafka's code; `message` says what was wrong, where, and what would be right."""
+    """A rejection with Kafka's code; `message` states what was wrong, where, and what is allowed."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
@@ -204,15 +204,15 @@ class KafkaError(Exception):
         self.message = message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An exception is otherwise made anew from its text alone, on its way here from a worker process.
+        # Pickle otherwise makes the exception anew from its text alone, on its way here from a worker process.
         return Exception.__new__, (type(self), *self.args), self.__dict__
 
 
 class ProtocolError(Exception):
-    """Bytes that do not hold what they should.
+    """Bytes that do not have the expected format.
 
     `field` is the dotted path of the field that could not be read (`ProduceRequest.topics[0].name`), `position` the
-    offset in bytes from the start of the buffer that was handed to the decoder.
+    offset in bytes from the start of the buffer that the decoder got.
     """
 
     def __init__(self, field: str, position: int, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Frames and the headers inside them: what stands around every request and response.
+"""Frames and headers of requests and responses (Kafka: RequestHeader, ResponseHeader, ApiKeys).
 
 A frame is a length (int32) and as many bytes. A request begins with header version 2 where its body is flexible and
 version 1 before that; only ControlledShutdown v0 has version 0, without a client id. The client id is a plain string
@@ -26,9 +26,9 @@ _SIZE: Final = struct.Struct(">i")
 _CORRELATION: Final = struct.Struct(">i")
 _CORRELATION_AND_NO_TAGS: Final = struct.Struct(">ib")
 _HTTP: Final = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "})
-"""How a request of HTTP begins; the last one is that of HTTP/2."""
+"""The first bytes of an HTTP request; the last entry is that of HTTP/2."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
-"""A record of type handshake, major version 3."""
+"""A TLS record of type handshake, major version 3."""
 
 
 class RequestHeader(NamedTuple):
@@ -44,8 +44,8 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Bytes) -> RequestHeader:
     """Read the header at the start of a frame (without its length). Raises ProtocolError.
 
-    A client id of any negative length is none, and what is not UTF-8 in it is replaced, as Kafka does. The API key and
-    version need not be known: an unknown API is read as one that is not flexible.
+    A client id of any negative length is none, and bytes of it that are not UTF-8 are replaced, as in Kafka. The API
+    key and version may be unknown: an unknown API is read as one that is not flexible.
     """
     try:
         api_key, version, correlation_id, length = _START.unpack_from(frame)
@@ -108,13 +108,13 @@ def frame(*parts: Bytes) -> bytes:
 
 
 def what_it_looks_like(size: int, *, tls: bool) -> str | None:
-    """What a peer speaks whose first four bytes make `size`, an impossible length; None if that is unclear.
+    """The protocol of a peer whose first four bytes make `size`, an impossible length; None if that is unclear.
 
-    `tls` is whether the listener itself expects TLS, so that the bytes come out of it.
+    `tls` is whether the listener itself expects TLS, so that the bytes are decrypted ones.
     """
     start = _SIZE.pack(size)
     if start in _HTTP:
-        return f"this looks like HTTP ({start.decode().strip()}...), and the listener speaks Kafka's protocol"
+        return f"this looks like HTTP ({start.decode().strip()}...), and the listener expects Kafka's protocol"
     if start[:2] == _TLS_HANDSHAKE and not tls:
         return (
             "this looks like a TLS handshake, and the listener is a PLAINTEXT one: see security.protocol of the client"
@@ -134,11 +134,11 @@ class Frames:
 
     @property
     def waiting(self) -> int:
-        """How many bytes have come that are not a whole frame yet."""
+        """The number of bytes that are not a whole frame yet."""
         return len(self._waiting)
 
     def feed(self, data: Bytes) -> Iterator[bytes]:
-        """Take bytes; the iterator gives each frame that is whole, without its length.
+        """Add received bytes; the iterator returns each frame that is whole, without its length.
 
         It raises ProtocolError for a length that is negative or over the limit; nothing can be read after it.
         """
@@ -162,7 +162,7 @@ class Frames:
 
 
 def _read_header_0(frame: Bytes) -> RequestHeader:
-    """Read the header that has no client id; also finds out what a frame too short for any header lacks."""
+    """Read the header that has no client id; also raises for a frame that is too short for any header."""
     header, pos = messages.RequestHeader.decode_prefix(frame, 0)
     if (header.request_api_key, header.request_api_version) != (CONTROLLED_SHUTDOWN, 0):
         raise ProtocolError("RequestHeader.client_id", pos, f"the bytes end here: {len(frame) - pos} left")

@@ -1,8 +1,8 @@
-"""The language of the definition texts, read into fields.
+"""Parses the definition texts of messages into fields.
 
-A definition text says what one API, or one family of records, looks like on the wire in every version, in a form that
-is read by people first. The JSON files under `common/message` in Kafka's own jars state the same facts; a test holds
-the two equal. The language:
+A definition text describes the wire format of one API, or one family of records, in every version, in a form that is
+made for people. The JSON files under `common/message` in Kafka's own jars state the same facts; a test compares the
+two. The language:
 
     # A comment runs to the end of the line.
     request ExampleRequest key 99 versions 0-7 flexible 5+
@@ -18,11 +18,11 @@ the two equal. The language:
 - A heading opens a message: `request`, `response`, `record` (bytes that Kafka keeps in a topic or inside another
   message) or `header`; then the name, the API key where there is one, the versions, and the first version of the
   flexible encoding (KIP-482).
-- A field is a name and a type, then the versions that carry it (all, unless said), then in any order `= DEFAULT`,
-  `tag N`, `ignorable` (a value may be dropped silently where the version has no place for it), `inflexible` (the old
+- A field is a name and a type, then the versions that carry it (default: all), then in any order `= DEFAULT`,
+  `tag N`, `ignorable` (a value may be dropped silently where the version cannot carry it), `inflexible` (the old
   encoding even in flexible versions) and `preencoded` (an array of structures that a writer may also give as bytes:
-  see `encoded`; of the wire it says nothing).
-- `?` after a type says that null is a value, `?1+` that it is one from version 1 on. `[type]` is an array.
+  see `encoded`; it does not change the wire format).
+- `?` after a type means that null is a value, `?1+` that it is one from version 1 on. `[type]` is an array.
 - The fields of a structure stand below the first field that has its type, or below `struct NAME` when several have it.
 - Four spaces to a level. Names are Kafka's; the attribute in Python is the same name in snake case.
 """
@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 OPEN_END: Final = 32767  # "3+" ends at the highest version that an int16 can name
-NEVER: Final = OPEN_END + 1  # the first flexible version of what has none
+NEVER: Final = OPEN_END + 1  # the first flexible version of messages without one
 NUMBERS: Final = {
     "int8": "b",
     "int16": "h",
@@ -105,8 +105,8 @@ class Field:
     """One field of a structure.
 
     `attribute` is the name in Python: Kafka's in snake case. `type` is the name of a number type, `string`, `bytes`,
-    `records`, or of a structure; for an array, that of its elements. `default` is None for null and for what is made
-    anew for each object (arrays, structures).
+    `records`, or of a structure; for an array, that of its elements. `default` is None for null and for values that are
+    made anew for each object (arrays, structures).
     """
 
     name: str

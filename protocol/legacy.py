@@ -1,17 +1,17 @@
-"""Message sets of magic 0 and 1: what clients older than Kafka 0.11 send and read (KIP-31, KIP-32).
+"""Message sets of magic 0 and 1, the format of clients older than Kafka 0.11 (KIP-31, KIP-32).
 
-A set is a row of messages without a header of its own. The magic 1 of Kafka 0.10 has a timestamp, magic 0 has none:
+A set is a sequence of messages without a header of its own. Magic 1 of Kafka 0.10 has a timestamp, magic 0 has none:
 
     offset (8), length of the rest (4), CRC-32 of what follows it (4), magic (1), attributes (1), [timestamp (8)],
     key length (4), key, value length (4), value
 
 A length of -1 stands for null. The lowest three bits of the attributes name a codec: then the value is a compressed
 set, the message is its wrapper, and the wrapper's offset is that of the last message inside. Inside a wrapper of magic
-1 offsets count from 0; with magic 0 they are absolute. Bit 3 says LogAppendTime: the wrapper's time is that of all.
+1 offsets count from 0; with magic 0 they are absolute. Bit 3 means LogAppendTime: the wrapper's time is that of all.
 
-Sets are read and written here, never stored: a leader lifts them to one batch of magic 2, a fetch of an old version is
-lowered to what its client can read (LogValidator, AbstractLegacyRecordBatch, RecordsUtil, LazyDownConversionRecords).
-The walks along the bytes stand in legacy_walks.py.
+Sets are read and written here, never stored: a leader up-converts them to one batch of magic 2, and a fetch of an old
+version is down-converted for its client (LogValidator, AbstractLegacyRecordBatch, RecordsUtil,
+LazyDownConversionRecords). The walks along the bytes are in legacy_walks.py.
 
 Old lz4 clients computed the checksum of the frame header over the wrong bytes (KAFKA-3160); magic 0 keeps that fault.
 """
@@ -64,7 +64,7 @@ class NothingToWrite(KafkaError):  # noqa: N818 - no error for the client
 
 
 class Payload(NamedTuple):
-    """The records of a set, as a batch of magic 2 keeps them before they are compressed; `codec` is the client's."""
+    """The records of a set in the format of magic 2, before compression; `codec` is the client's."""
 
     records: Buffer
     record_count: int
@@ -73,11 +73,11 @@ class Payload(NamedTuple):
     codec: int
 
 
-# ---- up
+# ---- up-conversion
 
 
 def is_set(buffer: Buffer) -> bool:
-    """Whether a message of magic 0 or 1 stands at the beginning, rather than a batch."""
+    """Whether the buffer begins with a message of magic 0 or 1 rather than with a batch."""
     return len(buffer) > MAGIC_AT and buffer[MAGIC_AT] < MAGIC
 
 
@@ -89,7 +89,7 @@ def up_convert_set(
     timestamps: tuple[int, int, int] | None,
     max_decompressed: int = MAX_DECOMPRESSED,
 ) -> Payload:
-    """The records of one produced set, judged as Kafka does; a message that is cut off ends it.
+    """The records of one produced set, validated as Kafka does; a message that is cut off ends it.
 
     `timestamps` is (now, before max, after max) in ms, None where the broker's clock replaces them. Raises KafkaError
     CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, InvalidRecords, NothingToWrite.
@@ -123,7 +123,7 @@ def up_convert_set(
         view, magic, flags, stamp, earliest, latest
     )
     if codec and magic and last_offset and fault not in (0, LegacyFault.SHORT):
-        last_inner = _last_offset(view)  # Kafka looks at all offsets before it looks at what they belong to
+        last_inner = _last_offset(view)  # Kafka checks all offsets before it checks the messages
     if codec and magic and last_offset and last_offset < last_inner and fault != LegacyFault.SHORT:
         raise InvalidRecords(
             ErrorCode.INVALID_RECORD, f"the wrapper has offset {last_offset}, the last message inside {last_inner}"
@@ -152,7 +152,7 @@ def _last_offset(view: memoryview) -> int:
 
 
 def _unwrapped(view: memoryview, magic: int, codec: int, limit: int) -> Buffer:
-    """The set inside a wrapper, which `survey` has found sound. Raises KafkaError."""
+    """The set inside a wrapper that `survey` has checked. Raises KafkaError."""
     if codec == Codec.ZSTD:
         raise InvalidRecords(ErrorCode.INVALID_RECORD, f"zstd around messages of magic {magic}; it needs batches")
     position = FIELDS_AT + (8 if magic else 0)
@@ -175,7 +175,7 @@ def _unwrapped(view: memoryview, magic: int, codec: int, limit: int) -> Buffer:
     except KafkaError as problem:
         if problem.code is not ErrorCode.CORRUPT_MESSAGE:
             raise
-        # The checksum held, so these are the bytes that the client meant; the code that says "try again" would loop.
+        # The checksum matches, so the client sent these bytes; with a retriable error code it would retry for ever.
         raise InvalidRecords(ErrorCode.INVALID_RECORD, problem.message) from None
 
 
@@ -201,16 +201,17 @@ def _refuse_messages(violations: tuple[tuple[int, int, int], ...], count: int) -
     raise InvalidRecords(code, f"{len(errors)} of {count} messages were refused, the first: {errors[0][1]}", errors)
 
 
-# ---- down
+# ---- down-conversion
 
 
 def down_convert_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
-    """What Kafka answers a fetch of `first_offset` in place of batches of magic 2: a set of `magic`, 0 or 1.
+    """The records that Kafka returns to a fetch of `first_offset` in place of batches of magic 2: a set of `magic`.
 
-    The answer is as long as `data`, or as its first set where that is longer: what is more is cut off, what is missing
-    is filled with a message that seems to be cut off. Control batches and headers have no place in a set. Whole batches
-    of `magic` or less stay as they are; a batch that is cut off is left out, and where there is no other, `data` is the
-    answer. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE where zstd comes first, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE.
+    `magic` is 0 or 1. The result is as long as `data`, or as its first set where that is longer: extra bytes are cut
+    off, missing bytes are filled with a message that looks cut off. A set cannot contain control batches and headers.
+    Whole batches of `magic` or less stay unchanged; a batch that is cut off is left out, and where there is no other,
+    `data` is the result. Raises KafkaError: UNSUPPORTED_COMPRESSION_TYPE where zstd comes first, CORRUPT_MESSAGE,
+    MESSAGE_TOO_LARGE.
     """
     view = memoryview(data)
     batches = list(_whole_batches(view))
@@ -245,7 +246,7 @@ def down_convert_batches(data: Buffer, magic: int, first_offset: int) -> bytes:
 
 
 def _whole_batches(view: memoryview) -> list[tuple[int, Header]]:
-    """The batches that are not cut off, of any magic; headers of messages are read as far as they agree."""
+    """The batches that are not cut off, of any magic; a message is read as far as its header agrees with a batch's."""
     found = []
     position, end = 0, len(view)
     while end - position > MAGIC_AT:
@@ -265,7 +266,7 @@ def _whole_batches(view: memoryview) -> list[tuple[int, Header]]:
 
 
 def _overflow(room: int) -> bytes:
-    """A message that goes on beyond the answer, so that a reader leaves it out."""
+    """A message that reaches beyond the response, so that a reader leaves it out."""
     return (_OFFSET_SIZE.pack(-1, max(room + 1, HEADER_SIZE)) + bytes(max(0, room - LOG_OVERHEAD)))[:room]
 
 
@@ -280,7 +281,7 @@ def _down_converted(view: memoryview, position: int, header: Header, magic: int,
         payload = decompress(codec, view[start:end], MAX_DECOMPRESSED)
         start, end = 0, len(payload)
         flags |= INNER
-        first_offset = -MAX_INT64  # a wrapper goes out whole
+        first_offset = -MAX_INT64  # a wrapper is sent whole
     fault, kept, _, last, top, messages = down_convert(
         payload,
         start,
@@ -302,7 +303,7 @@ def _down_converted(view: memoryview, position: int, header: Header, magic: int,
 
 
 def wrap(messages: Buffer, magic: int, codec: int, last_offset: int, timestamp: int, *, append_time: bool) -> bytes:
-    """A compressed message around a set; `timestamp` is what magic 1 says of it."""
+    """A compressed message around a set; `timestamp` is that of the wrapper in magic 1."""
     value = compress(codec, messages)
     if codec == Codec.LZ4 and magic == 0:
         value = break_lz4_header(value)

@@ -1,4 +1,4 @@
-"""The walks along message sets of magic 0 and 1, whose layout stands in legacy.py: survey, up-convert, down-convert.
+"""The walks along message sets of magic 0 and 1 (layout: legacy.py): survey, up-convert, down-convert.
 
 `survey`, `up_convert` and `down_convert` exist twice: in C (`_legacy.c`) and here, the pure-Python fallback of an
 install without a compiler. This text is the specification; a test compares both implementations on every input.
@@ -43,7 +43,7 @@ INNER: Final = 8
 """A flag beside those of `chain`: the messages come out of a wrapper, or are to go into one."""
 
 Survey = tuple[int, int, int, int]
-"""Fault, position where the walk ended, messages before it, the last codec that one of them names."""
+"""Fault, position where the walk ended, messages before it, the last codec in their attributes."""
 UpConverted = tuple[int, int, int, bytes, int, int, int, tuple[tuple[int, int, int], ...]]
 """Fault, messages, position, records of magic 2, base and max timestamp, last offset, (index, Rule, timestamp)…"""
 DownConverted = tuple[int, int, int, int, int, bytes]
@@ -56,7 +56,7 @@ _UINT32: Final = struct.Struct(">I")
 
 
 class LegacyFault(IntEnum):
-    """What is wrong with a message, beside `chain.Fault`. `_legacy.c` has the same numbers."""
+    """A fault of a message, beside `chain.Fault`. `_legacy.c` has the same numbers."""
 
     SHORT = 8
     MAGIC = 9
@@ -69,7 +69,7 @@ class LegacyFault(IntEnum):
 
 REASONS: Final[dict[int, str]] = {
     **FAULTS,
-    LegacyFault.SHORT: f"a message says that it is shorter than {SHORTEST} bytes",
+    LegacyFault.SHORT: f"a message has a length of less than {SHORTEST} bytes",
     LegacyFault.MAGIC: "a message has another magic than the first one, or one that does not exist",
     LegacyFault.TOO_LARGE: "a message is larger than the topic takes (max.message.bytes)",
     LegacyFault.CHECKSUM: "the checksum of a message does not hold",
@@ -80,7 +80,7 @@ REASONS: Final[dict[int, str]] = {
 
 
 class Rule(IntEnum):
-    """Which rule a sound message breaks; the first two are those of `chain.Violation`."""
+    """A rule that a sound message breaks; the first two are those of `chain.Violation`."""
 
     NULL_KEY = 1
     TIMESTAMP = 2
@@ -103,7 +103,7 @@ def _checksum_holds(buffer: Buffer, position: int, size: int) -> bool:
 
 
 def survey_in_python(buffer: Buffer, limit: int, /) -> Survey:
-    """Look a produced set through: lengths, magic, sizes up to `limit` bytes, checksums."""
+    """Check a produced set: lengths, magic, sizes up to `limit` bytes, checksums."""
     position, count, codec, end = 0, 0, 0, len(buffer)
     while True:
         fault, size = _next_message(buffer, position, end)
@@ -126,8 +126,8 @@ def up_convert_in_python(
 ) -> UpConverted:
     """Write the messages of a set as records of magic 2 whose offsets count from 0.
 
-    With INNER they come out of a wrapper: their checksums have not been looked at yet, and with ONE_TIMESTAMP all have
-    the time `stamp`. REQUIRE_KEYS and CHECK_TIMESTAMPS are as in `chain.scan`; a time below -1 is always refused.
+    With INNER they come from a wrapper: their checksums have not been verified yet, and with ONE_TIMESTAMP all have
+    the time `stamp`. REQUIRE_KEYS and CHECK_TIMESTAMPS are as in `chain.scan`; a time below -1 is always a violation.
     """
     earliest, latest = (min(max(bound, -(1 << 63)), MAX_INT64) for bound in (earliest, latest))
     out = bytearray()
@@ -237,7 +237,7 @@ def down_convert_in_python(
 ) -> DownConverted:
     """Write `count` records of magic 2 as messages of `magic`, without those below `first_offset` and without headers.
 
-    With ONE_TIMESTAMP all have the time `base_timestamp`, and magic 1 says LogAppendTime; with INNER offsets of magic 1
+    With ONE_TIMESTAMP all have the time `base_timestamp`, and magic 1 gets LogAppendTime; with INNER offsets of magic 1
     count from the first. More than `limit` bytes are the fault TOO_LARGE; after a fault there is no set.
     """
     if not 0 <= start <= end <= len(buffer):
@@ -264,8 +264,8 @@ def down_convert_in_python(
             body += _INT32.pack(-1 if content is None else len(content)) + (content or b"")
         size += LOG_OVERHEAD + 4 + len(body)
         if size <= limit:
-            told = offset - first if magic and flags & INNER else offset
-            out += _OFFSET_SIZE.pack(told, 4 + len(body)) + _UINT32.pack(crc32(body)) + body
+            stored = offset - first if magic and flags & INNER else offset
+            out += _OFFSET_SIZE.pack(stored, 4 + len(body)) + _UINT32.pack(crc32(body)) + body
     if size > limit:
         return LegacyFault.TOO_LARGE, kept, first, last, top, b""
     return Fault.SOUND, kept, first, last, top, bytes(out)

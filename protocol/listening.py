@@ -1,15 +1,16 @@
-"""Listeners: who may come in, how many, and how much memory they take together.
+"""Listeners and their limits on connections, requests and memory (Kafka: SocketServer, ConnectionQuotas).
 
-Limits. The size of a frame, the number of connections in all and for each address, the idle time, the answers that
-one connection may owe, and the bytes held for one connection and for all. A connection that reads slowly is not read
-from until it catches up; nobody else notices. While more is held than all may hold together, a connection is read from
-as long as it holds less than its fair share, so that many who hold on to memory do not shut out those who need little;
-what is held stays below twice the limit then, and a large request each of those that are waited for.
+A listener limits the size of a frame, the number of connections in all and for each address, the idle time, the
+pending answers of one connection, and the bytes held for one connection and for all. From a connection that reads
+slowly the listener does not read until it catches up; other connections are unaffected. While all connections together
+exceed their limit, the listener reads from a connection as long as that one holds less than its fair share, so that
+many connections that hold much memory do not shut out those that need little. The total then stays below twice the
+limit, plus one large request for each of those whose turn it is.
 
-Connections over max.connections wait in the backlog until others end, and those over max.connections.per.ip are closed
-at once, as in Kafka (SocketServer's ConnectionQuotas). So are the brokers among themselves never shut out by clients:
-their own listener may make room. A listener has limits of its own beside those of the broker, for connections at one
-time (KIP-402) and for new ones (KIP-612); both hold.
+Connections over max.connections wait in the backlog until others end; connections over max.connections.per.ip are
+closed at once, as in Kafka (SocketServer's ConnectionQuotas). Clients never shut out the brokers' own connections:
+their listener may close the connections of others. A listener has limits of its own beside those of the broker, for
+connections at one time (KIP-402) and for new ones (KIP-612); both apply.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ UNLIMITED: Final = 2147483647
 
 
 class Limits:
-    """What a listener grants. Names in brackets are Kafka's properties."""
+    """The limits of a listener. Names in brackets are Kafka's properties."""
 
     __slots__ = (
         "connections",
@@ -60,7 +61,7 @@ class Limits:
 
         frame_bytes (socket.request.max.bytes): the largest request. connections (max.connections),
         connections_per_address (max.connections.per.ip), connections_by_address (…per.ip.overrides),
-        connections_per_second (max.connection.creation.rate): new ones; who comes too soon waits at the door.
+        connections_per_second (max.connection.creation.rate): new ones; further connections wait in the backlog.
         idle_s (connections.max.idle.ms): a connection silent for longer is closed; no limit when not above 0.
         owed_answers: requests of one connection that may wait for their answer before it is read from again.
         queued_bytes: answers in memory for one connection before it is read from again.
@@ -77,29 +78,29 @@ class Limits:
         self.total_bytes = total_bytes
 
     def become(self, other: Limits) -> None:
-        """Grant what `other` grants, from now on."""
+        """Take over the limits of `other`."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
 
 class OwnLimits(NamedTuple):
-    """What one listener grants of connections, beside what the broker does; properties as in `Limits`."""
+    """The connection limits of one listener, beside those of the broker; properties as in `Limits`."""
 
     connections: int = UNLIMITED
     connections_per_second: int = UNLIMITED
 
 
 class Rate:
-    """Who comes in, counted against a number that is allowed each second."""
+    """Counts new connections against the number that is allowed each second."""
 
     __slots__ = ("_allowance", "_counted_s")
 
     def __init__(self) -> None:
-        self._allowance = 0.0  # connections that may still come in now, when their rate is limited
+        self._allowance = 0.0  # connections that may still be accepted now, when their rate is limited
         self._counted_s = 0.0
 
     def too_soon(self, now_s: float, per_second: int) -> bool:
-        """Whether a connection now would be more than `per_second` allow; those of one second may come at once."""
+        """Whether a connection now would exceed `per_second`; those of one second may come at once."""
         if per_second >= UNLIMITED:
             return False
         self._allowance = min(float(per_second), self._allowance + (now_s - self._counted_s) * per_second)
@@ -107,7 +108,7 @@ class Rate:
         return self._allowance < 1
 
     def came_in(self) -> None:
-        """A connection has come in; where the rate is limited, it counts."""
+        """Count a new connection where the rate is limited."""
         self._allowance = max(0.0, self._allowance - 1)
 
 
@@ -134,7 +135,7 @@ class ConnectionQuotas:
         self.waiting_for_memory: deque[Connection] = deque()
 
     def longest_idle(self) -> Connection | None:
-        """The connection that was silent for longest, outside of protected listeners."""
+        """The connection that was idle for longest, outside of protected listeners."""
         candidates = [each for listener in self.listeners if not listener.protected for each in listener.connections]
         return min(candidates, key=lambda each: each.last_active_s, default=None)
 
@@ -153,7 +154,7 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         connection_quotas: ConnectionQuotas | None = None,
     ) -> None:
-        """`on_close` hears of each connection that ends. `report(kind, text)` hears what was refused and why.
+        """`on_close` is called for each connection that ends, `report(kind, text)` for each rejection with the reason.
 
         Listeners that share a `connection_quotas` share the limits on connections and memory.
         """
@@ -186,10 +187,10 @@ class Listener:
         send_buffer_bytes: int | None = None,
         receive_buffer_bytes: int | None = None,
     ) -> int:
-        """Take the address (every one of this machine when None or empty); returns the port, a free one for port 0.
+        """Bind the address (every one of this machine when None or empty); returns the port, a free one for port 0.
 
-        The buffers are those of the system for each connection, which chooses itself where they are None. Nobody is
-        answered before `serve`. Raises OSError when the address is taken or not this machine's.
+        The buffers are the system's for each connection, which chooses their sizes where they are None. The listener
+        answers no request before `serve`. Raises OSError when the address is taken or not this machine's.
         """
         self._backlog = backlog
         found = await self._acceptor.bind(host or None, port)
@@ -206,7 +207,7 @@ class Listener:
             self._sweep = loop.call_later(self.limits.idle_s / 4, self._close_idle)
 
     def stop_accepting(self) -> None:
-        """Take no new connection; those that exist go on."""
+        """Accept no new connection; existing ones continue."""
         self._acceptor.close()
 
     def close(self) -> None:
@@ -222,13 +223,13 @@ class Listener:
             self.connection_quotas.listeners.remove(self)
 
     def resume_accepting(self) -> None:
-        """There may be room for a connection that waits."""
+        """Accept waiting connections, if there is room."""
         self._acceptor.resume()
 
-    # ---- who comes in
+    # ---- accepting
 
     def _full(self) -> str | None:
-        """Why nobody can come in for now. A protected listener takes the place of the connection silent for longest."""
+        """The reason why none can be accepted now. For a protected listener, close the connection idle for longest."""
         connection_quotas, most, own = self.connection_quotas, self.limits.connections, self.own
         now_s = asyncio.get_running_loop().time()
         rate = self.limits.connections_per_second
@@ -275,7 +276,7 @@ class Listener:
             raise
 
     def _admit(self, connection: Connection) -> str | None:
-        """Count a new connection; the answer is None, or why it cannot stay."""
+        """Count a new connection; returns None, or why it must be closed."""
         address, limits, connection_quotas = connection.address, self.limits, self.connection_quotas
         allowed = limits.connections_by_address.get(address, limits.connections_per_address)
         count = connection_quotas.by_address.get(address, 0)
@@ -293,7 +294,7 @@ class Listener:
         self.report(kind, f"listener {self.name}: {text}")
 
     def forget(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         if connection not in self.connections:
             return
         self.connections.discard(connection)
@@ -310,7 +311,7 @@ class Listener:
             listener.resume_accepting()
 
     def hold(self, count: int) -> None:
-        """Account for `count` bytes more (or fewer, when negative) that are kept in memory for connections."""
+        """Add `count` to the bytes (fewer, when negative) that are held in memory for connections."""
         connection_quotas = self.connection_quotas
         connection_quotas.held_bytes += count
         if count < 0 and connection_quotas.waiting_for_memory and not connection_quotas.resuming:
@@ -321,7 +322,7 @@ class Listener:
 
     @property
     def share_bytes(self) -> int:
-        """What one connection may hold: all that one is granted, or its fair share when too much is held."""
+        """The limit of one connection: the whole one, or its fair share when all hold too much."""
         limits, connection_quotas = self.limits, self.connection_quotas
         if connection_quotas.held_bytes <= limits.total_bytes:
             return limits.queued_bytes
@@ -329,7 +330,7 @@ class Listener:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory for the connections of this census: incomplete requests and answers that wait."""
+        """Bytes in memory for the connections of all listeners: incomplete requests and answers that wait."""
         return self.connection_quotas.held_bytes
 
     def _close_idle(self) -> None:

@@ -1,9 +1,9 @@
 """The messages of the Kafka protocol, by name: `messages.FetchRequest`, `messages.OffsetCommitKey` and so on.
 
-The definition texts beside this module say what exists. Importing the module reads none of them; the first use of any
+The definition texts beside this module list the messages. Importing the module reads none of them; the first use of any
 name reads all of them (a few milliseconds, once), and the first use of a message parses its own text only. No file is
-opened after that: a broker that has no file descriptor left must still understand a request.
-`messages.pyi` is what type checkers and editors see, written by `python -m odradek.protocol.stubs`.
+opened after that: a broker without a free file descriptor must still be able to parse a request.
+`messages.pyi` is the stub for type checkers and editors, written by `python -m odradek.protocol.stubs`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Connections: bytes to frames, answers to bytes, in the order in which the requests came.
+"""Server connections: splits bytes into frames and sends the answers in the order of the requests (Kafka: Processor).
 
 The Kafka protocol frames every request and response with an int32 size. A client may send many requests before it
-reads an answer, and the answers have to leave in the order of the requests. This is the only module of the protocol
-package that knows asyncio.
+reads an answer, and the connection must send the answers in the order of the requests. Only the connection modules of
+the protocol package (this one, accepting, dial, listening) import asyncio.
 
-Receiving. All connections of a listener share one receive buffer. What arrives is cut into frames in place, and a
-frame is handed on as a view into that buffer, which is valid only until the frame handler returns: a record batch
-goes from here to the log file without a copy in between. Only the beginning of a frame that has not arrived whole is
-copied, into a buffer of that frame's own, and the rest is then read straight into it. So an idle connection holds no
-buffer at all, and a frame that announces 100 MB costs no more memory than the bytes that did arrive.
+Receiving. All connections of a listener share one receive buffer. The connection splits received bytes into frames in
+place. The frame handler gets a view into that buffer, which is valid only until the handler returns: a record batch is
+written from here to the log file without a copy. Only the beginning of an incomplete frame is copied, into a buffer of
+that frame's own, and the rest is then read straight into it. So an idle connection holds no buffer at all, and a frame
+that announces 100 MB costs no more memory than the bytes that did arrive.
 
-Sending. A plain connection writes to its socket directly, not through the transport: small answers leave with one
-system call for everything that one read produced, and a range of a file goes out through sendfile without entering
-this process. What the socket does not take waits in a queue of the connection and goes on when the socket is
-writable. An encrypted connection (TLS has to see the bytes) takes the same queue through its transport.
+Sending. A plain connection writes to its socket directly, not through the transport: small answers to the requests of
+one read leave in one system call, and a range of a file leaves through sendfile without entering this process. Bytes
+that the socket does not take wait in a queue of the connection until the socket is writable. An encrypted connection
+(TLS has to process the bytes) sends the same queue through its transport.
 
-Who may connect, and what all connections may take together, is up to their listener (`listening.py`).
+The listener (`listening.py`) decides which clients may connect, and how much all connections may hold together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PEER_IS_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, err
 
 
 class Exchange:
-    """A request whose answer is owed. `answer` is None until the answer is there; it then leaves in its turn."""
+    """A request with a pending answer. `answer` is None until the answer is there; it then leaves in its turn."""
 
     __slots__ = ("answer", "connection")
 
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: bytes = b""  # frames that arrived while the connection was paused
         self._out = Outbox()
         self._queued = 0
-        self._kept = 0  # bytes of answers that wait for those before them
+        self._kept = 0  # bytes of answers that wait for earlier ones
         self._heavy = 0  # bytes of a large request that is not answered yet
         self._corked = False
         self._writing = False
@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         """The transport's own socket, to write to directly; None where everything goes through the transport."""
         self.closed = False
         self.last_active_s = self._loop.time()
-        self.state: object = None  # whatever the frame handler keeps for a connection
+        self.state: object = None  # state of the frame handler for this connection
 
     @property
     def listener_name(self) -> str:
@@ -125,12 +125,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def name(self) -> str:
-        """Which connection it is, for people."""
+        """A description of the connection for log lines and error messages."""
         return f"connection from {self.peer} to listener {self._listener.name}"
 
     @property
     def unfinished(self) -> str:
-        """What is half done here, in words; empty when nothing is."""
+        """A description of the pending work of the connection; empty when there is none."""
         if self._out.parts:
             return "it does not take its answers"
         return f"it sent {self._have} bytes of a request of {self._frame_need}" if self._frame is not None else ""
@@ -163,13 +163,13 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def close(self) -> None:
-        """End the connection now; answers that are still owed are not sent."""
+        """Close the connection now; pending answers are not sent."""
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
 
     def refuse(self, kind: str, text: str) -> None:
-        """Say why and end the connection: what this peer sends cannot be understood or is not allowed."""
+        """Report the reason and close the connection: the peer sent something unreadable or forbidden."""
         self._listener.report(kind, f"{self.name} closed: {text}")
         self.close()
 
@@ -199,11 +199,11 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def _cut(self, view: memoryview, end: int) -> None:
-        """Hand on every whole frame in view[:end] and keep what is left."""
+        """Pass every whole frame in view[:end] to the handler and keep the rest."""
         position, most, on_frame, left = 0, self._most, self._on_frame, FRAMES_IN_A_TURN
         while end - position >= 4 and not self.closed:
             if self._paused or not left:
-                if not self._paused:  # it goes on when everybody else was asked
+                if not self._paused:  # it continues after the other connections had their turn
                     self._pause()
                     self._loop.call_soon(self._resume_if_caught_up)
                 self._keep_backlog(view[position:end])
@@ -248,13 +248,13 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = None
         self._on_frame(self, memoryview(frame)[4 : self._frame_need])
         if self.owed and self._frame_need > LARGE_REQUEST_BYTES and not self.closed:
-            self._heavy = len(frame)  # whoever keeps the request for later keeps about as much
+            self._heavy = len(frame)  # a handler that keeps the request for later keeps about as much
             self._pause()
         else:
             self._listener.hold(-len(frame))
 
     def _grow(self, frame: bytearray) -> None:
-        """Make room for more of a frame: double what has arrived, up to the frame's end."""
+        """Make room for more of a frame: double the received bytes, up to the frame's end."""
         room = min(self._frame_need, max(FIRST_FRAME_BUFFER_BYTES, 2 * len(frame)))
         larger = bytearray(room)
         larger[: self._have] = memoryview(frame)[: self._have]
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             self.resume()
 
     def resume(self) -> None:
-        """Read from this connection again, beginning with what had arrived before."""
+        """Read from this connection again, beginning with the bytes that have arrived before."""
         if not self._paused or self.closed or self._transport is None:
             return
         self._paused = self._waits_for_memory = False
@@ -327,12 +327,12 @@ class Connection(asyncio.BufferedProtocol):
     # ---- answering
 
     def expect(self, exchange: Exchange) -> None:
-        """The answer of this request comes later; those after it wait for it."""
+        """Register a request whose answer comes later; later answers wait for it."""
         self.owed.append(exchange)
         self._pause_if_behind()
 
     def answer(self, exchange: Exchange, parts: Sequence[Part]) -> None:
-        """The answer of a request is there; send whatever is now at the head of the line.
+        """Set the answer of a request, and send all answers that no earlier one blocks any more.
 
         An exchange that is not expected yet only keeps its answer: `send` follows when its handler returns.
         """
@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_if_caught_up()
 
     def send(self, exchange: Exchange, parts: Sequence[Part]) -> None:
-        """Send the answer of a request that nobody had to wait for (in its turn, if others before it wait)."""
+        """Send the answer of a request that its handler answered at once (in its turn, if earlier ones are pending)."""
         if self.owed:
             exchange.answer = parts
             self.owed.append(exchange)
@@ -369,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def _send_in_turn(self) -> None:
-        """The answer at the head of the line is there; it leaves, and so do those that waited only for it."""
+        """Send the answer at the head of the queue, and the answers that waited only for it."""
         owed, out = self.owed, self._out.parts
         out.extend(owed.popleft().answer or ())
         kept = self._kept
@@ -384,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.hold(-heavy)
 
     def _keep_answer(self, parts: Sequence[Part]) -> None:
-        """An answer has to wait for those before it."""
+        """Keep an answer until the earlier ones have been sent."""
         size = memory_bytes(parts)
         self._kept += size
         self._listener.hold(size)
@@ -423,7 +423,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_writable(self, sock: socket.socket) -> None:
         if not self._writing:
-            if self._writer < 0:  # the event loop does not watch a transport's own descriptor for anybody else
+            if self._writer < 0:  # the event loop does not watch a transport's own descriptor for other code
                 self._writer = os.dup(sock.fileno())
             self._writing = True
             self._loop.add_writer(self._writer, self._writable)
@@ -443,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.remove_writer(self._writer)
 
     def _count_queued(self) -> None:
-        """Bring the account of queued bytes up to date; ranges of files take no memory and do not count."""
+        """Update the count of queued bytes; ranges of files take no memory and do not count."""
         queued = self._out.memory_bytes
         self._listener.hold(queued - self._queued)
         self._queued = queued

@@ -1,9 +1,10 @@
-"""The map of compaction, from keys to their latest offsets, and the rewriting of a batch by it (SkimpyOffsetMap).
+"""The offset map of compaction, and the rewriting of batches with it (Kafka: SkimpyOffsetMap).
 
-The cleaner reads the dirty part of a log into the map (`note`) and then asks for every batch what stays of it
-(`retain`): a record whose key has no later one in the map, and whatever lies behind the part that the map covers. This
-text is the specification; `_offset_map.c` does the same at the speed of C, with 24 bytes for a key however long it is,
-and a test holds the two equal on every input. Both take the (decompressed) payload of one batch.
+The map stores the latest offset of each key. The cleaner adds the dirty part of a log with `note`, and then filters
+every batch with `retain`. A record remains where its key has no later offset in the map, and so do all records behind
+the part that the map covers. This text is the specification; `_offset_map.c` does the same at the speed of C, with 24
+bytes for a key of any length, and a test compares both on every input. Both take the (decompressed) payload of one
+batch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from odradek.protocol.chain import Buffer, ChainError, Fault, read_varint, skip_
 from odradek.protocol.records import put_varint
 
 ENTRY_BYTES: Final = 24
-"""What a key takes in the map."""
+"""The size of a key in the map."""
 
 # `_offset_map.c` has the same numbers.
 APPEND_TIME: Final = 1
@@ -24,17 +25,17 @@ FORCE_HORIZON: Final = 8
 
 # fault, index and position of the faulty record (or of the end).
 Noted = tuple[int, int, int]
-# As Noted, then: records that stay, their highest timestamp, its offset, the base timestamp of the batch then, whether
-# that is a delete horizon, and the new payload, or None where the records are as they were or none stays.
+# As Noted, then: records that remain, their highest timestamp, its offset, the base timestamp of the batch then,
+# whether that is a delete horizon, and the new payload, or None where the records are unchanged or none remains.
 Retained = tuple[int, int, int, int, int, int, int, int, bytearray | None]
 
 
 class OffsetMapInPython:
-    """Keys to their latest offsets. `capacity` is how many keys it is meant to hold; whoever fills it keeps to that."""
+    """Latest offsets by key. `capacity` is the number of keys that the map is made for; callers must not exceed it."""
 
     def __init__(self, slots: int, capacity: int, hash_key: bytes, /) -> None:
-        """`slots` are the places that the table in C may have, `ENTRY_BYTES` each; of these no more than `capacity` are
-        to be used. `hash_key` has 16 random bytes, which nobody who writes records must know.
+        """`slots` are the places that the table in C may have, `ENTRY_BYTES` each; at most `capacity` of them are used.
+        `hash_key` has 16 random bytes, which no writer of records may have.
         """
         if slots < 2 or not 1 <= capacity < slots or len(hash_key) != 16:
             raise ValueError("OffsetMap takes slots, fewer keys than slots, and a hash key of 16 bytes")
@@ -45,9 +46,9 @@ class OffsetMapInPython:
         return len(self._offsets)
 
     def note(self, buffer: Buffer, start: int, end: int, count: int, base_offset: int, from_offset: int, /) -> Noted:
-        """Take in the keys of `count` records, which must fill the bytes from `start` to `end`.
+        """Add the keys of `count` records, which must fill the bytes from `start` to `end`.
 
-        Records below `from_offset` are passed over, and so are those without a key. The first fault ends the walk.
+        Records below `from_offset` are skipped, and so are those without a key. The first fault ends the walk.
         """
         _check_bounds(buffer, start, end)
         position = start
@@ -77,10 +78,10 @@ class OffsetMapInPython:
         horizon: int,
         /,
     ) -> Retained:
-        """What stays of `count` records that fill the bytes from `start` to `end`.
+        """The remaining records of `count` records that fill the bytes from `start` to `end`.
 
-        Whatever lies behind `latest_offset` stays, which is the last offset that the map covers. Else a record stays
-        that has a key and no later one in the map; a tombstone only where it does not lie below `tombstones_below`.
+        All records behind `latest_offset`, the last offset that the map covers, remain. Other records remain where they
+        have a key and no later one in the map; a tombstone only where it is not below `tombstones_below`.
 
         `base_timestamp` (ms) is the batch's; with APPEND_TIME `append_time` is the timestamp of every record, with
         HAS_HORIZON the base timestamp is a delete horizon already (KIP-534). With SET_HORIZON a batch that keeps a
@@ -129,7 +130,7 @@ class OffsetMapInPython:
 
 
 class _Record:
-    """Where the parts of one record stand. Raises ChainError."""
+    """The positions of the parts of one record. Raises ChainError."""
 
     __slots__ = ("behind_offset", "end", "has_value", "key", "offset_delta", "timestamp_delta")
 

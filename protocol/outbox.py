@@ -1,8 +1,8 @@
-"""What a connection still has to send: bytes and ranges of files, in order, written straight to the socket.
+"""The send queue of a connection: bytes and ranges of files, in order, written straight to the socket.
 
 Small answers that wait together leave in one system call; a range of a file leaves through sendfile and never enters
-this process. What the socket does not take stays here. This is the plain half of `net.Connection`; an encrypted
-connection writes through its transport.
+this process. Bytes that the socket does not take stay in the queue. This is the plain half of `net.Connection`; an
+encrypted connection writes through its transport.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class FileRange(Protocol):
-    """A range of an open file that can stand in an answer in place of bytes."""
+    """A range of an open file that an answer can contain in place of bytes."""
 
     position: int
 
@@ -108,7 +108,7 @@ class Outbox:
         return sent == count
 
     def advance(self, sent: int) -> None:
-        """The first `sent` bytes of the range at the head have left."""
+        """Remove the first `sent` bytes of the range at the head."""
         part: FileRange = self.parts.popleft()  # type: ignore[assignment]
         if sent < len(part):
             self.parts.appendleft(_Rest(part, sent))
@@ -127,12 +127,12 @@ class Outbox:
 
 
 def truncated() -> OSError:
-    """The file ended before its range did: a truncation overtook the answer, whose size is promised already."""
+    """The error for a file that ended before its range did: a truncation came first, and the answer's size was sent."""
     return OSError(errno.EPIPE, "the log was truncated under a fetch")
 
 
 class _Rest:
-    """What is left of a range of a file."""
+    """The rest of a range of a file."""
 
     __slots__ = ("_length", "_part", "position")
 

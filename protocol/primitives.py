@@ -1,8 +1,8 @@
-"""The smallest pieces of the wire: unsigned varints, tagged fields, and the words for what is wrong with a length.
+"""Primitives of the wire format: unsigned varints, tagged fields, and errors for lengths (Kafka: ByteUtils).
 
-Compiled encoders and decoders do the common case in line and call these for the rest. Varints are those of Kafka's
-`ByteUtils`: seven bits to a byte, lowest first. The lengths, counts and tags that they carry are 32-bit integers of
-which the sign bit is never set, so five bytes are the longest. Tagged fields are KIP-482's.
+Compiled encoders and decoders handle the common case in line and call these functions for the rest. Varints are those
+of Kafka's `ByteUtils`: seven bits to a byte, lowest first. The lengths, counts and tags that they carry are 32-bit
+integers of which the sign bit is never set, so five bytes are the longest. Tagged fields are KIP-482's.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from operator import itemgetter
 from typing import Final
 
 Bytes = bytes | bytearray | memoryview
-"""What a decoder reads from."""
+"""The input of a decoder."""
 
 MAX_UVARINT: Final = 0x7FFF_FFFF
 MAX_STRING: Final = 0x7FFF
-"""The longest string in bytes; flexible versions could write more, and Kafka refuses it there too."""
+"""The longest string in bytes; flexible versions could write more, and Kafka rejects it there too."""
 
 BYTE: Final = tuple(bytes((value,)) for value in range(128))
 """The varints of one byte."""
 
 
 class MalformedError(Exception):
-    """Why a field cannot be read. Never leaves a decoder, which adds field and position: see ProtocolError."""
+    """The reason why a field cannot be read. The decoder adds field and position: see ProtocolError."""
 
 
 def read_uvarint(buffer: Bytes, pos: int) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def read_long_uvarint(buffer: Bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def read_long_length(buffer: Bytes, pos: int, first: int) -> tuple[int, int]:
-    """As `read_long_uvarint`, for the length of what can be null: Kafka takes 2**31 and more for negative, so null."""
+    """As `read_long_uvarint`, for the length of a nullable field: in Kafka 2**31 and more is negative, so null."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[pos]
@@ -83,7 +83,7 @@ def write_tags(out: bytearray, tags: Iterable[tuple[int, bytes | bytearray]]) ->
 
 
 def bad_length(length: int, left: int) -> MalformedError:
-    """The refusal of a length that is negative or beyond the bytes that are left."""
+    """The error for a length that is negative or beyond the bytes that are left."""
     if length == -1:
         return MalformedError("null, and null is not a value here")
     if length < 0:
@@ -92,7 +92,7 @@ def bad_length(length: int, left: int) -> MalformedError:
 
 
 def bad_count(count: int, smallest: int, left: int) -> MalformedError:
-    """The refusal of an array whose elements, each at least `smallest` bytes, cannot fit what is left."""
+    """The error for an array whose elements, each at least `smallest` bytes, cannot fit the bytes that are left."""
     if count < 0:
         return bad_length(count, left)
     return MalformedError(f"{count} elements of at least {smallest} bytes announced, {left} bytes left")

@@ -1,7 +1,7 @@
-"""The records inside a batch of magic 2, one by one: for readers who want keys and values, and for writers of batches.
+"""Reads and writes the single records of a batch of magic 2 (Kafka: DefaultRecord).
 
-The layout of a record stands in chain.py. The path of a produced batch never comes here; it is checked as a whole by
-`chain.scan`. Consumers' tools, the coordinators (which write and replay records) and the cleaner do.
+The layout of a record is described in chain.py. Produced batches do not pass through this module: `chain.scan` checks
+them as a whole. Its users are consumers' tools, the coordinators (which write and replay records) and the cleaner.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A payload of records and what its header says about them.
+    """A payload of records and the fields of its header.
 
     `append_time_ms`, where not None, is the timestamp of every record (LogAppendTime).
     """
@@ -41,7 +41,7 @@ class Chain(NamedTuple):
 
 
 def read_records(chain: Chain) -> Iterator[Record]:
-    """The records of a chain, each read when it is asked for.
+    """The records of a chain, each read on iteration.
 
     Raises ProtocolError where it is malformed; the position counts from the start of the (decompressed) payload.
     """
@@ -105,7 +105,7 @@ def _read_headers(payload: Buffer, position: int, end: int) -> tuple[Headers, in
 
 
 def write_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytearray:
-    """The payload of a batch, uncompressed. The caller has seen to it that offsets ascend from `base_offset`."""
+    """The payload of a batch, uncompressed. The caller guarantees that offsets ascend from `base_offset`."""
     payload = bytearray()
     for offset, timestamp_ms, key, value, headers in records:
         body = bytearray(1)  # the attributes

@@ -1,7 +1,7 @@
-"""Writes messages.pyi, the typed face of the message classes: `python -m odradek.protocol.stubs`.
+"""Writes messages.pyi, the type stub of the message classes: `python -m odradek.protocol.stubs`.
 
-The classes themselves are made at run time. The stub tells type checkers and editors their fields and constructors; a
-test says when it is stale.
+The classes themselves are made at run time. The stub has their fields and constructors for type checkers and editors;
+a test fails when it is stale.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PYTHON_TYPES: Final = {
     "uuid": "bytes",
     "records": "memoryview",
 }
-"""What stands for a type in Python; numbers that are not named here are int."""
+"""The Python type of a Kafka type; numbers that are missing here are int."""
 
 
 def stub() -> str:
