@@ -1,4 +1,4 @@
-"""archive: copies topics into Parquet files, each record once, with everything that Kafka knows of it.
+"""archive: copies topics into Parquet files, each record once, with all fields of the record.
 
     archive/topic=orders/date=2026-01-31/000000017-00002.parquet    batch 17, its third file
     archive/_batches/000000017.json                                 batch 17 is here, in these files
@@ -6,14 +6,14 @@
 
 `date` is the day of the record's timestamp in UTC; topic and date are columns by the names of the folders, as Spark,
 Arrow, DuckDB and Hive read them. Beside the columns of Spark's Kafka source there are the CRC-32 of key and of value,
-so that a file can be held against the topic, or against itself, without the other.
+so that a reader can compare a file with the topic, or check it without the topic.
 
-Each record is there once, however a run ends. Spark gives a batch the same offsets when it runs again, so a batch is
-written under its number: its files are made in `_staging`, which readers pass over as they do all names that begin with
-an underscore, are put on the disk, and then each is renamed to its place. The file in `_batches` comes last. A batch
-that has one is done, and is not written again; one that has none may have left some of its files, which go before it is
-written anew. So readers need no log of Spark's to be right, and see whole files only. They may see a part of the
-newest batch: whoever minds reads the files that `_batches` names.
+The archive contains each record once, however a run ends. Spark gives a batch the same offsets when it runs again, so
+the job writes a batch under its number: it makes the files in `_staging`, which readers skip as they do all names that
+begin with an underscore, syncs them to the disk, and then renames each to its place. The file in `_batches` comes last.
+A batch that has one is done, and the job does not write it again. A batch without one may have left some of its files;
+the job removes them before it writes the batch anew. So readers need no log of Spark's, and get whole files only. They
+may get a part of the newest batch; a reader that must not reads the files that `_batches` lists.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BATCHES, _STAGING, _NOTE = "_batches", "_staging", "_archive.json"
 
 
 def transform(records: DataFrame) -> DataFrame:
-    """What is written of the Kafka source's columns: those of SCHEMA, in the order in which files hold them."""
+    """The columns of SCHEMA from those of the Kafka source, in the order in which the files have them."""
     from pyspark.sql import functions as f
 
     return records.select(
@@ -80,12 +80,12 @@ def read_archive(spark: SparkSession, folder: str) -> DataFrame:
     path = local_path(folder)
     if not (path / _NOTE).exists():
         raise NotThereError(f"{folder} is no archive")
-    # With a schema, topic stays text: Spark would take a topic of the name 2024 for a number.
+    # With a schema, topic stays text: Spark would read the topic name 2024 as a number.
     return spark.read.schema(SCHEMA).parquet(str(path))
 
 
 def archive_id(folder: str) -> str:
-    """What tells an archive from every other: the id of the checkpoint that it belongs to."""
+    """The identity of an archive: the id of the checkpoint that it belongs to."""
     return str(json.loads((local_path(folder) / _NOTE).read_text())["checkpoint"])
 
 
@@ -93,7 +93,7 @@ class Archive:
     """The folder of an archive. `checkpoint` is the id of the checkpoint that it belongs to."""
 
     def __init__(self, folder: Path, checkpoint: str, codec: str = "zstd") -> None:
-        """Claims the folder. Raises NotThereError where it is another checkpoint's: batch numbers would meet."""
+        """Claims the folder. Raises NotThereError where it is another checkpoint's: batch numbers would collide."""
         self._folder = folder
         self._codec = codec
         self._begun: set[int] = set()
@@ -106,7 +106,7 @@ class Archive:
             )
 
     def write(self, batch: DataFrame, number: int) -> None:
-        """Publishes one micro-batch; nothing is done where it was published before. Raises OSError."""
+        """Publishes one micro-batch; does nothing where the batch was published before. Raises OSError."""
         done = self._folder / _BATCHES / f"{number:09}.json"
         if done.exists():
             return
@@ -115,7 +115,7 @@ class Archive:
         ordered = transform(batch).sortWithinPartitions("topic", "date", "partition", "offset")
         writer = ordered.write.option("compression", self._codec).partitionBy("topic", "date")
         writer.parquet(str(staging))
-        if not self._begun:  # only the first batch of a run can have been begun by the run before
+        if not self._begun:  # only the first batch of a run can have been begun by an earlier run
             for left in self._folder.glob(f"topic=*/date=*/{number:09}-*.parquet"):
                 left.unlink()
         self._begun.add(number)

@@ -1,4 +1,4 @@
-"""The command line that all jobs share, and how a job ends.
+"""The command line that all jobs share, and the exit status of a job.
 
 A job is a function of `Options`, and of the options of its own where it has some:
 
@@ -10,9 +10,9 @@ A job is a function of `Options`, and of the options of its own where it has som
     def main(argv: Sequence[str] | None = None) -> int:
         return run(command, argv)
 
-`run` gives the status of the process: 0 done, 1 the job failed, 2 wrong usage, 3 what was asked for is not there, and
-whatever else the job returns. Errors are one line on stderr. Ctrl-C and SIGTERM are how a job that goes on for ever
-ends: they stop it between batches, with status 0.
+`run` returns the status of the process: 0 done, 1 the job failed, 2 wrong usage, 3 a requested topic, range or file is
+missing, and any other status that the job returns. Errors are one line on stderr. Ctrl-C and SIGTERM end a job that
+runs for ever: they stop it between batches, with status 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_COMMITTED: Final = "read_committed"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in topics: where to begin, or where to end (exclusive)."""
+    """A position in topics: where to begin, or where to end (exclusive)."""
 
     kind: Literal["earliest", "latest", "time", "offsets"]
     time_ms: int = 0
@@ -48,9 +48,9 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """`earliest`, `latest`, a time in ISO 8601 (UTC unless it says its zone), or {"topic": {"0": 5}}.
+        """`earliest`, `latest`, a time in ISO 8601 (UTC unless it has a zone), or {"topic": {"0": 5}}.
 
-        Raises ValueError, in words for the user.
+        Raises ValueError with a message for the user.
         """
         if text in ("earliest", "latest"):
             return cls("earliest" if text == "earliest" else "latest")
@@ -79,18 +79,18 @@ def parse_offsets(text: str) -> Offsets:
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f'{text!r} is not offsets as {{"topic": {{"0": 5}}}} ({error})') from None
     if any(at < 0 for places in offsets.values() for at in places.values()):
-        raise ValueError("offsets are not negative: say earliest or latest")
+        raise ValueError("offsets are not negative: use earliest or latest")
     return offsets
 
 
 def offsets_json(offsets: Offsets) -> str:
-    """What `parse_offsets` reads."""
+    """The inverse of `parse_offsets`."""
     return json.dumps({topic: {str(n): at for n, at in sorted(places.items())} for topic, places in offsets.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user asked of a job. Paths are of a file system that every worker sees."""
+    """The options that a user has set for a job. Paths are of a file system that every worker mounts."""
 
     job: str
     bootstrap: str
@@ -109,14 +109,14 @@ class Options:
 
     @property
     def trigger(self) -> dict[str, Any]:
-        """For DataStreamWriter.trigger: everything there is and then the end, or a batch an interval."""
+        """For DataStreamWriter.trigger: all present data and then the end, or a batch an interval."""
         return (
             {"availableNow": True} if self.once else {"processingTime": f"{round(self.interval_s * 1000)} milliseconds"}
         )
 
     @property
     def client(self) -> dict[str, str]:
-        """Properties of Kafka's clients, by their own names."""
+        """Properties of Kafka's clients, by Kafka's names."""
         return {**self.kafka, "bootstrap.servers": self.bootstrap}
 
 
@@ -166,7 +166,7 @@ def run(command: click.Command, argv: Sequence[str] | None = None) -> int:
 
 
 class _Stopping:
-    """SIGTERM as Ctrl-C, while a job runs in the main thread; elsewhere Python has no say in signals."""
+    """Makes SIGTERM act as Ctrl-C while a job runs in the main thread; other threads cannot set signal handlers."""
 
     def __enter__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
@@ -183,7 +183,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _surprising(error: Exception) -> bool:
-    """Whether an error is a mistake of the job's own, whose traceback somebody will want."""
+    """Whether an error is a defect of the job itself, so that its traceback is printed."""
     return not (type(error).__module__.startswith(("pyspark", "py4j")) or isinstance(error, OSError | JobError))
 
 
@@ -208,7 +208,7 @@ def _parameters(name: str, streaming: bool, output: str | None, topic: str) -> l
             metavar="WHERE",
             callback=_position,
             help='earliest, latest, a time as 2026-01-31T12:00:00 (UTC), or offsets as {"topic": {"0": 5}}.'
-            + (" Counts where the checkpoint is new; later runs go on where it says." if streaming else ""),
+            + (" Used where the checkpoint is new; later runs continue from the checkpoint." if streaming else ""),
         ),
     ]
     found += (
@@ -221,7 +221,7 @@ def _parameters(name: str, streaming: bool, output: str | None, topic: str) -> l
                 show_default=True,
                 metavar="WHERE",
                 callback=_position,
-                help="Where to end, in the same words: what stands there is not read any more.",
+                help="Where to end, in the same format; this position itself is not read any more.",
             )
         ]
     )
@@ -269,7 +269,7 @@ def _streaming_parameters(name: str) -> list[click.Parameter]:
         click.Option(
             ["--group"],
             help=f"Consumer group to which done offsets are committed, for kafka-consumer-groups; odradek-{name}. "
-            "Nothing is read from it: the checkpoint alone says where to go on.",
+            "Nothing is read from it: only the checkpoint stores where to continue.",
         ),
     ]
 

@@ -1,16 +1,16 @@
-"""Writes the batches of a query so that each is there once, whatever is killed when.
+"""Writes the batches of a query so that each is there once, even if any process is killed at any time.
 
-Spark hands a batch to foreachBatch at least once: after a crash it computes the batch anew, under the same id. So the
+Spark passes a batch to foreachBatch at least once: after a crash it computes the batch anew, under the same id. So the
 pair (query id, batch id) is committed together with the batch's rows, and a batch whose pair is there is not written.
 
 - Parquet: a batch is written beside its place and renamed into it: OUTPUT/query_id=…/batch_id=…/part-….parquet. The
-  name of the folder is the pair, and a rename is wholly done or not at all. Readers pass over names that begin with a
-  dot, so what a killed job left is never read; the rerun removes it. Any Parquet reader finds each row once: no log
-  stands beside the files, as with Spark's own file sink, that a reader would have to know of.
+  name of the folder is the pair, and a rename is done completely or not at all. Readers skip names that begin with a
+  dot, so they never read the files of a killed job; the rerun removes them. Any Parquet reader finds each row once: in
+  contrast to Spark's own file sink, no log beside the files is needed to read them.
 - SQLite: rows and pair are written in one transaction.
 
-The query id belongs to the checkpoint, so it stays over restarts. Another checkpoint is another query: what it reads
-again it writes again.
+The query id belongs to the checkpoint, so it stays over restarts. Another checkpoint is another query: records that it
+reads again, it writes again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SQL_TYPES: Final = {"binary": "BLOB", "bigint": "INTEGER", "int": "INTEGER", "d
 
 
 def write_each_batch(frame: DataFrame, sink: Sink) -> DataStreamWriter:
-    """The writer of a query whose batches go to `sink`; checkpoint and trigger are still to be said."""
+    """The writer of a query whose batches go to `sink`; the caller sets checkpoint and trigger."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query_id:
-            raise JobError("Spark does not say which query a batch belongs to")
+            raise JobError("Spark provides no query id for a batch")
         if not sink(batch, query_id, batch_id):
-            # What the query remembers is still that of the batch before: its state comes of computing the batch.
+            # The query's state is still that of the batch before: only computing the batch updates it.
             batch.write.format("noop").mode("overwrite").save()
 
     return frame.writeStream.outputMode("append").foreachBatch(write)
@@ -131,14 +131,14 @@ def _quoted(name: str) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Brings a folder and all files in it to the disk. Raises OSError."""
+    """Syncs a folder and all files in it to the disk. Raises OSError."""
     for path in folder.rglob("*"):
         sync(path)
     sync(folder)
 
 
 def sync(path: Path) -> None:
-    """Brings a file, or the names in a folder, to the disk. Raises OSError."""
+    """Syncs a file, or the names in a folder, to the disk. Raises OSError."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -147,7 +147,7 @@ def sync(path: Path) -> None:
 
 
 def uri(path: Path) -> str:
-    """An absolute path in the words of Spark, whatever its default file system is. (Path.as_uri quotes; Hadoop does not
-    undo that.)
+    """An absolute path as a URI for Spark, independent of Spark's default file system. (Path.as_uri quotes; Hadoop does
+    not undo that.)
     """
     return f"file://{path}"

@@ -1,12 +1,12 @@
-"""Spark's Kafka connector, which is no part of PySpark: where its jars come from.
+"""Finds the jars of Spark's Kafka connector, which is no part of PySpark.
 
-They are those that ODRADEK_SPARK_JARS names (/path/a.jar:/path/b.jar, or a folder of them), for machines without a way
-to Maven Central. Else Spark's Ivy gets them by the connector's coordinate, once: it keeps them in its own folder, and
-which they are is written down in the user's cache, so that later sessions name them and start without Ivy, which looks
-at every repository again and prints a page each time.
+ODRADEK_SPARK_JARS names them (/path/a.jar:/path/b.jar, or a folder of them), for machines that cannot reach Maven
+Central. Without it Spark's Ivy resolves them by the connector's coordinate, once: it keeps them in its own folder, and
+this module stores their paths in the user's cache. Later sessions name these paths and start without Ivy, which checks
+every repository again and prints a page each time.
 
-Of the eleven jars that the connector's description asks for, seven stand in PySpark already and are left out. That is
-10 MB in place of 64. Ivy also stumbles over them where Maven has kept the description of a jar and not the jar.
+Of the eleven jars in the connector's description, seven are in PySpark already and are left out. That is 10 MB in place
+of 64. Ivy also fails on them where Maven has kept the description of a jar and not the jar.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IN_PYSPARK: Final = (
 
 
 def settings() -> dict[str, str]:
-    """What a session has to be told to have the connector. Raises JobError where JARS_VARIABLE names no jar."""
+    """The settings with which a session gets the connector. Raises JobError where JARS_VARIABLE names no jar."""
     jars = _named() or _resolved()
     if jars:
         return {"spark.jars": ",".join(map(str, jars))}
@@ -43,9 +43,9 @@ def settings() -> dict[str, str]:
 
 
 def remember(started: Mapping[str, str]) -> None:
-    """Writes down which jars Ivy has found for a session with the settings `started`, if it was Ivy that did.
+    """Stores the jars that Ivy has found for a session with the settings `started`, if Ivy was used.
 
-    A cache that cannot be written to costs the next session Ivy's second, and is no reason to fail.
+    If the cache cannot be written, the next session uses Ivy again; that is no reason to fail.
     """
     if started.get("spark.jars.packages") != CONNECTOR:
         return
@@ -69,7 +69,7 @@ def _named() -> list[Path]:
 
 
 def _resolved() -> list[Path]:
-    """What was written down, if all of it is still there."""
+    """The stored jars, if all of them still exist."""
     try:
         jars = [Path(jar) for jar in _strings(json.loads(_note().read_text()))]
     except (OSError, ValueError):

@@ -1,12 +1,12 @@
-"""dedup_sink: writes each event once into SQLite or Parquet, however often it is produced, and read.
+"""dedup_sink: writes each event once into SQLite or Parquet, even if it is produced or read several times.
 
-Two things make an event appear twice. A producer may send it again: events with the same --id whose times lie less than
---lateness apart become one (dropDuplicatesWithinWatermark; Spark remembers an id until the watermark has passed its
+Two things make an event appear twice. A producer may send it again: events with the same --id whose times differ by
+less than --lateness become one (dropDuplicatesWithinWatermark; Spark remembers an id until the watermark has passed its
 time and --lateness). And a job that was killed reads a batch again: a batch is committed together with the pair of
-query id and batch id, and not written where that is there already (`committed`).
+query id and batch id, and not written where that pair is there already (`committed`).
 
-Which of several events with one id in one batch stays is not said; their other columns may differ. An event that comes
-later than --lateness is dropped. Events without an id are kept: nothing says that they are the same.
+Which of several events with one id in one batch remains is undefined; their other columns may differ. An event that
+comes later than --lateness is dropped. Events without an id are kept, because there is no evidence that they are equal.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def transform(records: DataFrame, *, lateness_ms: int, event_id: str = KEY, time
     """
     from pyspark.sql import functions as f
 
-    # Without an id of its own an event is told by its place, or all of them would be one.
+    # Without an id of its own an event is identified by its offset, or all of them would be one.
     place = f.when(f.col("event_id").isNull(), f.struct("topic", "partition", "offset"))
     return (
         records.select(part_of(event_id).alias("event_id"), time_of(time).alias("event_time"), "*")
@@ -79,7 +79,7 @@ def transform(records: DataFrame, *, lateness_ms: int, event_id: str = KEY, time
     help="How far apart in time two events of one id may be and still be one, and how late one may come; as 10s, 1h.",
 )
 @time_option()
-@click.option("--format", "kind", type=click.Choice([SQLITE, PARQUET]), help="By default as the name of --output says.")
+@click.option("--format", "kind", type=click.Choice([SQLITE, PARQUET]), help="By default from the name in --output.")
 def command(options: Options, event_id: str, lateness: int, time: str, kind: str | None) -> int:
     """Writes each event once, into SQLite or Parquet."""
     from odradek.spark_jobs.committed import ParquetFolder, SqliteTable, write_each_batch

@@ -1,17 +1,17 @@
-"""What two copies of the same records differ in: the comparison behind `reconcile`, on data frames alone.
+"""Compares two copies of the same records, on data frames alone, for `reconcile`.
 
-Both sides have the columns that Spark's Kafka source gives: key, value, topic, partition, offset, timestamp,
+Both sides have the columns of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
 timestampType, headers.
-Kafka promises an order within a partition and gives each record an offset there. A record of the right side is held
-against the record of the left side that it was made of; which one that is, is said in one of three ways:
+Kafka guarantees an order within a partition and gives each record an offset there. A record of the right side is
+compared with the record of the left side of which it is a copy. One of three rules finds that record:
 
-- by `offset`: the same topic, partition and offset. An archive, or a log that was copied byte for byte.
-- by `origin`: a header of the copy names where it came from (`odradek.spark_jobs.origin`). A mirror, a replay.
+- by `offset`: the same topic, partition and offset. For an archive, or a log that was copied byte for byte.
+- by `origin`: a header of the copy names its source (`odradek.spark_jobs.origin`). For a mirror, a replay.
 - by `content`: nothing names it. The n-th record of some content in a partition belongs to the n-th of the same content
-  there. What has no partner, and stands between the same two neighbours, is taken for one record with other content.
+  there. Two records without a partner between the same two neighbors count as one record with changed content.
 
-Contents are compared by a 128-bit hash of key, value, headers and timestamp; null is not the same as empty. Where a
-broker has put its own time in a copy (message.timestamp.type=LogAppendTime), the time that the copy names counts.
+Contents are compared by a 128-bit hash of key, value, headers and timestamp; null is not the same as empty. Where the
+broker sets the time of a copy (message.timestamp.type=LogAppendTime), the time in the header of the copy counts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from odradek.spark_jobs import origin
 Match = Literal["offset", "origin", "content"]
 MATCHES: Final[tuple[Match, ...]] = ("offset", "origin", "content")
 PARTS: Final = ("key", "value", "headers", "timestamp")
-"""What of a record is compared."""
+"""The compared parts of a record."""
 LOSS, DUPLICATE, CORRUPTION, REORDERING = "loss", "duplicate", "corruption", "reordering"
 MISPLACED, UNEXPECTED = "misplaced", "unexpected"
 KINDS: Final = (LOSS, DUPLICATE, CORRUPTION, REORDERING, MISPLACED, UNEXPECTED)
-"""What a difference can be.
+"""The kinds of differences.
 
 - loss: a record of the left side that is not on the right
 - duplicate: a copy beside the first one
@@ -50,9 +50,9 @@ _EVERYTHING_BEFORE: Final = (Window.unboundedPreceding, -1)
 def differences(left: DataFrame, right: DataFrame, match: Match, ignore: Collection[str] = ()) -> DataFrame:
     """Every difference of `right` from `left`: a row with kind, the place in `left`, and the place in `right`.
 
-    The columns are kind, topic, partition, offset, found_topic, found_partition, found_offset; null is what is not
-    known. A record can differ in several ways and has a row for each. `ignore` names PARTS that are not compared.
-    By `offset` and by `content` topics have to have the same names on both sides. Raises ValueError for other names.
+    The columns are kind, topic, partition, offset, found_topic, found_partition, found_offset; null means unknown.
+    A record can differ in several ways and has a row for each. `ignore` names PARTS that are not compared.
+    By `offset` and by `content` topics must have the same names on both sides. Raises ValueError for other names.
     """
     return differences_of_prints(*prints(left, right, match, ignore), match)
 
@@ -60,7 +60,7 @@ def differences(left: DataFrame, right: DataFrame, match: Match, ignore: Collect
 def prints(
     left: DataFrame, right: DataFrame, match: Match, ignore: Collection[str] = ()
 ) -> tuple[DataFrame, DataFrame]:
-    """What is compared of each side: a row for each record, with its place and the hash of its content.
+    """The compared data of each side: a row for each record, with its place and the hash of its content.
 
     Raises ValueError as `differences` does.
     """
@@ -89,7 +89,7 @@ def _origin() -> Column:
 
 
 def _print_of(ignore: Collection[str], *, of_copy: bool = False) -> Column:
-    """The hash of the content, without headers that name an origin; `of_copy` with the broker's time has theirs."""
+    """The hash of the content, without origin headers; with `of_copy` the original time replaces the broker's time."""
     parts: list[Column] = []
     for name in PARTS:
         column = f.col(name)
@@ -112,7 +112,7 @@ def _print_of(ignore: Collection[str], *, of_copy: bool = False) -> Column:
 
 
 def _headers(kept: Column) -> Column:
-    """Spark's hashes skip what is null, so each value says first whether it is there."""
+    """Spark's hashes skip null values, so a flag before each value states whether it is null."""
     return f.struct(f.size(kept), f.transform(kept, lambda h: f.struct(h.key, h.value.isNull(), h.value)))
 
 
@@ -120,7 +120,7 @@ def _headers(kept: Column) -> Column:
 
 
 def _by_identity(ours: DataFrame, theirs: DataFrame) -> DataFrame:
-    """The right side's rows say in `named` of which record they are copies."""
+    """In the right side's rows, `named` is the record of which the row is a copy."""
     copies = Window.partitionBy("named").orderBy(*_FOUND, "found_print")
     first = f.col("copy") == 1
     earlier = Window.partitionBy("found_topic", "found_partition", "named.topic", "named.partition").orderBy(
@@ -160,13 +160,13 @@ def _by_identity(ours: DataFrame, theirs: DataFrame) -> DataFrame:
 
 
 def _changed_places(rows: DataFrame) -> DataFrame:
-    """A corrupt record with the content of another corrupt one of its partition is not corrupt: they changed places."""
+    """Turns the corruption of records that exchanged contents within a partition into reordering."""
     corrupt = f.col("kind") == CORRUPTION
     as_found = f.struct(f.lit(True).alias("found"), f.col("found_print").alias("print"))
     as_was = f.struct(f.lit(False).alias("found"), f.col("print").alias("print"))
     one = f.struct(f.lit(True).alias("found"), f.lit(None).cast("struct<a:bigint,b:bigint>").alias("print"))
     shown = rows.withColumn("told", f.explode(f.when(corrupt, f.array(as_found, as_was)).otherwise(f.array(one))))
-    # Which of the contents were where; the offset spreads those that have no content to be looked for.
+    # Groups the rows by content; the offset spreads those that have no content to be compared.
     same = Window.partitionBy("topic", "partition", "told.print", f.when(f.col("told.print").isNull(), f.col("offset")))
     elsewhere = f.max(~f.col("told.found") & corrupt).over(same)
     return (
@@ -210,7 +210,7 @@ def _number(*names: str, by: str) -> Column:
 
 
 def _aligned(rows: DataFrame) -> DataFrame:
-    """Order among those that have a partner; those that have none are laid beside each other in the gaps."""
+    """Aligns the rows: those with a partner are in order, those without one lie side by side in the gaps."""
     here, there = f.col("offset").isNotNull(), f.col("found_offset").isNotNull()
     matched = here & there
     before_here = Window.partitionBy("in_topic", "in_partition").orderBy("offset").rowsBetween(*_EVERYTHING_BEFORE)

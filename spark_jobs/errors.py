@@ -1,4 +1,4 @@
-"""What a job tells its user when it cannot go on, and the status with which its process ends."""
+"""The errors of jobs for their users, and the exit status of their processes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class JobError(Exception):
 
 
 class NotThereError(JobError):
-    """What was asked for is not there: a topic, offsets that retention took, a checkpoint of another topic."""
+    """A requested object is missing: a topic, offsets that retention removed, a checkpoint of another topic."""
 
     status = NOT_THERE
 
 
 def explained(error: Exception) -> JobError:
-    """What an error of Spark's comes down to, in a line: the innermost cause, not the layers that it came through."""
+    """An error of Spark's as one line: the innermost cause, not the layers that wrapped it."""
     text = str(error)
     causes = [(kind, message) for kind, message in _RAISED.findall(text) if not kind.startswith("py4j.")]
     kind, message = causes[-1] if causes else ("", _first_line(error))

@@ -1,13 +1,13 @@
-"""What of a record is its key, its time or its id: named by the user in a word, told by Spark's own expressions.
+"""Selects the key, the time or the id of a record by a word of the user, with Spark's own expressions.
 
     key              the record's key, as bytes
     header:NAME      the value of the last header of that name, as bytes (Kafka's lastHeader)
     $.a.b            a JSON path into the record's value, as text
     timestamp        the record's timestamp; for times only
 
-A time in a header or a value is ms since the epoch, or ISO 8601 (UTC unless it says its zone), and is cut to whole ms,
-as Kafka's are. Where it is missing or neither of the two, the record's own timestamp counts: an operator with a
-watermark would drop a row that has no time.
+A time in a header or a value is ms since the epoch, or ISO 8601 (UTC unless it has a zone), and is truncated to whole
+ms, as Kafka's are. Where it is missing or neither of the two, the record's own timestamp counts: an operator with a
+watermark would drop a row without a time.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def time_of(name: str) -> Column:
     if name == TIMESTAMP:
         return own
     text = part_of(name).cast("string")
-    notified = f.coalesce(f.timestamp_millis(text.try_cast("bigint")), f.try_to_timestamp(text), own)
-    return f.timestamp_millis(f.unix_millis(notified))
+    time = f.coalesce(f.timestamp_millis(text.try_cast("bigint")), f.try_to_timestamp(text), own)
+    return f.timestamp_millis(f.unix_millis(time))
 
 
 def duration_ms(text: str) -> int:
@@ -68,12 +68,12 @@ def duration_ms(text: str) -> int:
 
 
 def interval(ms: int) -> str:
-    """A duration in the words of Spark's functions."""
+    """A duration in the format of Spark's functions."""
     return f"{ms} milliseconds"
 
 
 Callback = Callable[[click.Context, click.Parameter, Any], Any]
-"""Makes of what a user wrote what the job gets; raises click's BadParameter, which is wrong usage."""
+"""Converts an option's text to the value for the job; raises click's BadParameter, which is wrong usage."""
 
 
 def as_duration_of(least_ms: int) -> Callback:
@@ -112,26 +112,22 @@ def as_time(context: click.Context, parameter: click.Parameter, value: str) -> s
 
 
 def key_option(name: str, *declared: str) -> Callable[[Any], Any]:
-    """An option that names the key, or whatever `name` is, of a record; `key` by default."""
-    notified = f"Where a record's {name} is: key, header:NAME or a JSON path as $.user."
-    return click.option(*declared, default=KEY, show_default=True, metavar="PART", callback=as_part, help=notified)
+    """An option that names the key, or the part `name`, of a record; `key` by default."""
+    text = f"Where a record's {name} is: key, header:NAME or a JSON path as $.user."
+    return click.option(*declared, default=KEY, show_default=True, metavar="PART", callback=as_part, help=text)
 
 
 def time_option() -> Callable[[Any], Any]:
     """--time, which names the time of a record."""
-    notified = (
-        "Where a record's time is: timestamp, header:NAME or a JSON path as $.at; ms since the epoch, or ISO 8601."
-    )
-    return click.option("--time", default=TIMESTAMP, show_default=True, metavar="PART", callback=as_time, help=notified)
+    text = "Where a record's time is: timestamp, header:NAME or a JSON path as $.at; ms since the epoch, or ISO 8601."
+    return click.option("--time", default=TIMESTAMP, show_default=True, metavar="PART", callback=as_time, help=text)
 
 
 def lateness_option() -> Callable[[Any], Any]:
     """--lateness, in ms; none by default."""
-    notified = "How much earlier than the latest record one may be and still be counted."
+    text = "How much earlier than the latest record one may be and still be counted."
     zero = as_duration_of(0)
-    return click.option(
-        "--lateness", default="0ms", show_default=True, metavar="DURATION", callback=zero, help=notified
-    )
+    return click.option("--lateness", default="0ms", show_default=True, metavar="DURATION", callback=zero, help=text)
 
 
 def _check_part(name: str) -> None:

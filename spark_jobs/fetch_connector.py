@@ -1,7 +1,7 @@
 """Copies the jars of Spark's Kafka connector into a folder, for machines that cannot reach Maven Central.
 
-Spark's Ivy resolves the connector as it does for any job; ODRADEK_SPARK_JARS then names the folder. The container image
-is built with it, so that its jobs run without a network.
+Spark's Ivy resolves the connector as it does for any job; afterwards ODRADEK_SPARK_JARS can name the folder. The build
+of the container image uses it, so that its jobs run without a network.
 """
 
 from __future__ import annotations

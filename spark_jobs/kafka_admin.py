@@ -1,8 +1,8 @@
-"""Questions to a Kafka cluster, and what few changes jobs make, by Kafka's own Java client.
+"""Reads and changes the state of a Kafka cluster for jobs, with Kafka's own Java client (Kafka: Admin).
 
-The connector brings kafka-clients into Spark's JVM, so a job asks with the client, the properties and the security
-settings that its executors read with. This is the only module that knows Java's classes. A call takes a few ms; none is
-made for a record.
+The connector brings kafka-clients into Spark's JVM, so a job uses the same client, properties and security settings as
+its executors. This is the only module that names Java's classes. A call takes a few ms; no call is made for a single
+record.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class KafkaAdmin:
         missing: list[str] = []
         for name in wanted:
             try:
-                notified = _call(f"cannot describe {name}", futures.get(name).get)
+                description = _call(f"cannot describe {name}", futures.get(name).get)
             except NotThereError:
                 missing.append(name)
                 continue
-            topic_id = str(notified.topicId().toString())
-            found[name] = Topic(name, "" if topic_id == _NO_TOPIC_ID else topic_id, notified.partitions().size())
+            topic_id = str(description.topicId().toString())
+            found[name] = Topic(name, "" if topic_id == _NO_TOPIC_ID else topic_id, description.partitions().size())
         if missing:
             raise NotThereError(f"no such topic: {', '.join(missing)}")
         return found
@@ -119,13 +119,13 @@ class KafkaAdmin:
         )
 
     def committed(self, group: str) -> Offsets:
-        """What the group has committed."""
-        notified = _call(
+        """The committed offsets of the group."""
+        offsets = _call(
             f"cannot read the offsets of {group}",
             lambda: self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get(),
         )
         found: Offsets = {}
-        for entry in notified.entrySet():
+        for entry in offsets.entrySet():
             if entry.getValue() is not None:
                 place = entry.getKey()
                 found.setdefault(place.topic(), {})[place.partition()] = entry.getValue().offset()
@@ -136,10 +136,10 @@ class KafkaAdmin:
         for topic, partition in places:
             asked.put(self._place(topic, partition), spec)
         options = self._classes.ListOffsetsOptions(self._isolation)
-        notified = _call("cannot list offsets", lambda: self._admin.listOffsets(asked, options).all().get())
+        listed = _call("cannot list offsets", lambda: self._admin.listOffsets(asked, options).all().get())
         found: Offsets = {}
         for topic, partition in places:
-            found.setdefault(topic, {})[partition] = notified.get(self._place(topic, partition)).offset()
+            found.setdefault(topic, {})[partition] = listed.get(self._place(topic, partition)).offset()
         return found
 
     def _place(self, topic: str, partition: int) -> Any:
@@ -157,12 +157,12 @@ def _every(topics: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _long(jvm: Any, number: int) -> Any:
-    """py4j makes an Integer of a small int where a long is asked for by an overloaded method."""
+    """py4j makes an Integer of a small int where an overloaded method takes a long."""
     return jvm.java.lang.Long.parseLong(str(number))
 
 
 def _call(failure: str, call: Any) -> Any:
-    """Calls Java; what it throws becomes a JobError of one line, NotThereError for an unknown topic."""
+    """Calls Java; an exception becomes a JobError of one line, NotThereError for an unknown topic."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -172,7 +172,7 @@ def _call(failure: str, call: Any) -> Any:
         while thrown.getCause() is not None:
             thrown = thrown.getCause()
         kind = thrown.getClass().getSimpleName()
-        notified = (thrown.getMessage() or kind).splitlines()[0]
+        message = (thrown.getMessage() or kind).splitlines()[0]
         if kind in ("UnknownTopicOrPartitionException", "InvalidTopicException"):
-            raise NotThereError(f"{failure}: {notified}") from None
-        raise JobError(f"{failure}: {notified}") from None
+            raise NotThereError(f"{failure}: {message}") from None
+        raise JobError(f"{failure}: {message}") from None

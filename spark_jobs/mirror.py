@@ -1,13 +1,13 @@
-"""mirror: copies topics from one cluster to another, record by record, each into the partition that it came from.
+"""mirror: copies topics from one cluster to another, record by record, each into the same partition.
 
-Key, value, headers and timestamp stay as they are. Offsets cannot: each copy says in a header where it came from
-(`odradek.spark_jobs.origin`), and `reconcile` takes it from there. The sink's producers are idempotent, which keeps the
-order within a partition over retries. It is at least once: what Spark wrote of a batch that it did not finish is
-written again. `reconcile` counts such copies; a reader drops them by their origin.
+Key, value, headers and timestamp stay as they are. Offsets cannot: each copy names its source in a header
+(`odradek.spark_jobs.origin`), and `reconcile` compares by that header. The sink's producers are idempotent, which keeps
+the order within a partition over retries. The copy is at least once: records that Spark wrote of an unfinished batch
+are written again. `reconcile` counts such copies; a reader drops them by their origin.
 
-With `--table` each record also gets the columns of a row of a small table, as headers `odradek.table.COLUMN`: that of
+With `--table` each record also gets the columns of a row of a small table, as headers `odradek.table.COLUMN`: those of
 the row whose `--table-key` is the record's key, as text. The table is read once and broadcast; null columns, and
-records without a row, get no header. The record itself is left alone.
+records without a row, get no header. Everything else of the record stays unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FORMATS: Final = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 def transform(
     records: DataFrame, *, to_topic: str = "{topic}", table: DataFrame | None = None, table_key: str = ""
 ) -> DataFrame:
-    """What the Kafka sink writes for records of the Kafka source: topic, partition, key, value and headers.
+    """The columns that the Kafka sink writes for records of the Kafka source: topic, partition, key, value and headers.
 
     `{topic}` in `to_topic` stands for the name of the source. `table` has at most one row for a value of its column
     `table_key`.
@@ -81,7 +81,7 @@ def _as_headers(table: DataFrame, table_key: str) -> DataFrame:
 
 
 def read_table(spark: SparkSession, path: str, key: str) -> DataFrame:
-    """The table to enrich with, as it is now: CSV with a head line, JSON lines or Parquet, by the end of its name.
+    """The table to enrich with, in its present state: CSV with a head line, JSON lines or Parquet, by its name's end.
 
     Raises NotThereError where the file or the column is not there, JobError where a key has several rows.
     """
@@ -153,7 +153,7 @@ def command(
 
 
 def check_target(spark: SparkSession, options: Options, target: Options) -> None:
-    """Sees that every partition has its counterpart: topics of `target` stand in the order of those of `options`.
+    """Checks that every partition has its counterpart: topics of `target` are in the order of those of `options`.
 
     Raises NotThereError where a topic is missing or too small, JobError where a topic would be copied into itself.
     """

@@ -1,12 +1,12 @@
-"""Where a copied record came from: headers that every copy carries, and how they are read.
+"""The origin of a copied record: writes and reads the headers that every copy carries.
 
-Kafka gives a record another offset in another topic, and may give it another time, so a copy says both of its record in
-headers. A copy of a copy names the record that it was read from; there is one origin.
+Kafka gives a record another offset in another topic, and may give it another time, so the headers of a copy contain
+both of the original record. A copy of a copy names the record that it was read from; there is one origin.
 
     odradek.origin       topic:partition:offset, in UTF-8, as in orders:3:1204
     odradek.timestamp    ms since the epoch, as text
 
-Names of headers that begin with `odradek.` are the jobs' own: they are not part of what a record says.
+Names of headers that begin with `odradek.` are the jobs' own: they are not part of a record's content.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACE: Final = r"^(.*):(\d+):(\d+)$"
 
 
 def without(headers: Column) -> Column:
-    """The headers that a record had by itself; no headers are an empty array, as Spark gives null for them."""
+    """The headers of the original record; no headers are an empty array, as Spark gives null for them."""
     own = f.filter(headers, lambda header: ~header.key.startswith(PREFIX))
     return f.coalesce(own, f.array().cast("array<struct<key:string,value:binary>>"))
 
@@ -55,14 +55,14 @@ def place_of(headers: Column) -> Column:
 
 
 def timestamp_ms_of(headers: Column) -> Column:
-    """The time of the origin in ms since the epoch; null where no header tells it."""
+    """The time of the origin in ms since the epoch; null where no header contains it."""
     return once(_last(headers, TIMESTAMP), lambda text: f.when(text.rlike(r"^-?\d+$"), text.cast("bigint")))
 
 
 def once(value: Column, use: Callable[[Column], Column]) -> Column:
-    """`use(value)`, for a `value` that costs: Spark computes it once for a row, however often it is used.
+    """`use(value)`, for an expensive `value`: Spark computes it once for a row, for any number of uses.
 
-    Two places that have a function of an array in them are two to Spark, and each would go through the headers.
+    Spark treats two expressions with an array function as different, and each would read the headers again.
     """
     return f.transform(f.array(value), use)[0]
 

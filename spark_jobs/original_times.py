@@ -1,9 +1,9 @@
-"""Gives copies the timestamps of their records, which Spark's Kafka sink has no column for.
+"""Gives copies the timestamps of their original records, for which Spark's Kafka sink has no column.
 
-The sink makes records without a time, and Kafka's producer puts the present one in. But a producer passes each record
-to its interceptors first (KIP-42), and the sink hands on every property of the producer. So a copy carries its time in
-the header `odradek.timestamp`, and an interceptor of a few lines makes it the record's own; the header stays. Spark
-compiles Java at run time for its own queries: its compiler, Janino, makes the interceptor, and Spark takes the jar to
+The sink makes records without a time, and Kafka's producer sets the present one. But a producer passes each record
+to its interceptors first (KIP-42), and the sink passes on every property of the producer. So a copy carries its time in
+the header `odradek.timestamp`, and an interceptor of a few lines sets it as the record's time; the header stays. Spark
+compiles Java at run time for its own queries: its compiler, Janino, makes the interceptor, and Spark sends the jar to
 the executors. A topic whose message.timestamp.type is LogAppendTime has the broker's time all the same.
 """
 
@@ -58,7 +58,7 @@ public class OriginalTimes implements ProducerInterceptor {
 
 
 def sink_settings(spark: SparkSession) -> dict[str, str]:
-    """Options for the Kafka sink with which records get the time of their header; takes the jar to the executors."""
+    """Options of the Kafka sink that set records' times from their headers; sends the jar to the executors."""
     context: Any = spark.sparkContext._jsc.sc()
     if _JAR not in str(context.listJars()):
         folder = Path(tempfile.mkdtemp(prefix="odradek-"))
@@ -71,7 +71,7 @@ def sink_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def _compiled(spark: SparkSession) -> dict[str, bytes]:
-    """Class names and their bytes. The compiler has to see Kafka's classes, as the thread's own loader does."""
+    """Class names and their bytes. The compiler uses the thread's class loader, which finds Kafka's classes."""
     jvm: Any = spark._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())

@@ -1,16 +1,16 @@
-"""pipeline: the parts of Odradek in a row, in one command, as an example.
+"""pipeline: an example that runs all parts of Odradek in one command.
 
     lines of text -> broker -> word count (odradek.streams) -> windows (Spark) -> Parquet -> report and picture
 
-1. A broker is started on a free port, unless --bootstrap names one.
-2. `odradek.streams.examples.word_count` runs beside it: each word goes out with how often it has been there.
-3. Lines are produced: by kafka-console-producer where --console-producer names it, in the present, at --rate; otherwise
+1. The job starts a broker on a free port, unless --bootstrap names one.
+2. It runs `odradek.streams.examples.word_count` beside it, which writes each word with its count so far.
+3. It produces lines: by kafka-console-producer where --console-producer names it, in the present, at --rate; otherwise
    at once by Spark, each with a time of its own, 1/--rate s after the one before.
-4. The `windows` job counts what came out for each word and --size of time, into Parquet files. One record an hour later
+4. The `windows` job counts the output for each word and --size of time, into Parquet files. One record an hour later
    comes last and closes all windows.
-5. The report is read from the Parquet files: the words that were there most, by window, as text and as a PNG.
+5. The job reads the Parquet files for its report: the most frequent words, by window, as text and as a PNG.
 
-The word count says a word once for each time that it is there, so the sums of the report are those of the text.
+The word count writes a record for each occurrence of a word, so the sums of the report are those of the text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INPUT: Final = "streams-plaintext-input"
 OUTPUT: Final = "streams-wordcount-output"
 DEADLINE_S: Final = 120.0
 LAST_WORD: Final = "fin"
-"""Closes the windows, and is not counted: no window of its own is closed."""
+"""Closes the windows, and is not counted: its own window is never closed."""
 LATER_MS: Final = 3_600_000
 _LOOK_S: Final = 0.2
 _WORDS: Final = (
@@ -54,7 +54,7 @@ _WORDS: Final = (
 
 
 def transform(counts: DataFrame, top: int) -> DataFrame:
-    """word, window_start, count of the `top` words of most counts; `counts` is what the windows job has written."""
+    """word, window_start, count of the `top` most frequent words; `counts` is the output of the windows job."""
     from pyspark.sql import functions as f
 
     words = counts.select(f.decode("key", "UTF-8").alias("word"), "window_start", "count").where(
@@ -65,7 +65,7 @@ def transform(counts: DataFrame, top: int) -> DataFrame:
 
 
 def made_up_lines(count: int) -> Iterator[str]:
-    """The same lines each time: words of which each is rarer than the one before."""
+    """The same lines each time: each word is rarer than the one before."""
     chance = random.Random(1)
     weights = [1 / (place + 1) for place in range(len(_WORDS))]
     for _ in range(count):
@@ -97,7 +97,7 @@ def command(output: str, bootstrap: str | None, **chosen: Any) -> int:
     if chosen["console_producer"] and shutil.which(chosen["console_producer"]) is None:
         raise JobError(f"{chosen['console_producer']} is no program that can be run")
     lines = [line.rstrip("\n") for line in chosen["text"] or made_up_lines(chosen["lines"])]
-    if not lines:  # the word count would never commit, and be waited for
+    if not lines:  # without input the word count would never commit, and the job would wait for it
         raise NotThereError("--text has no lines: there is nothing to count")
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -129,12 +129,12 @@ def command(output: str, bootstrap: str | None, **chosen: Any) -> int:
     return DONE
 
 
-# ---- what runs beside
+# ---- processes beside the job
 
 
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
-    """A broker with its data in `folder`, until the end of the block; gives its address."""
+    """A broker with its data in `folder`, until the end of the block; yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -161,7 +161,7 @@ def word_count(address: str, application: str, scratch: Path) -> Iterator[subpro
 
 @contextmanager
 def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is asked to end with the block, and made to if it does not."""
+    """A process that ends with the block: by a request, else by force."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield process
@@ -175,7 +175,7 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def await_true(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Raises JobError where `what` is not there in time, or `process` has ended."""
+    """Raises JobError where `what` does not happen in time, or `process` has ended."""
     deadline = time.monotonic() + DEADLINE_S
     while not holds():
         if process is not None and process.poll() is not None:
@@ -186,7 +186,7 @@ def await_true(holds: Callable[[], bool], what: str, process: subprocess.Popen[b
 
 
 def answers(admin: KafkaAdmin) -> str:
-    """The cluster's id; empty as long as nobody answers."""
+    """The cluster's id; empty as long as no broker answers."""
     try:
         return admin.cluster_id()
     except JobError:
@@ -202,9 +202,10 @@ def exists(admin: KafkaAdmin, topic: str) -> bool:
 
 
 def is_done(admin: KafkaAdmin, application: str) -> bool:
-    """Whether the application has committed all of its input, and of what it sent itself by key.
+    """Whether the application has committed all of its input, and of its own repartition topic.
 
-    It commits after its output is acknowledged. The ends are asked for after the commits: what is done then stays done.
+    It commits after its output is acknowledged. This function reads the ends after the commits: a result of True stays
+    True.
     """
     committed = admin.committed(application)
     if INPUT not in committed or len(committed) < 2:
@@ -213,7 +214,7 @@ def is_done(admin: KafkaAdmin, application: str) -> bool:
     return all(committed[topic].get(n, 0) == end for topic, places in ends.items() for n, end in places.items())
 
 
-# ---- what is produced
+# ---- producing
 
 
 def timed(lines: Sequence[str], rate: float) -> list[tuple[str, int]]:

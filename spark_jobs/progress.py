@@ -1,8 +1,8 @@
 """Follows a running query: a line for each batch on stderr, and its offsets committed to a consumer group.
 
-Spark keeps its offsets in the checkpoint, where no Kafka tool looks. Committing them to a group shows the lag in
-kafka-consumer-groups and in whatever watches groups. They are committed after the batch, so the group never stands
-ahead of what is done; nothing reads them back.
+Spark keeps its offsets in the checkpoint, which no Kafka tool reads. With commits to a group, kafka-consumer-groups and
+other monitors of groups show the lag. The commit comes after the batch, so the group is never ahead of the finished
+work; no job reads it back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_S: Final = 0.2
 
 
 def await_query(query: StreamingQuery, options: Options) -> int:
-    """Waits for the end of the query, tells of its batches and commits their offsets; returns DONE.
+    """Waits for the end of the query, reports its batches and commits their offsets; returns DONE.
 
     Ctrl-C stops the query and is its end. Raises pyspark's StreamingQueryException where the query fails.
     """
@@ -31,7 +31,7 @@ def await_query(query: StreamingQuery, options: Options) -> int:
     with KafkaAdmin(SparkSession.active(), options.client, options.isolation) as admin:
         follower = Follower(admin, options)
         try:
-            while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # parts of seconds are taken, too
+            while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # takes fractions of seconds, too
                 follower.look(query)
             follower.look(query)
         finally:
@@ -41,7 +41,7 @@ def await_query(query: StreamingQuery, options: Options) -> int:
 
 
 class Follower:
-    """Knows which batches of a query were told already."""
+    """Reports each batch of a query once."""
 
     def __init__(self, admin: KafkaAdmin, options: Options) -> None:
         self._admin = admin
@@ -49,7 +49,7 @@ class Follower:
         self._reported = -1
 
     def look(self, query: StreamingQuery) -> None:
-        """Tells of the batches that have ended since the last look, and commits the offsets of the newest."""
+        """Reports the batches that have ended since the last call, and commits the offsets of the newest."""
         latest = query.lastProgress
         if latest is None or latest.batchId <= self._reported:
             return
@@ -64,18 +64,18 @@ class Follower:
             print(line(self._options.job, each, at, lag(at, ends)), file=sys.stderr, flush=True)
         try:
             self._admin.commit(self._options.group, done)
-        except JobError as error:  # the job is right without it: members in the group, or no right to it
+        except JobError as error:  # the job is right without the commit: the group has members, or forbids it
             print(f"{self._options.job}: {error}", file=sys.stderr, flush=True)
 
     def _ends(self, done: Offsets, reported: list[str | None]) -> Offsets:
-        """The ends of partitions: as the source saw them, else (AvailableNow) as they are."""
+        """The ends of partitions: from the report of the source, else (AvailableNow) the present ones."""
         if all(text not in (None, "", "null") for text in reported):
             return _offsets(reported)
         return self._admin.ends({topic: max(places) + 1 for topic, places in done.items()})
 
 
 def line(job: str, progress: Any, at: Offsets, behind: int) -> str:
-    """What the user reads of one batch."""
+    """The line for the user about one batch."""
     rate = progress.processedRowsPerSecond
     speed = f"{rate:,.0f}" if rate == rate else "-"  # NaN where nothing was read
     return (
@@ -85,7 +85,7 @@ def line(job: str, progress: Any, at: Offsets, behind: int) -> str:
 
 
 def lag(at: Offsets, ends: Offsets) -> int:
-    """How many offsets are still to be read."""
+    """The number of offsets that are still to be read."""
     return sum(
         max(0, ends.get(topic, {}).get(n, offset) - offset)
         for topic, places in at.items()

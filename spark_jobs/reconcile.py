@@ -1,15 +1,15 @@
-"""reconcile: holds a topic against its copy, in another topic or in an archive, and says in what they differ.
+"""reconcile: compares a topic with its copy, in another topic or in an archive, and reports the differences.
 
 It finds loss, duplicates, corruption, reordering, records in a wrong partition and records that are copies of nothing:
-`odradek.spark_jobs.differences` says what each means. Nothing is written to a topic and no offset committed. Both ends
-are resolved to offsets before anything is read and stand in the report: with the same offsets the report is the same,
-byte for byte.
+`odradek.spark_jobs.differences` defines each. The job writes to no topic and commits no offset. It resolves both ends
+to offsets before it reads anything, and the report contains them: with the same offsets the report is the same, byte
+for byte.
 
-Which record is a copy of which is known by offset in an archive and in a copy that keeps them, else by the header of
-`mirror` and `replay`, else by content. `auto` takes the first for an archive; for a topic the second, where one record
-of it has the header; else the third. Copies of records that are not in the range of the topic are passed over: a topic
-can be held against a copy that has more, older or later records. By content that cannot be told: say `--from`,
-`--until`, `--with-from` and `--with-until` there.
+The job matches records with their copies by offset in an archive and in a copy that keeps offsets, else by the header
+of `mirror` and `replay`, else by content. `auto` takes the first for an archive; for a topic the second, where one
+record of it has the header; else the third. Copies of records outside the range of the topic are skipped: the copy may
+have more, older or later records. By content the job cannot detect these: set `--from`, `--until`, `--with-from` and
+`--with-until` there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def transform(left: DataFrame, right: DataFrame, match: Match, ignore: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one side is, and its records. `description` is for the report."""
+    """The name and the records of one side. `description` is for the report."""
 
     records: DataFrame
     description: Mapping[str, Any]
@@ -107,7 +107,7 @@ def command(options: Options, **own: Any) -> int:
     The status is 0 where there is none, 4 where there is one.
     """
     if (own["with_bootstrap"] is None) == (own["archive"] is None):
-        raise click.UsageError("say either --with-bootstrap or --archive: what to compare with")
+        raise click.UsageError("use either --with-bootstrap or --archive: what to compare with")
     from odradek.spark_jobs.session import job_session
 
     with job_session("reconcile", options.master) as spark:
@@ -154,7 +154,7 @@ def reconcile(spark: SparkSession, options: Options, own: Mapping[str, Any]) -> 
 
 
 def _topics(spark: SparkSession, options: Options, own: Mapping[str, Any]) -> Side:
-    """The topics of the copy, under the names of their sources where these are others."""
+    """The topics of the copy, under the names of their sources where these differ."""
     from pyspark.sql import functions as f
 
     from odradek.spark_jobs.kafka_admin import KafkaAdmin
@@ -203,7 +203,7 @@ def _names_origins(records: DataFrame) -> bool:
 
 
 def _within(records: DataFrame, match: str, start: Offsets, end: Offsets) -> DataFrame:
-    """Without the copies of what is not in the range; what names no origin stays, for it is a copy of nothing."""
+    """Removes the copies of records outside the range; a record without an origin stays: it is a copy of nothing."""
     from pyspark.sql import functions as f
 
     from odradek.spark_jobs import origin
@@ -243,7 +243,7 @@ def _compared(left: DataFrame, right: DataFrame, match: Match, own: Mapping[str,
 
 
 def _counted(found: DataFrame, most: int) -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
-    """How many differences there are of each kind, and the first `most` of each, from one pass over all of them."""
+    """The number of differences of each kind, and the first `most` of each, from one pass over all of them."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -254,7 +254,7 @@ def _counted(found: DataFrame, most: int) -> tuple[dict[str, int], dict[str, lis
         "count", f.count(f.lit(1)).over(Window.partitionBy("kind"))
     )
     few = numbered.where(f.col("number") <= max(1, most)).collect()
-    rows = sorted(few, key=lambda row: (row["kind"], row["number"]))  # Spark would do the last stage twice for it
+    rows = sorted(few, key=lambda row: (row["kind"], row["number"]))  # Spark would run the last stage twice for it
     counts = dict.fromkeys(KINDS, 0) | {row["kind"]: row["count"] for row in rows}
     examples: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -265,7 +265,7 @@ def _counted(found: DataFrame, most: int) -> tuple[dict[str, int], dict[str, lis
 
 
 def _sorted(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As JSON has it, in one order."""
+    """The offsets as sorted JSON."""
     return {topic: {str(n): at for n, at in sorted(places.items())} for topic, places in sorted(offsets.items())}
 
 

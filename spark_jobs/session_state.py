@@ -1,9 +1,9 @@
-"""The sessions of one key as state of Spark's transformWithState: what `session_window` does, written out.
+"""The sessions of one key as state of Spark's transformWithState: the rules of `session_window` in Python.
 
 A session is (start, end, count), in ms since the epoch; its end is its last click + gap. Sessions that touch are one.
-It is written and forgotten when the watermark has reached its end: at once where the clicks of this batch find it so,
-else by a timer that stands at its end. Spark runs the timers of a batch after its rows, so a click that comes in the
-batch that closes its session is in it.
+The processor writes a session and removes its state when the watermark has reached its end: at once where a batch has
+clicks for a session that is closed already, else by a timer at its end. Spark runs the timers of a batch after its
+rows, so the session includes a click of the batch that closes it.
 
 These functions run on the workers: for the rows of a key in a batch the state is read and written once.
 """
@@ -22,7 +22,7 @@ STATE_TYPE: Final = "start_ms bigint, end_ms bigint, count bigint"
 
 
 def merged(sessions: Iterable[Session]) -> list[Session]:
-    """Sessions that touch become one; the result is in order, and its sessions lie apart."""
+    """Merges sessions that touch; the result is in order, and its sessions are disjoint."""
     found: list[Session] = []
     for start, end, count in sorted(sessions):
         if found and start <= found[-1][1]:
@@ -45,7 +45,7 @@ class Sessions(StatefulProcessor):
         self._open = handle.getListState("open", STATE_TYPE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """Takes the clicks of a batch in."""
+        """Adds the clicks of a batch."""
         before = self._sessions()
         clicks = ((row.end_ms - self._gap_ms, row.end_ms, 1) for row in rows)
         watermark = timerValues.getCurrentWatermarkInMs()
@@ -67,7 +67,7 @@ class Sessions(StatefulProcessor):
         return (_row(key, each) for each in sessions if each[1] == at)
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """There is nothing to release."""
 
     def _sessions(self) -> list[Session]:
         if not self._open.exists():

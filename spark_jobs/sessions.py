@@ -1,13 +1,13 @@
-"""sessions: groups the clicks of a key into sessions that end when nothing comes for longer than a gap.
+"""sessions: groups the clicks of a key into sessions that end after a gap without a click.
 
-A session begins at its first click and ends a gap after its last, as Spark's `session_window` has it: two clicks that
-are exactly a gap apart are one session, unless the watermark has closed it between them. It is written once, when the
-watermark (the latest time seen, less --lateness) has reached its end. Kafka Streams' sessions hold the same clicks, but
-end at the last of them, and stay open for the click that comes exactly a gap later.
+A session begins at its first click and ends a gap after its last, as in Spark's `session_window`: two clicks that are
+exactly a gap apart are one session, unless the watermark has closed it between them. It is written once, when the
+watermark (the latest event time, less --lateness) has reached its end. Kafka Streams' sessions have the same clicks,
+but end at the last of them, and stay open for the click that comes exactly a gap later.
 
-The same sessions are made in two ways. `session_window` is Spark's own aggregation. `state` is transformWithState, with
-the rules written out in `session_state`: the place to begin where a session is to know more than a count, at the price
-of a Python process for each task. A checkpoint belongs to the one that made it.
+Two engines make the same sessions. `session_window` is Spark's own aggregation. `state` is transformWithState, with
+the rules written out in `session_state`: the place to extend when a session needs more than a count, at the price
+of a Python process for each task. A checkpoint belongs to the engine that made it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def transform(
 ) -> DataFrame:
     """key, session_start, session_end (last click + gap), count, by Spark's `session_window`; see `events` for names.
 
-    Of a stream, in append mode, each session is one row for ever. Raises ValueError.
+    Of a stream, in append mode, each session is a row that never changes. Raises ValueError.
     """
     from pyspark.sql import functions as f
 
@@ -75,7 +75,7 @@ def transform_with_state(
     from odradek.spark_jobs.session_state import Sessions
 
     # Spark drops an input row once the watermark has passed its time, `session_window` once it has passed the end that
-    # the row's own session would have. With that end as the time, and the gap as more delay, both drop the same rows.
+    # a session of this row alone would have. With that end as the time, and the gap as more delay, both drop the same.
     ends = f.timestamp_millis(f.unix_millis("time") + gap_ms)
     return (
         records.select(part_of(key).alias("key"), time_of(time).alias("time"))

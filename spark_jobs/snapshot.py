@@ -1,15 +1,15 @@
 """snapshot: a table with the latest value of each key of compacted topics, as of some offsets, in versions.
 
-It is the fold of the topic by offset: the record with the highest offset of a key counts, and one without a value (a
-tombstone) removes the key. Keys of different partitions are different rows, as for Kafka's own compaction: between
-partitions there is no order that could say which is the later. Records without a key are passed over.
+The table is the fold of the topic by offset: the record with the highest offset of a key counts, and one without a
+value (a tombstone) removes the key. Keys of different partitions are different rows, as for Kafka's own compaction:
+there is no order between partitions that would define the later record. Records without a key are skipped.
 
-Each run adds a version, made of the one before and of what came since; its manifest says up to which offsets it goes,
-and appears by an atomic rename (`snapshot_table`). The manifest is the job's checkpoint: a run that was killed has done
-nothing. Nothing new makes no version.
+Each run adds a version, made of the one before and of the records since then; its manifest contains the offsets of its
+end, and appears by an atomic rename (`snapshot_table`). The manifest is the job's checkpoint: a killed run has no
+effect. Without new records a run adds no version.
 
 Kafka removes a tombstone itself, delete.retention.ms (a day) after it was compacted. A version that is older than
---full-after may have missed some, so it is not built on: the whole topic is read anew.
+--full-after may have missed some, so the job does not build on it: it reads the whole topic anew.
 
     from odradek.spark_jobs.snapshot_table import SnapshotTable
     SnapshotTable("/data/prices").read(spark, version=3)
@@ -48,7 +48,7 @@ _DAY_MS: Final = 86_400_000
 def transform(records: DataFrame, base: DataFrame | None = None) -> DataFrame:
     """topic, partition, key, value, offset, timestamp, headers of the latest record of each key that has a value.
 
-    `records` are of the Kafka source, all that came since `base`, an earlier result; in whatever order.
+    `records` are of the Kafka source: all since `base`, an earlier result, in any order.
     """
     from pyspark.sql import functions as f
 
@@ -124,7 +124,7 @@ def _manifest(
 
 
 def _check_same(found: Manifest, cluster: str, topics: dict[str, Topic]) -> None:
-    """A table belongs to its topics. Raises NotThereError."""
+    """Checks that the table belongs to these topics. Raises NotThereError."""
     if found.cluster != cluster:
         raise NotThereError(f"the versions are of another cluster ({found.cluster}, this one is {cluster})")
     if set(found.topics) != set(topics):
@@ -135,7 +135,7 @@ def _check_same(found: Manifest, cluster: str, topics: dict[str, Topic]) -> None
 
 
 def _continued(base: Manifest, beginnings: Offsets) -> Offsets:
-    """Where to read on; new partitions from their beginning. Raises NotThereError where offsets are gone."""
+    """The offsets to read on from; new partitions from their beginning. Raises NotThereError where offsets are gone."""
     start: Offsets = {}
     for topic, places in beginnings.items():
         for partition, first in places.items():
@@ -149,7 +149,7 @@ def _continued(base: Manifest, beginnings: Offsets) -> Offsets:
 
 
 def _check_not_before(base: Manifest, end: Offsets) -> None:
-    """A version never goes back. Raises NotThereError."""
+    """Checks that a version never goes back. Raises NotThereError."""
     for topic, places in base.offsets.items():
         for partition, at in places.items():
             if end[topic].get(partition, 0) < at:

@@ -1,13 +1,13 @@
 """A table of versions in a folder: each version is complete, never changed, and published by the rename of one file.
 
-    OUTPUT/versions/00000007.json    the manifest of version 7: whose topics, up to which offsets, which folder
+    OUTPUT/versions/00000007.json    the manifest of version 7: its topics, its end offsets, its folder
     OUTPUT/data/00000007-3f…/        its rows, Parquet
     OUTPUT/.lock                     held by the job that writes
 
-A version is there when its manifest is. Rows are written, and brought to the disk, before; so a reader that begins with
-the newest manifest finds all that it names, and a job that is killed leaves a folder that no manifest names, which the
-next run removes. A reader of a version goes on undisturbed as long as the version is kept. The folder lies in a file
-system that is mounted wherever Spark runs.
+A version exists when its manifest does. The job writes the rows, and syncs them to the disk, before; so a reader that
+begins with the newest manifest finds all files that it names, and a killed job leaves a folder that no manifest names,
+which the next run removes. A reader of a version is not disturbed as long as the version is kept. The folder is in a
+file system that is mounted on every machine where Spark runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a version is made of. `offsets` are those to be read next; `topics` are names and ids."""
+    """The contents of a version. `offsets` are those to be read next; `topics` are names and ids."""
 
     version: int
     data: str
@@ -43,7 +43,7 @@ class Manifest:
     isolation: str
     written_ms: int
     rows: int
-    """How many keys have a value."""
+    """The number of keys that have a value."""
 
 
 class SnapshotTable:
@@ -55,11 +55,11 @@ class SnapshotTable:
         self._data = self._folder / "data"
 
     def versions(self) -> list[int]:
-        """Which versions there are, the oldest first."""
+        """The versions, the oldest first."""
         return sorted(int(path.stem) for path in self._versions.glob("[0-9]*.json"))
 
     def manifest(self, version: int | None = None) -> Manifest:
-        """Of a version, by default the newest. Raises NotThereError."""
+        """The manifest of a version, by default the newest. Raises NotThereError."""
         found = self.versions()
         wanted = version if version is not None else found[-1] if found else None
         if wanted is None or wanted not in found:
@@ -73,7 +73,7 @@ class SnapshotTable:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keeps other jobs out, and removes what a killed one left. Raises JobError where another one writes."""
+        """Locks out other jobs, and removes the files of a killed one. Raises JobError where another one writes."""
         self._data.mkdir(parents=True, exist_ok=True)
         with open(self._folder / ".lock", "w") as lock:
             try:
@@ -84,7 +84,7 @@ class SnapshotTable:
             yield
 
     def publish(self, rows: DataFrame, manifest: dict[str, Any], keep: int) -> Manifest:
-        """Writes `rows` as the next version, with what `manifest` says of it, and keeps so many. Raises OSError."""
+        """Writes `rows` as the next version, with the entries of `manifest`; keeps `keep` versions. Raises OSError."""
         version = max(self.versions(), default=0) + 1
         place = self._data / f"{version:08}-{uuid.uuid4().hex}"
         rows.write.parquet(uri(place))
@@ -110,10 +110,10 @@ class SnapshotTable:
 
     def _parsed(self, path: Path) -> Manifest:
         try:
-            notified = json.loads(path.read_text())
-            notified["offsets"] = {
-                topic: {int(n): at for n, at in places.items()} for topic, places in notified["offsets"].items()
+            entries = json.loads(path.read_text())
+            entries["offsets"] = {
+                topic: {int(n): at for n, at in places.items()} for topic, places in entries["offsets"].items()
             }
-            return Manifest(**notified)
+            return Manifest(**entries)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JobError(f"cannot read {path}: {error}") from None

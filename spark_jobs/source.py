@@ -1,11 +1,11 @@
-"""Reads topics with Spark's own Kafka connector, after a look at what could go wrong.
+"""Reads topics with Spark's own Kafka connector, after checks of topics, offsets and checkpoint.
 
-The connector fails obscurely where a topic is missing, and reads on from the offsets of another topic where a
-checkpoint belongs to one. So before Spark starts, the topics are described, offsets that were asked for are held
-against what partitions have, and a note in the checkpoint says whose it is: the job, the cluster's id, and the topics
-with their ids, which tell a topic from another that was made under its name (KIP-516).
+The connector fails obscurely where a topic is missing, and continues from the offsets of another topic where a
+checkpoint belongs to one. So before Spark starts, this module describes the topics and compares the requested offsets
+with those of the partitions. A note in the checkpoint stores its owner: the job, the cluster's id, and the topics with
+their ids, which distinguish a topic from another that was made under its name (KIP-516).
 
-Data that retention took before it was read ends a job (failOnDataLoss): no record is passed over in silence.
+Data that retention removed before it was read ends a job (failOnDataLoss): no record is skipped silently.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 NOTE: Final = "odradek.json"
 FETCH_MAX_WAIT_MS: Final = "20"
-"""A task reads what is there, and its consumer asks for what comes behind. A consumer is kept for the next batch, which
-cannot ask for anything before that question is answered: after Kafka's 500 ms, where nothing came."""
+"""A task reads the available records, and its consumer then requests the next ones. The consumer is kept for the next
+batch, which cannot send a request before that one is answered: after Kafka's 500 ms, where nothing came."""
 Whose = dict[str, Any]
 
 
 def read_stream(spark: SparkSession, options: Options) -> DataFrame:
     """The topics as a stream: key, value, topic, partition, offset, timestamp, timestampType, headers.
 
-    The checkpoint is claimed for this job and these topics. Raises NotThereError (topic missing, offsets gone,
+    Claims the checkpoint for this job and these topics. Raises NotThereError (topic missing, offsets gone,
     checkpoint of something else) and JobError.
     """
     with KafkaAdmin(spark, options.client, options.isolation) as admin:
@@ -47,7 +47,7 @@ def read_stream(spark: SparkSession, options: Options) -> DataFrame:
 
 
 def read_batch(spark: SparkSession, options: Options) -> DataFrame:
-    """The topics from --from to --until, columns as of `read_stream`; the end is what it is now.
+    """The topics from --from to --until, columns as of `read_stream`; the end is the present one.
 
     Raises NotThereError (topic missing, offsets gone) and JobError.
     """
@@ -57,7 +57,7 @@ def read_batch(spark: SparkSession, options: Options) -> DataFrame:
 
 
 def read_range(spark: SparkSession, options: Options, start: Offsets, end: Offsets) -> DataFrame:
-    """Exactly the records from `start` to `end` (exclusive), which name the same partitions; others are not read."""
+    """Exactly the records from `start` to `end` (exclusive), which name the same partitions; no others are read."""
     settings = _settings(options) | {"startingOffsets": offsets_json(start), "endingOffsets": offsets_json(end)}
     del settings["subscribe"]
     settings["assign"] = json.dumps({topic: sorted(places) for topic, places in start.items()})
@@ -65,7 +65,7 @@ def read_range(spark: SparkSession, options: Options, start: Offsets, end: Offse
 
 
 def ranges(admin: KafkaAdmin, options: Options) -> tuple[Offsets, Offsets]:
-    """Where --from and --until lie now, for every partition: nowhere beyond the end, never backwards.
+    """The present offsets of --from and --until, for every partition: never beyond the end, never backwards.
 
     Raises NotThereError where a topic is missing, or where offsets to begin with are gone.
     """
@@ -80,7 +80,7 @@ def ranges(admin: KafkaAdmin, options: Options) -> tuple[Offsets, Offsets]:
 
 
 def resolve(admin: KafkaAdmin, position: Position, topics: dict[str, Topic], *, ending: bool = False) -> Offsets:
-    """A position as offsets of every partition; those that JSON leaves out are read from beginning to end.
+    """A position as offsets of every partition; partitions missing in the JSON are read from beginning to end.
 
     Raises NotThereError where reading is to begin with offsets that are gone.
     """
@@ -99,7 +99,7 @@ def resolve(admin: KafkaAdmin, position: Position, topics: dict[str, Topic], *, 
 
 
 def check_topics(admin: KafkaAdmin, options: Options) -> dict[str, Topic]:
-    """The topics that were named. Raises NotThereError where one is missing, or where offsets name others."""
+    """The topics of the options. Raises NotThereError where one is missing, or where offsets name others."""
     topics = admin.topics(options.topics)
     for position in (options.start, options.until):
         for name, places in position.offsets.items():
@@ -117,12 +117,12 @@ def check_checkpoint(admin: KafkaAdmin, options: Options, topics: dict[str, Topi
 
 
 def whose(admin: KafkaAdmin, options: Options) -> Whose:
-    """What a checkpoint of these topics is told by. Raises NotThereError where one is missing."""
+    """The identity of a checkpoint of these topics. Raises NotThereError where one is missing."""
     return _whose(admin, admin.topics(options.topics))
 
 
 def _check_kept(admin: KafkaAdmin, options: Options, topics: dict[str, Topic]) -> None:
-    """Raises NotThereError where the offsets with which Spark will go on are gone."""
+    """Raises NotThereError where the offsets from which Spark will continue are gone."""
     folder = local_path(options.checkpoint)
     done = max((int(file.name) for file in (folder / "commits").glob("[0-9]*")), default=None)
     if done is None:
@@ -141,9 +141,9 @@ def _check_kept(admin: KafkaAdmin, options: Options, topics: dict[str, Topic]) -
 
 
 def claim_checkpoint(options: Options, source: Whose) -> None:
-    """Notes in the checkpoint whose it is (`cluster`, `topics`), or sees that the note says the same.
+    """Writes the owner (`cluster`, `topics`) into a note in the checkpoint, or checks that the note has the same one.
 
-    Raises NotThereError where it says something else, JobError where it cannot be read.
+    Raises NotThereError where it has another one, JobError where it cannot be read.
     """
     note = local_path(options.checkpoint) / NOTE
     own: Whose = {"id": uuid.uuid4().hex, "job": options.job, **source}
@@ -161,7 +161,7 @@ def claim_checkpoint(options: Options, source: Whose) -> None:
 
 
 def checkpoint_id(options: Options) -> str:
-    """What tells the job's checkpoint from every other, from the note that `read_stream` has left in it."""
+    """The identity of the job's checkpoint, from the note that `read_stream` has left in it."""
     return str(json.loads((local_path(options.checkpoint) / NOTE).read_text())["id"])
 
 
@@ -174,7 +174,7 @@ def local_path(folder: str) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A reader finds the old text or the new one, whenever this process or the machine ends. Raises OSError."""
+    """Writes a file so that a reader finds the old text or the new one, even after a crash. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.tmp")
     with open(beside, "w") as file:

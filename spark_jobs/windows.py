@@ -1,12 +1,12 @@
 """windows: counts records by key and by windows of time, tumbling or hopping, each window once, when it is closed.
 
 Windows begin at multiples of --advance since the epoch; the start is inside, the end outside. A window is closed, and
-its count written, when the watermark has reached its end: the latest time seen, less --lateness. Spark moves the
-watermark after a batch, so which records count as late depends on what came in one batch; what comes later than the
-lateness is never certain to be counted, what comes within it always is. Odradek's streams (and Kafka Streams) move
-their time with every record: where nothing is late, both give the same counts with a grace of --lateness.
+its count written, when the watermark has reached its end: the latest event time, less --lateness. Spark moves the
+watermark after a batch, so the records of a batch decide which records count as late: a record within the lateness is
+always counted, a later one may or may not be. Odradek's streams (and Kafka Streams) move their time with every record:
+where nothing is late, both give the same counts with a grace of --lateness.
 
-Windows that are still open at the end of a run with --once stay in the checkpoint, and a later run goes on with them.
+Windows that are still open at the end of a run with --once stay in the checkpoint, and a later run continues with them.
 Records without a key are counted together, under null (Kafka Streams drops them).
 """
 
@@ -55,7 +55,7 @@ def transform(
 ) -> DataFrame:
     """key, window_start, window_end, count of records of the Kafka source; `key` and `time` as in `events`.
 
-    Of a stream, in append mode, each (key, window) is one row for ever. Raises ValueError.
+    Of a stream, in append mode, each (key, window) is a row that never changes. Raises ValueError.
     """
     from pyspark.sql import functions as f
 
