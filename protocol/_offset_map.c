@@ -430,7 +430,7 @@ static PyObject *get_capacity(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef map_methods[] = {
     {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL, "Add the keys of a batch; see offset_map.py."},
-    {"retain", (PyCFunction)(void (*)(void))retain, METH_FASTCALL, "The remaining records of a batch; see offset_map.py."},
+    {"retain", (PyCFunction)(void (*)(void))retain, METH_FASTCALL, "Filter the records of a batch; see offset_map.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -380,7 +380,7 @@ def control_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """The marker that ends a producer's transaction in a partition (KIP-98; Kafka's EndTransactionMarker)."""
+    """The marker that ends a producer's transaction in a partition (KIP-98; Kafka: EndTransactionMarker)."""
     marker = Record(
         offset=base_offset,
         timestamp_ms=timestamp_ms,
@@ -398,7 +398,7 @@ def control_batch(
     )
 
 
-class InvalidRecords(KafkaError):  # noqa: N818 - named as the answer is
+class InvalidRecords(KafkaError):  # noqa: N818 - named after the response
     """A rejected batch: `record_errors` are (index in the batch, message) for BatchIndexAndErrorMessage (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]] | None = None) -> None:
@@ -406,7 +406,7 @@ class InvalidRecords(KafkaError):  # noqa: N818 - named as the answer is
         self.record_errors = record_errors or []
 
 
-class NotABatch(KafkaError):  # noqa: N818 - named as the answer is
+class NotABatch(KafkaError):  # noqa: N818 - named after the response
     """Rejected bytes that do not begin like a batch; Kafka's response has an error message then, as for records."""
 
 

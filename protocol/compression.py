@@ -93,7 +93,7 @@ def _malformed(codec: Codec, reason: str) -> KafkaError:
 
 # --- gzip ---------------------------------------------------------------------------------------------------------
 
-_GZIP_WINDOW: Final = 31  # zlib's way to ask for a gzip header around the largest window
+_GZIP_WINDOW: Final = 31  # in zlib: a gzip header and the largest window
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # The tail behind a member is copied each time a member ends, so a payload of many tiny members is fed in pieces.
 _GZIP_PIECE: Final = 16_384

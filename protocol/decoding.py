@@ -1,4 +1,4 @@
-"""Writes the decoder of one message in one version. See `compile` for the reasons.
+"""Compiles the decoder of one message in one version. See `compile` for the reasons.
 
 A decoder returns the object and the position after it, or raises ProtocolError. It allocates nothing for a length
 before it has checked that as many bytes are there: it compares each length with the rest of the buffer, and each count

@@ -1,4 +1,4 @@
-"""Writes the encoder of one message in one version. See `compile` for the reasons.
+"""Compiles the encoder of one message in one version. See `compile` for the reasons.
 
 The rules are those of Kafka's generated classes. A field that the version does not carry is dropped when it is
 ignorable or holds its default, and is an error otherwise. A tagged field is written only when it differs from its

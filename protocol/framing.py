@@ -2,9 +2,9 @@
 
 A frame is a length (int32) and as many bytes. A request begins with header version 2 where its body is flexible and
 version 1 before that; only ControlledShutdown v0 has version 0, without a client id. The client id is a plain string
-even in header version 2, so that any broker can read the header of an ApiVersions request from the future. Responses
+even in header version 2, so that any broker can read the header of an ApiVersions request of a later version. Responses
 have header version 1 where their body is flexible, except those of ApiVersions, which stay at 0 for the same reason
-(KIP-482, KIP-511; Kafka's `ApiKeys` and `RequestHeader`).
+(KIP-482, KIP-511).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def response_header_version(api_key: int, version: int) -> int:
     return 1 if version >= first_flexible(api_key) and api_key != API_VERSIONS else 0
 
 
-@lru_cache(maxsize=256)  # bounded: the key comes off the wire
+@lru_cache(maxsize=256)  # bounded: clients choose the key
 def first_flexible(api_key: int) -> int:
     """The first flexible version of an API; above every version where it has none or is unknown."""
     api = messages.APIS.get(api_key)
@@ -123,7 +123,7 @@ def what_it_looks_like(size: int, *, tls: bool) -> str | None:
 
 
 class Frames:
-    """Splits a stream of bytes into frames, however the bytes arrive. For clients and tests.
+    """Splits a stream of bytes, in pieces of any size, into frames. For clients and tests.
 
     `limit` is the size of the largest frame, in bytes.
     """

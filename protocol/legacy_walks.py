@@ -40,7 +40,7 @@ MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 
 INNER: Final = 8
-"""A flag beside those of `chain`: the messages come out of a wrapper, or are to go into one."""
+"""A flag beside those of `chain`: the messages come from a wrapper, or will be put into one."""
 
 Survey = tuple[int, int, int, int]
 """Fault, position where the walk ended, messages before it, the last codec in their attributes."""

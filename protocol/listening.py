@@ -5,7 +5,7 @@ pending answers of one connection, and the bytes held for one connection and for
 slowly the listener does not read until it catches up; other connections are unaffected. While all connections together
 exceed their limit, the listener reads from a connection as long as that one holds less than its fair share, so that
 many connections that hold much memory do not shut out those that need little. The total then stays below twice the
-limit, plus one large request for each of those whose turn it is.
+limit, plus one large request for each connection whose large request is still incomplete or unanswered.
 
 Connections over max.connections wait in the backlog until others end; connections over max.connections.per.ip are
 closed at once, as in Kafka (SocketServer's ConnectionQuotas). Clients never shut out the brokers' own connections:
@@ -57,12 +57,12 @@ class Limits:
         queued_bytes: int = 16 << 20,
         total_bytes: int = 1 << 30,
     ) -> None:
-        """Bytes are bytes, `idle_s` is seconds.
+        """Sizes are in bytes, `idle_s` is in seconds.
 
         frame_bytes (socket.request.max.bytes): the largest request. connections (max.connections),
         connections_per_address (max.connections.per.ip), connections_by_address (…per.ip.overrides),
         connections_per_second (max.connection.creation.rate): new ones; further connections wait in the backlog.
-        idle_s (connections.max.idle.ms): a connection silent for longer is closed; no limit when not above 0.
+        idle_s (connections.max.idle.ms): a connection idle for longer is closed; no limit when not above 0.
         owed_answers: requests of one connection that may wait for their answer before it is read from again.
         queued_bytes: answers in memory for one connection before it is read from again.
         total_bytes: requests that are incomplete or large, and queued answers, of all connections together.

@@ -1,4 +1,4 @@
-"""The messages of the Kafka protocol, by name: `messages.FetchRequest`, `messages.OffsetCommitKey` and so on.
+"""The message classes of the Kafka protocol, by name: `messages.FetchRequest`, `messages.OffsetCommitKey` and so on.
 
 The definition texts beside this module list the messages. Importing the module reads none of them; the first use of any
 name reads all of them (a few milliseconds, once), and the first use of a message parses its own text only. No file is

@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- receiving
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        # Nothing here may stop the reading: libuv is in the middle of it and would call a callback that is gone.
+        # This method must not stop the reading: libuv is in the middle of it and would call a removed callback.
         frame = self._frame
         if frame is None:
             return self._listener.receive_view
@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- backpressure
 
     def _check_memory(self) -> None:
-        """Wait with the rest of an incomplete request while too much is held, unless it is a small one."""
+        """Stop reading an incomplete request while all connections hold too much, unless the request is small."""
         listener, frame = self._listener, self._frame
         connection_quotas = listener.connection_quotas
         if connection_quotas.held_bytes <= listener.limits.total_bytes or self._paused:
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
     def answer(self, exchange: Exchange, parts: Sequence[Part]) -> None:
         """Set the answer of a request, and send all answers that no earlier one blocks any more.
 
-        An exchange that is not expected yet only keeps its answer: `send` follows when its handler returns.
+        An exchange that `expect` has not registered yet only stores its answer: `send` follows after its handler.
         """
         if self.closed:
             return

@@ -54,7 +54,7 @@ class Outbox:
         return memory_bytes(self.parts)
 
     def flush(self, sock: socket.socket) -> bool:
-        """Send what the socket takes; returns whether that was everything. Raises OSError when the peer is gone."""
+        """Send as much as the socket takes; returns whether that was all. Raises OSError when the peer is gone."""
         parts = self.parts
         while parts:
             try:

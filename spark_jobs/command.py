@@ -199,7 +199,7 @@ _OPTION_NAMES: Final = frozenset(Options.__slots__)
 
 def _parameters(name: str, streaming: bool, output: str | None, topic: str) -> list[click.Parameter]:
     found: list[click.Parameter] = [
-        click.Option(["--bootstrap"], required=True, metavar="HOST:PORT,…", help="Brokers to ask for the others."),
+        click.Option(["--bootstrap"], required=True, metavar="HOST:PORT,…", help="Brokers to connect to first."),
         click.Option(["--topic", "topics"], required=True, multiple=True, help=f"{topic} Repeat it for several."),
         click.Option(
             ["--from", "start"],
@@ -253,15 +253,15 @@ def _streaming_parameters(name: str) -> list[click.Parameter]:
             ["--checkpoint"],
             required=True,
             metavar="FOLDER",
-            help="Where the job keeps how far it is, and its state: a folder for each job and topic.",
+            help="Folder of the job's progress and state: one for each job and topic.",
         ),
-        click.Option(["--once"], is_flag=True, help="Read what is there now, in batches, and end."),
+        click.Option(["--once"], is_flag=True, help="Read the present records, in batches, and end."),
         click.Option(
             ["--interval", "interval_s"],
             type=click.FloatRange(min=0),
             default=0.0,
             metavar="SECONDS",
-            help="Go on for ever, a batch every so many seconds; by default one after the other.",
+            help="Run for ever, a batch every so many seconds; by default one after the other.",
         ),
         click.Option(
             ["--batch-records"], type=click.IntRange(min=1), help="At most so many records a batch, of all partitions."

@@ -36,7 +36,7 @@ KINDS: Final = (LOSS, DUPLICATE, CORRUPTION, REORDERING, MISPLACED, UNEXPECTED)
 - loss: a record of the left side that is not on the right
 - duplicate: a copy beside the first one
 - corruption: a copy with another content
-- reordering: the first copy of a record stands behind that of a later one; by `offset`, contents have changed places
+- reordering: the first copy of a record comes after that of a later one; by `offset`, contents have changed places
 - misplaced: a copy in another partition than that of its record (`origin` only: otherwise it is a loss)
 - unexpected: a record of the right side that is a copy of nothing
 """

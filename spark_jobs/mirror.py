@@ -43,7 +43,7 @@ def transform(
 ) -> DataFrame:
     """The columns that the Kafka sink writes for records of the Kafka source: topic, partition, key, value and headers.
 
-    `{topic}` in `to_topic` stands for the name of the source. `table` has at most one row for a value of its column
+    `{topic}` in `to_topic` is replaced by the name of the source. `table` has at most one row for a value of its column
     `table_key`.
     """
     from pyspark.sql import functions as f

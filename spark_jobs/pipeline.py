@@ -85,7 +85,7 @@ def made_up_lines(count: int) -> Iterator[str]:
 @click.option("--console-producer", metavar="PATH", help="kafka-console-producer.sh, to produce with.")
 @click.option("--master", help="Spark's master; without it this machine's cores.")
 def command(output: str, bootstrap: str | None, **chosen: Any) -> int:
-    """Counts words by the parts of Odradek in a row: broker, streams, Spark, a report with a picture.
+    """Counts words with all parts of Odradek: broker, streams, Spark, a report with a picture.
 
     \b
         python -m odradek.spark_jobs.pipeline --output /tmp/words
@@ -143,7 +143,7 @@ def broker(folder: Path) -> Iterator[str]:
         "log.dirs": str(folder),
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "1",
-        "group.initial.rebalance.delay.ms": "0",  # the word count is the only one
+        "group.initial.rebalance.delay.ms": "0",  # the word count is the only member
     }
     arguments = [f"--override={key}={value}" for key, value in settings.items()]
     with running([sys.executable, "-P", "-m", "odradek", "broker", *arguments]):
@@ -240,7 +240,7 @@ def produce_at_once(spark: SparkSession, address: str, lines: Sequence[tuple[str
 
 
 def produce_by_console(program: str, address: str, lines: Sequence[str], rate: float) -> None:
-    """Types the lines into the console producer. Raises JobError where it fails."""
+    """Writes the lines to the console producer's stdin. Raises JobError where it fails."""
     command = [program, "--bootstrap-server", address, "--topic", INPUT]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as console:
         assert console.stdin is not None
@@ -269,7 +269,7 @@ def write_report(rows: Sequence[tuple[str, Any, int]], folder: Path) -> None:
 
 
 def draw(lines: Mapping[str, Sequence[tuple[Any, int]]], picture: Path) -> None:
-    """A line for each word: how often it was there in each window."""
+    """A line for each word: its count in each window."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

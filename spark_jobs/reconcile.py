@@ -83,7 +83,7 @@ class Side:
     type=click.Choice(["auto", "offset", "origin", "content"]),
     default="auto",
     show_default=True,
-    help="How a record and its copy are known to belong together.",
+    help="How records are matched with their copies.",
 )
 @click.option(
     "--ignore",
@@ -227,8 +227,8 @@ def _compared(left: DataFrame, right: DataFrame, match: Match, own: Mapping[str,
     """Counts and examples; each side is read once.
 
     Records are counted where they are kept, not by `DataFrame.observe` on the way to the comparison: adaptive execution
-    replaces what has turned out to be empty, here all differences of two equal sides, together with the observations
-    below it, and their metrics are lost.
+    replaces plans that turn out to be empty, here all differences of two equal sides, together with the observations
+    below them, and their metrics are lost.
     """
     from odradek.spark_jobs.differences import differences_of_prints, prints
 

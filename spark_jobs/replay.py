@@ -90,14 +90,14 @@ def transform(records: DataFrame, topic: str) -> DataFrame:
 @click.option("--to-bootstrap", metavar="HOST:PORT,…", help="Its cluster, where that is another one.")
 @click.option("--archive", metavar="FOLDER", help="Read this archive in place of the topic itself.")
 @click.option(
-    "--checkpoint", required=True, metavar="FOLDER", help="Where the job keeps how far it is: a folder for each replay."
+    "--checkpoint", required=True, metavar="FOLDER", help="Folder of the job's progress: one for each replay."
 )
 @click.option(
     "--batch-records",
     type=click.IntRange(min=1),
     default=1_000_000,
     show_default=True,
-    help="About how many records a slice has: what may be written twice after a crash.",
+    help="About how many records a slice has: so many may be written twice after a crash.",
 )
 @click.option("--group", help="Consumer group to which done offsets are committed; odradek-replay.")
 def command(options: Options, to: str, to_bootstrap: str | None, archive: str | None) -> int:

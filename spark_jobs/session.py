@@ -105,7 +105,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": _log_level(),
-        # Python workers start in the user's current folder, and must not import a json.py that lies there.
+        # Python workers start in the user's current folder, and must not import a json.py from there.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         **connector.settings(),
     }

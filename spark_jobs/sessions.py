@@ -124,7 +124,7 @@ def _output_type(records: DataFrame, key: str) -> str:
 def command(options: Options, gap: int, lateness: int, key: str, time: str, engine: str) -> int:
     """Groups records of a key into sessions, into Parquet files.
 
-    Each session is written once, when it is closed: when a record has come that is later than its end and --lateness.
+    Each session is written once, when it is closed: when a record arrives that is later than its end and --lateness.
     """
     from odradek.spark_jobs.committed import ParquetFolder, write_each_batch
     from odradek.spark_jobs.progress import await_query

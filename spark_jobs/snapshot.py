@@ -78,7 +78,7 @@ def transform(records: DataFrame, base: DataFrame | None = None) -> DataFrame:
 def command(options: Options, keep: int, full_after: int, full: bool) -> int:
     """Adds a version to a table: the latest value of each key of compacted topics.
 
-    --from counts for the first version, and where one is made anew.
+    --from applies to the first version, and to one that is made anew.
     """
     from odradek.spark_jobs.kafka_admin import KafkaAdmin
     from odradek.spark_jobs.session import job_session

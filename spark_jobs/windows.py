@@ -89,7 +89,7 @@ def transform(
 def command(options: Options, size: int, advance: int | None, lateness: int, key: str, time: str) -> int:
     """Counts records by key and window of time, into Parquet files.
 
-    Each key and window is written once, when its window is closed: when a record has come that is later than the end
+    Each key and window is written once, when its window is closed: when a record arrives that is later than the end
     of the window and --lateness.
     """
     from odradek.spark_jobs.committed import ParquetFolder, write_each_batch

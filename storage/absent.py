@@ -1,4 +1,4 @@
-"""A log that the broker cannot open, because its directory is offline or may hold it and is offline.
+"""A log that the broker cannot open, because an offline directory may hold it.
 
 The partition of this log answers requests as the partition of a log with a failed disk does.
 """

@@ -24,7 +24,7 @@ _NO_TIMESTAMP: Final = -1
 _BYTES_PER_BATCH: Final = 16 * 1024 * 1024
 
 
-class ArrowMissing(ImportError):  # noqa: N818 - it names what is the matter
+class ArrowMissing(ImportError):  # noqa: N818 - named after the problem
     """pyarrow is not installed."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ _LINE_ENDS: Final = re.compile("\r\n|\r|\n")
 Offsets = dict[tuple[str, int], int]
 
 
-class CorruptFile(Exception):  # noqa: N818 - it names what was found
+class CorruptFile(Exception):  # noqa: N818 - named after its cause
     """A file of the data directory whose bytes do not have the format that its name implies."""
 
 

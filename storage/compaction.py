@@ -95,7 +95,7 @@ class CleanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A compacted segment that stands ready beside the log, and the segments (base offsets) that it replaces.
+    """A finished compacted segment beside the log, and the segments (base offsets) that it replaces.
 
     `end_offset` is the base offset of the segment behind them; the last batch may end below.
     """

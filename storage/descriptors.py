@@ -32,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class NoDescriptor(KafkaError):  # noqa: N818 - named as what is missing
+class NoDescriptor(KafkaError):  # noqa: N818 - named after the missing resource
     """A file could not be opened for lack of a descriptor; the disk is sound, and no data is lost."""
 
     def __init__(self, what: str, error: BaseException) -> None:

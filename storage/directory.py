@@ -279,7 +279,7 @@ class Directory:
         """The logs that worker processes can recover, between `begin` and `load`: those on the real disk."""
         if self.was_clean or self.failure is not None or not isinstance(self._folder.disk, OsDisk):
             return []
-        with self._disk("looking for what is to be recovered"):
+        with self._disk("listing the logs to recover"):
             sizes = [bytes_to_recover(folder, each) for folder, _, each in self._found]
         return [
             # Without the two functions, which cannot be sent to another process.

@@ -86,7 +86,7 @@ class Disk(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory stands at `path`."""
+        """Whether there is a file or directory at `path`."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -114,7 +114,7 @@ class Disk(Protocol):
         ...
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory and what is in it; a missing one is no error."""
+        """Remove a directory and its contents; a missing one is no error."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -268,7 +268,7 @@ class ReservedDisk(OsDisk):
 def make_durable_directory(disk: Disk, path: str) -> None:
     """Create a directory and those above it, and make their names durable. Raises OSError.
 
-    After a loss of power nothing is left of what lies in a directory whose own name is gone.
+    A loss of power that takes the name of a directory takes all files in it.
     """
     missing, at = [], path
     while not _is_there(disk, at):

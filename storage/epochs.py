@@ -31,7 +31,7 @@ class LeaderEpochs:
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
         self.unsynced = False
-        """Whether the checkpoint stands on disk, but is not sure to survive a loss of power."""
+        """Whether the checkpoint was written, but may not survive a loss of power."""
         data = folder.read(LEADER_EPOCHS)
         for epoch, start in decode_epochs(data) if data else ():
             self._add(epoch, start)

@@ -1,4 +1,4 @@
-"""The three indexes beside a segment, in Kafka's formats (OffsetIndex, TimeIndex, TransactionIndex), big-endian:
+"""The three indexes of a segment, in Kafka's formats (Kafka: OffsetIndex, TimeIndex, TransactionIndex), big-endian:
 
     .index      int32 relative offset, int32 position           the last offset of a batch and where the batch starts
     .timeindex  int64 timestamp, int32 relative offset          the highest timestamp so far and the batch that has it

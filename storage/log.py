@@ -102,7 +102,7 @@ class Log(LogFailures):
         loaded = load(folder, request)
         return cls(folder, name, topic_id, request, loaded)
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def directory(self) -> str:
@@ -386,7 +386,7 @@ class Log(LogFailures):
     def read(self, offset: int, max_bytes: int, *, end_offset: int = NO_LIMIT, at_least_one: bool = True) -> LogSlice:
         """Batches from the one that holds `offset`, below `end_offset` (the end of the log without it).
 
-        At most `max_bytes`, but `at_least_one` gives the first batch whole however large it is. Raises KafkaError
+        At most `max_bytes`, but with `at_least_one` the first batch is whole at any size. Raises KafkaError
         OFFSET_OUT_OF_RANGE where the log does not reach to `offset`.
         """
         if self.failure is not None:
@@ -504,7 +504,7 @@ class Log(LogFailures):
     # -- flushing ------------------------------------------------------------------------------------------------------
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages` or `flush.ms` asks for a flush now."""
+        """Whether `flush.messages` or `flush.ms` requires a flush now."""
         config = self.config
         if not config.flushes:
             return False

@@ -206,8 +206,8 @@ class ProducerState:
     ) -> WrittenBatch | None:
         """Check that a leader may write this batch at `offset`; returns None, or the written batch that it repeats.
 
-        A transactional batch brings the `verification` that it was written under; None where its request named no
-        transaction. Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
+        `verification` is that of a transactional batch; None where its request had no transactional id. Raises
+        KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
         TRANSACTION_COORDINATOR_FENCED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         """
         producer = self._producers.get(header.producer_id)

@@ -33,7 +33,7 @@ _DELTA_POSITION: Final = 23
 _MAX_OFFSET: Final = 2**63 - 1
 
 
-class DamagedLog(Exception):  # noqa: N818 - it names what was found
+class DamagedLog(Exception):  # noqa: N818 - named after its cause
     """Bytes of a log that are invalid at their position. `position` counts from the start of the file."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:

@@ -213,7 +213,7 @@ def recover_folders(requests: list[tuple[str, LoadRequest]]) -> list[Recovered |
 def _sweep(
     folder: Folder, entries: list[Entry], compaction: CompactionCheckpoint
 ) -> tuple[dict[tuple[int, str], Entry], list[str]]:
-    """(base offset, suffix) -> file, after an interrupted compaction is dealt with; and the names of deleted files."""
+    """Finish or undo an interrupted swap; returns (base offset, suffix) -> file, and the names of deleted files."""
     files: dict[tuple[int, str], Entry] = {}
     leftovers: list[str] = []
     swapped: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""One segment of a log: a file of record batches and its three indexes (Kafka's LogSegment).
+"""One segment of a log: a file of record batches and its three indexes (Kafka: LogSegment).
 
     BASE.log BASE.index BASE.timeindex BASE.txnindex     BASE is the first offset in 20 digits
 

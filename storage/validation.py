@@ -69,8 +69,8 @@ _COMPRESSION_RATIO: Final = 5
 _WALK: Final = 3
 _DECOMPRESS: Final = (0, 20, 3, 3, 6, 0, 0, 0)
 _COMPRESS: Final = (0, 60, 4, 3, 6, 0, 0, 0)
-"""Microseconds for a KiB, by codec: to write records anew, to decompress what is that long when compressed, to compress
-it. Measured with records of JSON, and rounded up.
+"""Microseconds for a KiB, by codec: to write records anew, to decompress a compressed KiB, to compress it.
+Measured with records of JSON, and rounded up.
 """
 
 

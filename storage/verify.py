@@ -82,7 +82,7 @@ def _check_offsets(batch: Batch, expected: int) -> None:
         previous = record.offset
         count += 1
     if count != header.record_count:
-        reason = f"the header counts {header.record_count} records, where {count} stand"
+        reason = f"the header counts {header.record_count} records, and the batch has {count}"
         raise DamagedLog(batch.path, batch.position + _COUNT_POSITION, reason)
 
 

@@ -59,7 +59,7 @@ class WorkerProcess:
         """Nothing is started yet; `nice` is added to the child's niceness (0 to 19)."""
         self._nice = nice
         self._one_call = threading.Lock()
-        self._state = threading.Lock()  # guards the two below; never held while anything is waited for
+        self._state = threading.Lock()  # guards the two below; never held during a wait
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
@@ -70,14 +70,14 @@ class WorkerProcess:
         return None if process is None or process.poll() is not None else process.pid
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Have the child call a module-level function of odradek.storage; returns what it returns.
+        """Call a module-level function of odradek.storage in the child; returns its result.
 
-        Arguments and result must be picklable. Raises what the function raises, with the child's traceback as a note;
-        WorkerDied where the process ends first (the next call starts another); TypeError for any other function.
+        Arguments and result must be picklable. Raises the exception of the function, with the child's traceback as a
+        note; WorkerDied where the process ends first (the next call starts another); TypeError for any other function.
         """
         if not _can_be_named(function):
             raise TypeError(f"{function!r} is not a function of a module of {_CALLABLE[:-1]}")
-        # Pickled before anything is sent: an argument that cannot be must not leave half a frame in the pipe.
+        # Pickled before anything is sent: an argument that pickle rejects must not leave half a frame in the pipe.
         frame = pickle.dumps((function.__module__, function.__name__, args, kwargs), pickle.HIGHEST_PROTOCOL)
         with self._one_call:
             process = self._running()
@@ -125,7 +125,7 @@ class WorkerProcess:
             return self._process
 
     def _answer(self, process: subprocess.Popen[bytes]) -> tuple[str, Any]:
-        """The answer to the call that has been sent. Raises EOFError where none comes."""
+        """The answer to the call that has been sent. Raises EOFError where the child ends first."""
         stream = cast("IO[bytes]", process.stdout)
         while True:
             kind, *content = pickle.loads(_read_frame(stream))
@@ -135,7 +135,7 @@ class WorkerProcess:
             logging.getLogger(name).log(level, "%s", text)
 
     def _discard(self, process: subprocess.Popen[bytes]) -> int:
-        """End a child that is of no use any more; returns its exit status."""
+        """Kill a child that cannot be used any more; returns its exit status."""
         process.kill()
         status = process.wait()
         with self._state:
@@ -154,7 +154,7 @@ def _start(nice: int) -> subprocess.Popen[bytes]:
     level = logging.getLogger("odradek").getEffectiveLevel()
     try:
         return subprocess.Popen(
-            # -P: what lies in the working directory is none of the child's business.
+            # -P: the child must not import modules from the working directory.
             [sys.executable, "-P", "-m", __name__, str(nice), str(level)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -169,7 +169,7 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
             try:
                 pipe.close()
             except OSError:
-                _log.debug("a frame for a worker process that ended is dropped")
+                _log.debug("dropping a frame for a worker process that ended")
 
 
 def _write_frame(stream: IO[bytes], frame: bytes) -> None:
@@ -179,7 +179,7 @@ def _write_frame(stream: IO[bytes], frame: bytes) -> None:
 
 
 def _read_frame(stream: IO[bytes]) -> bytes:
-    """The next frame. Raises EOFError where the other end is gone."""
+    """The next frame. Raises EOFError where the other end is closed."""
     head = stream.read(_LENGTH.size)
     if len(head) == _LENGTH.size:
         (size,) = _LENGTH.unpack(head)
@@ -190,7 +190,7 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 
 
 def available_cores() -> int:
-    """How many processes can work at once."""
+    """The number of processes that can run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -198,7 +198,7 @@ def available_cores() -> int:
 
 
 class _Forward(logging.Handler):
-    """Sends what is logged to the parent, whose log has one format and one place."""
+    """Sends log records to the parent, so that all lines are in one log with one format."""
 
     def __init__(self, answers: IO[bytes]) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class _Forward(logging.Handler):
 
 
 def serve(nice: int, level: int) -> None:
-    """The child's whole life: carry out calls from stdin until it ends."""
+    """Run the child: carry out calls from stdin until it is closed."""
     # A terminal's Ctrl-C and systemd's SIGTERM go to every process of the group; the parent decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -229,7 +229,7 @@ def serve(nice: int, level: int) -> None:
 
 
 def _receive(requests: IO[bytes], calls: queue.SimpleQueue[bytes]) -> None:
-    """Take calls in; at the end of the pipe the parent is gone, and this process ends in the middle of anything."""
+    """Queue the received calls; at the end of the pipe the parent is gone, and this process exits at once."""
     try:
         while True:
             calls.put(_read_frame(requests))
@@ -238,7 +238,7 @@ def _receive(requests: IO[bytes], calls: queue.SimpleQueue[bytes]) -> None:
 
 
 def _carry_out(frame: bytes) -> bytes:
-    """The frame that answers a call."""
+    """Carry out a call; returns the frame with its result."""
     try:
         module, name, args, kwargs = pickle.loads(frame)
         value = getattr(import_module(module), name)(*args, **kwargs)
