@@ -159,7 +159,7 @@ static int64_t latest(const offset_map *map, const record *each)
 
 /* -- the payload of a batch ---------------------------------------------------------------------------------------- */
 
-/* buffer, start, end and count, the first four arguments of both methods; 0 with an exception set where one is wrong. */
+/* buffer, start, end and count, the first four arguments of both methods; 0 with an exception set on an error. */
 typedef struct {
     Py_buffer view;
     cursor from;

@@ -494,7 +494,7 @@ class Directory:
         self._write_offsets(HIGH_WATERMARKS, high_watermarks)
 
     def _log_was_cut(self) -> None:
-        """Write the checkpoints that have entries above the end of a truncated log. Raises KafkaError."""
+        """Write the checkpoints whose entries exceed the present offsets of a truncated log. Raises KafkaError."""
         logs = self._all_logs()
         if any(self._noted(RECOVERY_POINTS).get(name, 0) > log.recovery_point for name, log in logs):
             self.write_recovery_points()
