@@ -1,12 +1,13 @@
-"""The coordinator of groups: the shell around the machines of every group that this broker looks after.
+"""Group coordinator: runs the state machines of the groups that this broker coordinates (Kafka: GroupCoordinator).
 
 A group belongs to one partition of `__consumer_offsets`, and the broker that leads this partition coordinates it. The
-shell finds the group, feeds it requests, timers and the outcomes of appends, and carries out the effects. It decides
-nothing but what lies before a group exists: whether this broker is the right one, has read the partition yet, and
-whether a group may come into being. Facts of Kafka's GroupCoordinator and GroupMetadataManager.
+coordinator finds the group, passes requests, timers and the outcomes of appends to it, and performs the effects that it
+returns. The coordinator itself decides only what precedes a group: whether this broker coordinates the partition,
+whether the partition is loaded, and whether a group may be created. The rules are those of Kafka's GroupCoordinator and
+GroupMetadataManager.
 
-Nothing here waits: a request that cannot be answered yet stands in its group as a token, and the token is called with
-the answer.
+No method blocks: the group stores a request that it cannot answer yet as a token, and later calls the token with the
+answer.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 RECORDS_AT_A_TIME: Final = 1000
-"""How many records a load reads before it lets the loop go on: some ten milliseconds."""
+"""How many records a load reads before it returns to the event loop: about ten milliseconds."""
 
 
 class Answer(Generic[Result]):
-    """The answer of a request, whether it comes during the call or later.
+    """The answer of a request, given during the call or later.
 
-    A handler hands it over as the token of the request and then returns `response()`: the response when it is already
-    there, otherwise None, and the answer goes out through `Call.reply` once it comes.
+    A handler passes it as the token of the request and then returns `response()`: the response when the group has
+    already given it, otherwise None, and `Call.reply` sends the answer later.
     """
 
     __slots__ = ("_call", "_deferred", "_response", "_translate")
@@ -84,13 +85,13 @@ class Answer(Generic[Result]):
             self._response = response
 
     def response(self) -> Any:
-        """The response if there is one; from now on it is sent when it comes."""
+        """Return the response if there is one; a later answer is sent when it is given."""
         self._deferred = True
         return self._response
 
 
 class _Load:
-    """A partition that is being read."""
+    """A partition that is loading."""
 
     __slots__ = ("done", "loader", "markers", "records", "timer")
 
@@ -99,7 +100,7 @@ class _Load:
         self.loader = Loader()
         self.done = done
         self.timer: Timer | None = None
-        self.markers: list[tuple[int, bool]] = []  # (producer id, whether it commits), written during the load
+        self.markers: list[tuple[int, bool]] = []  # (producer id, commit or not) of markers written during the load
 
 
 class GroupCoordinator:
@@ -115,7 +116,7 @@ class GroupCoordinator:
         transactional_log: TransactionalLog,
         topics: Topics,
     ) -> None:
-        """`fresh_id` returns a text unlike any before, a random UUID as a rule; member ids end in it."""
+        """`fresh_id` returns a unique string, normally a random UUID; the coordinator appends it to member ids."""
         self._settings = settings
         self._clock = clock
         self._set_timer = timers.at
@@ -133,14 +134,14 @@ class GroupCoordinator:
         self._effects: deque[tuple[Group, Effect]] = deque()
         self._performing = False
 
-    # --- which groups are here ---
+    # --- loading and unloading ---
 
     def start(self) -> None:
-        """Look for expired offsets from time to time, `offsets.retention.check.interval.ms` apart."""
+        """Start the timer that removes expired offsets every `offsets.retention.check.interval.ms`."""
         self._arm_cleanup()
 
     def close(self) -> None:
-        """Send everyone who waits elsewhere; no timer stays."""
+        """Answer every waiting request with NOT_COORDINATOR and cancel all timers."""
         if self._cleanup is not None:
             self._cleanup.cancel()
             self._cleanup = None
@@ -152,9 +153,9 @@ class GroupCoordinator:
         return partition_for(group_id, self._settings.offsets_topic_num_partitions)
 
     def load(self, partition: int, done: Callable[[], None] | None = None) -> None:
-        """This broker now leads a partition: read it and serve its groups; `done` is called when that is so.
+        """Load a partition that this broker now leads and serve its groups; then call `done`.
 
-        A partition that cannot be read to its end is not served, rather than served with offsets missing.
+        If a partition cannot be read to its end, its groups are not served, because offsets would be missing.
         """
         self._unreadable.pop(partition, None)
         if partition in self._groups or partition in self._loading:
@@ -163,7 +164,7 @@ class GroupCoordinator:
         self._load_more(partition)
 
     def unload(self, partition: int) -> None:
-        """This broker no longer leads a partition."""
+        """Unload a partition that this broker no longer leads."""
         self._unreadable.pop(partition, None)
         load = self._loading.pop(partition, None)
         if load is not None and load.timer is not None:
@@ -184,7 +185,7 @@ class GroupCoordinator:
                     return
                 self._feed(partition, load.loader, *found)
         except (KafkaError, ProtocolError, OSError):
-            log.exception("__consumer_offsets-%d cannot be read; its groups are not served", partition)
+            log.exception("cannot load group metadata topic=__consumer_offsets partition=%d", partition)
             del self._loading[partition]
             self._unreadable[partition] = None
             return
@@ -194,7 +195,12 @@ class GroupCoordinator:
         try:
             loader.feed(header, record)
         except ProtocolError as error:
-            log.warning("__consumer_offsets-%d offset %d is passed over: %s", partition, record.offset, error)
+            log.warning(
+                "skipping invalid group record topic=__consumer_offsets partition=%d offset=%d error=%s",
+                partition,
+                record.offset,
+                error,
+            )
 
     def _loaded(self, partition: int, load: _Load) -> None:
         now = self._now()
@@ -210,7 +216,7 @@ class GroupCoordinator:
             load.done()
 
     def _check(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
-        """Whether this broker answers for a group."""
+        """Whether this broker serves a group; NONE if it does."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
         partition = self.partition_of(group_id)
@@ -229,7 +235,7 @@ class GroupCoordinator:
         group = groups.get(group_id)
         if group is None:
             group = groups[group_id] = Group(group_id, self._settings, self._now(), self._topics)
-        else:  # the log has not taken its end yet, and may refuse it
+        else:  # the tombstone of the dead group is not durable yet, and the log may refuse it
             group.begin_anew(self._now())
         return group
 
@@ -260,8 +266,8 @@ class GroupCoordinator:
         """SyncGroup."""
         error = self._check(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # The rebalance is lost with the old coordinator; this sends the member back to its join, and old
-            # clients do not know the other code.
+            # The rebalance ends with the old coordinator. This code makes the member join again, and old clients
+            # do not support COORDINATOR_LOAD_IN_PROGRESS here.
             error = ErrorCode.REBALANCE_IN_PROGRESS
         group = self._find(group_id) if not error else None
         if group is None:
@@ -273,7 +279,7 @@ class GroupCoordinator:
         """Heartbeat."""
         error = self._check(group_id)
         if error:
-            # Whoever beats while the group is being read is taken at its word.
+            # Accept heartbeats while the group is loading.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         group = self._find(group_id)
         if group is None:
@@ -325,7 +331,7 @@ class GroupCoordinator:
         group = self._find(group_id) if not error else None
         if group is None and not error:
             if request.generation < 0:
-                group = self._create(group_id)  # a consumer that only keeps its offsets here
+                group = self._create(group_id)  # a consumer that assigns partitions itself and only stores offsets
             else:
                 error = ErrorCode.ILLEGAL_GENERATION
         if group is None:
@@ -341,7 +347,8 @@ class GroupCoordinator:
         support: Support,
         answer: Callable[[list[ErrorCode]], None],
     ) -> None:
-        """TxnOffsetCommit: answered with one code for each entry, once they are durable; they count with the marker."""
+        """TxnOffsetCommit: answered, once durable, with a code for each entry; the commit marker makes the offsets
+        valid."""
         error = self._check(group_id)
         if error:
             answer([error] * len(request.entries))
@@ -371,16 +378,17 @@ class GroupCoordinator:
         self._perform(group, group.commit_in_transaction(answer, request, producer_id, permit))
 
     def before_commit(self, partition: int, producer_id: int) -> None:
-        """A commit marker is about to be written: write the offsets again that stand before a tombstone.
+        """Append offsets again that precede a tombstone, before the commit marker of their transaction is written.
 
-        They count from the marker on. Without this, compaction would take them for the sake of the tombstone, and no
-        load would find them. Raises KafkaError where the marker must not be written yet; its sender tries again.
+        The offsets are valid from the marker on. Without the second append, compaction would remove them because of the
+        tombstone, and a load would miss them. Raises KafkaError where the marker must not be written yet; the
+        transaction coordinator retries it.
         """
         groups = self._groups.get(partition)
         if groups is None:
             if partition in self._unreadable:
                 return
-            # As Kafka 4.x answers while its coordinator loads: which offsets these are is not known before.
+            # Kafka 4.x gives this error while its coordinator loads: only a loaded coordinator has the pending offsets.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"__consumer_offsets-{partition} is not loaded")
         for group_id in self._in_transaction.get(partition, {}).get(producer_id, {}):
             group = groups.get(group_id)
@@ -391,9 +399,10 @@ class GroupCoordinator:
                 groups[group_id].offsets.replay(at, committed, producer_id)
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A marker stands in a partition of `__consumer_offsets`: the producer's offsets there count, or never will.
+        """Apply a marker of `__consumer_offsets`: the producer's pending offsets become valid, or are discarded.
 
-        A marker that comes while the partition is being read lies behind all that is read, so it waits for the end.
+        A marker that is written during a load has a higher offset than all records of the load, so it is applied at the
+        end of the load.
         """
         load = self._loading.get(partition)
         if load is not None:
@@ -414,7 +423,7 @@ class GroupCoordinator:
         member_id: str | None = None,
         epoch: int = -1,
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """OffsetFetch of these partitions, or of all that have an offset; who asks counts in the consumer protocol."""
+        """OffsetFetch of these partitions, or of all that have an offset; the consumer protocol checks the member."""
         error = self._check(group_id, may_be_empty=True)
         if error:
             return error, []
@@ -439,7 +448,7 @@ class GroupCoordinator:
         return COMMIT_ERRORS.get(group.refusal, group.refusal), codes
 
     def forget_partitions(self, partitions: list[Partition]) -> None:
-        """These topic partitions have been deleted; so are the offsets that any group here has of them."""
+        """Remove the offsets that any group here has of these deleted topic partitions."""
         self._for_all(lambda group, now: group.forget(partitions, now))
 
     # --- administration ---
@@ -460,7 +469,7 @@ class GroupCoordinator:
         return error, group.membership if group is not None else None
 
     def list_groups(self, states: Iterable[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, str, str]]]:
-        """ListGroups: (id, protocol type, state, type) of the groups in these states (any case; none given: all)."""
+        """ListGroups: (id, protocol type, state, type) of the groups in these states (case-insensitive; none: all)."""
         wanted = {state.lower() for state in states}
         found = [
             (
@@ -475,11 +484,11 @@ class GroupCoordinator:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE, found
 
     def states(self) -> list[tuple[str, int]]:
-        """State and number of committed offsets of every group that is coordinated here."""
+        """The state and the number of committed offsets of every group that this broker coordinates."""
         return [(group.membership.state.value, len(group.offsets)) for group in self._living()]
 
     def delete_group(self, group_id: str) -> ErrorCode:
-        """DeleteGroups, for one of them."""
+        """DeleteGroups, for one group."""
         error = self._check(group_id, may_be_empty=True)
         group = self._find(group_id) if not error else None
         if group is None:
@@ -489,10 +498,10 @@ class GroupCoordinator:
         self._forget_if_gone(group)
         return error or COMMIT_ERRORS.get(group.refusal, group.refusal)
 
-    # --- what the machines ask for ---
+    # --- effects of the state machines ---
 
     def _perform(self, group: Group, effects: list[Effect]) -> None:
-        """Carry out effects in order. Those that follow from an append that is durable at once come after the rest."""
+        """Perform effects in order. Effects of an append that is durable at once follow after the others."""
         self._effects.extend((group, effect) for effect in effects)
         if self._performing:
             return
@@ -510,8 +519,8 @@ class GroupCoordinator:
             case Reply(token, answer):
                 try:
                     token(answer)
-                except Exception:  # one request that cannot be answered must not keep the others waiting
-                    log.exception("an answer of group %s could not be given", group.group_id)
+                except Exception:  # an error in one reply must not prevent the other replies
+                    log.exception("cannot send response group=%s", group.group_id)
             case SetTimer(name, deadline_ms):
                 self._cancel_timer(group, name)
                 fire = partial(self._fire, group, name)
@@ -536,7 +545,7 @@ class GroupCoordinator:
 
     def _appended(self, group: Group, token: Write, error: ErrorCode) -> None:
         if error and not token.is_void:
-            log.warning("group %s: appending to __consumer_offsets failed: %s", group.group_id, error.name)
+            log.warning("cannot append group records group=%s error=%s", group.group_id, error.name)
         self._perform(group, group.appended(token, error, self._now()))
         self._forget_if_gone(group)
 

@@ -31,7 +31,7 @@ class TransactionalLog(Protocol):
     def ask(
         self, partition: int, transaction: Transaction, support: Support, done: Callable[[ErrorCode, Any], None]
     ) -> None:
-        """Ask the transaction's coordinator; `done` is called with a permit for `append`, or with an error."""
+        """Send the request to the transaction coordinator; call `done` with a permit for `append`, or with an error."""
         ...
 
     def append(self, partition: int, entries: list[KeyValue], permit: Any, done: Callable[[ErrorCode], None]) -> None:

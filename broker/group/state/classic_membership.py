@@ -1,4 +1,4 @@
-"""The membership of one group in the classic protocol: who is in, which generation runs, who owns what.
+"""Members, generations and assignments of one group in the classic protocol (Kafka: GroupMetadata, ClassicGroup).
 
 The rules are those of Apache Kafka 3.9's GroupCoordinator and GroupMetadata: the classic group protocol with static
 membership (KIP-345), member ids given before joining (KIP-394), a bounded initial delay (KIP-134), a bound on size
@@ -8,27 +8,27 @@ membership (KIP-345), member ids given before joining (KIP-394), a bounded initi
 |---------------------|-------------------------------------|----------------------|-------------|---------------------|
 | Empty               | starts the initial delay            | UNKNOWN_MEMBER       | the same    | simple consumers    |
 | PreparingRebalance  | waits for the others                | REBALANCE            | REBALANCE   | the old generation  |
-| CompletingRebalance | changed: rebalance; else answered   | waits for the leader | in order    | REBALANCE           |
-| Stable              | changed or the leader's: rebalance; else answered | the assignment | in order | members       |
+| CompletingRebalance | changed: rebalance; else answered   | waits for the leader | accepted    | REBALANCE           |
+| Stable              | changed or the leader's: rebalance; else answered | the assignment | accepted | members       |
 | Dead                | COORDINATOR_NOT_AVAILABLE           | the same             | the same    | the same            |
 
 | from                | event                                                         | to                  |
 |---------------------|---------------------------------------------------------------|---------------------|
 | Empty               | a member joins                                                | PreparingRebalance  |
 | PreparingRebalance  | all have joined; or the join deadline, and some have          | CompletingRebalance |
-| PreparingRebalance  | nobody is left                                                | Empty               |
+| PreparingRebalance  | no member is left                                             | Empty               |
 | CompletingRebalance | the leader's assignment is durable                            | Stable              |
-| CompletingRebalance | a join that changes something; a member leaves, dies, does not sync | PreparingRebalance |
-| Stable              | a join that changes something; a member leaves, dies, does not sync | PreparingRebalance |
-| Empty               | the last offset is gone, or the group is deleted              | Dead                |
+| CompletingRebalance | a join that changes something; a member leaves, expires, does not sync | PreparingRebalance |
+| Stable              | a join that changes something; a member leaves, expires, does not sync | PreparingRebalance |
+| Empty               | the last offset is removed, or the group is deleted           | Dead                |
 | any                 | this broker no longer coordinates the group                   | Dead                |
 
-Timers, by name: ("join",) ends PreparingRebalance, ("sync",) strikes out who has not synced, ("member", id) is a
-session, ("pending", id) bounds the life of an id that was given out and not used. A heartbeat does not touch its
-timer: it moves the member's deadline, and a timer that fires early is set again for what is left.
+Timers, by name: ("join",) ends PreparingRebalance, ("sync",) removes members that did not sync, ("member", id) ends a
+session, ("pending", id) removes a member id that the coordinator gave and no member used. A heartbeat does not set a
+timer: it moves the member's deadline, and a timer that fires early is set again for the remaining time.
 
-Where Kafka forgets a waiting request (a second sync of one member, a member that leaves while its sync waits), the
-request is answered here: answers leave a connection in order, and a lost one would hold up all that follow.
+Kafka drops some waiting requests (a second sync of one member, the sync of a member that leaves). This module answers
+them: responses leave a connection in order, and a missing one would block all later ones.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ SYNC: Final[TimerName] = ("sync",)
 
 
 class Membership(Generation):
-    """The machine. Methods that take `now` are events; what they return is to be carried out in order."""
+    """The state machine. Methods that take `now` are events; the caller performs the returned effects in order."""
 
     def __init__(self, group_id: str, settings: GroupSettings, now: Now) -> None:
         super().__init__(group_id, now)
         self._settings = settings
         self._pending: dict[str, None] = {}
         self._unsynced: dict[str, None] = {}
-        # While a first generation gathers: (the delay that runs, how much longer it may be prolonged).
+        # While the first generation gathers: (the present delay, by how much it may still be prolonged).
         self._initial_delay: tuple[int, int] | None = None
         self._newcomer_during_delay = False
         self._storing_generation = -1
@@ -84,7 +84,7 @@ class Membership(Generation):
     # --- joining ---
 
     def join(self, token: Any, request: JoinRequest, unique: str, now: Now) -> list[Effect]:
-        """A member wants into the next generation. Answered with a JoinResult; `unique` ends a new member id."""
+        """Add a member to the next generation. Answered with a JoinResult; a new member id ends in `unique`."""
         member_id = request.member_id
         if self.state is State.DEAD:
             self._effects.reply(token, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
@@ -111,7 +111,8 @@ class Membership(Generation):
             return True
         member = self.group_members.get(member_id)
         if self.state is State.PREPARING:
-            # Who has joined counts, not who is listed: a lowered limit then puts the last to join again outside.
+            # Count the members that have joined, not all members: after the limit is lowered, the last to rejoin are
+            # refused.
             return (member is not None and member.join_token is not None) or self.group_members.joining < limit
         return member is not None or len(self.group_members) < limit
 
@@ -148,13 +149,14 @@ class Membership(Generation):
         elif (
             self.state is State.PREPARING
             or member.terms.protocols != request.terms.protocols
-            # A leader that joins a stable group has seen something that its metadata does not show: new partitions.
+            # A leader that rejoins a stable group has detected a change that its metadata lacks, such as new
+            # partitions.
             or (self.state is State.STABLE and self.group_members.leader == member.member_id)
         ):
             self._rejoin(token, member, request.terms)
             self._maybe_prepare(now)
         else:
-            # Probably the first answer was lost; the generation is still the current one.
+            # Probably the client did not receive the first response; the generation is still the current one.
             self._effects.reply(token, self._generation_for(member))
 
     def _add(self, token: Any, member_id: str, request: JoinRequest, now: Now) -> None:
@@ -169,7 +171,7 @@ class Membership(Generation):
         member.is_new = True
         member.join_token = token
         self.group_members.add(member)
-        # It has no session before it has its id, and a client that goes away cannot be seen while its join waits.
+        # It has no session before it has its id, and a disconnected client is not detected while its join waits.
         self._touch(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._maybe_prepare(now)
 
@@ -185,7 +187,7 @@ class Membership(Generation):
         self._rename(member, member_id, now)
         self._rejoin(token, member, request.terms)
         if self.state is State.COMPLETING:
-            # The leader may be assigning to the old id at this moment.
+            # The leader may send an assignment for the old id at this moment.
             self._prepare(now)
         elif self.state is State.STABLE:
             if self.group_members.select_protocol() != self.protocol_name:
@@ -200,12 +202,12 @@ class Membership(Generation):
         member = token.member
         overtaken = self.state is not State.STABLE or self.generation != token.generation
         if overtaken or member.member_id != token.new_id:
-            return  # a rebalance answers the join when it ends, or the member has come back once more
+            return  # a rebalance answers the join when it ends, or the member has rejoined since
         if refused:
             self.group_members.update(member, token.old_terms)
             self._rename(member, token.old_id, now)
         if member.join_token is None:
-            return  # it was answered when the log took too long, or when the member came back once more
+            return  # the join was answered when the append timed out, or when the member rejoined
         if error:
             result = self._generation_for(member)._replace(
                 error=error, member_id=UNKNOWN_MEMBER_ID, leader=token.old_leader, members=()
@@ -215,8 +217,8 @@ class Membership(Generation):
                 skip_assignment=self.group_members.leader == member.member_id
             )
         else:
-            # An older client that finds its own id as the leader's would assign again, and a stable group would not
-            # hand that round; so it is told of the leader's old id.
+            # An older client that receives its own id as the leader's would compute an assignment again, and a stable
+            # group would not distribute it; so it receives the leader's old id.
             result = self._generation_for(member)._replace(leader=token.old_leader, members=())
         self._answer_join(member, result)
         self._touch(member, now, member.terms.session_timeout_ms)
@@ -279,7 +281,7 @@ class Membership(Generation):
         for member in [each for each in self.group_members if each.join_token is None and not each.is_static]:
             self._drop(member.member_id)
         if self.group_members and not self.group_members.elect():
-            # Only static members are left and none is back: wait until one is, or their sessions end.
+            # Only static members are left and none has rejoined: wait until one does, or until their sessions end.
             self._effects.arm(JOIN, now.monotonic_ms + self.group_members.rebalance_timeout_ms)
             return
         self.generation += 1
@@ -303,7 +305,7 @@ class Membership(Generation):
     # --- the assignment ---
 
     def sync(self, token: Any, request: SyncRequest, now: Now) -> list[Effect]:
-        """A member asks for its assignment, and the leader brings all of them. Answered with a SyncResult."""
+        """Return a member's assignment; the leader's request contains all assignments. Answered with a SyncResult."""
         error = self._check_sync(request)
         member = self.group_members.get(request.member_id)
         if error or member is None:
@@ -317,7 +319,7 @@ class Membership(Generation):
             member.sync_token = token
             self._synced(member)
             if self.group_members.leader == member.member_id and self._storing_generation != self.generation:
-                # A leader that asks again must not store a second assignment beside the one under way.
+                # A leader that syncs again must not store a second assignment while the first append is pending.
                 self._storing_generation = self.generation
                 self._store(
                     {each.member_id: request.assignments.get(each.member_id, b"") for each in self.group_members}, None
@@ -366,7 +368,7 @@ class Membership(Generation):
                 self._touch(member, now, member.terms.session_timeout_ms)
 
     def _revert_empty(self, value: m.GroupMetadataValue, now: Now) -> None:
-        """The log has not taken the generation without members: the rebalance that leads to it ends once more, soon."""
+        """The log has refused the generation without members: the rebalance before it ends again after RETRY_MS."""
         if self.generation == value.generation and self.state is State.EMPTY:
             self.generation -= 1
             self._become(State.PREPARING, now)
@@ -377,7 +379,7 @@ class Membership(Generation):
             member.assignment = b""
             if member.sync_token is not None:
                 self._answer_sync(member, SyncResult(error))
-                # Its session was suspended while it waited here.
+                # Its session was suspended while its sync waited.
                 self._touch(member, now, member.terms.session_timeout_ms)
 
     # --- staying and leaving ---
@@ -385,7 +387,7 @@ class Membership(Generation):
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> tuple[ErrorCode, list[Effect]]:
-        """A member says that it is alive."""
+        """Renew the session of a member."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         error = self._check_member(member_id, instance_id)
@@ -401,7 +403,7 @@ class Membership(Generation):
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE, self._effects.drain()
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
-        """A member goes, or an administrator removes a static one, by its instance id alone."""
+        """Remove a member that leaves, or a static member that an administrator names by its instance id alone."""
         if member_id == UNKNOWN_MEMBER_ID:
             static = self.group_members.of_instance(instance_id)
             if static is None:
@@ -434,35 +436,35 @@ class Membership(Generation):
         else:
             self._lose(member, now)
 
-    # --- offsets: what a commit asks of the membership ---
+    # --- offsets: which commits the membership allows ---
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Whether this sender may commit; a generation of -1 and no names is a consumer that manages itself."""
+        """Whether this sender may commit; generation -1 without ids is a consumer that assigns partitions itself."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and member_id == UNKNOWN_MEMBER_ID and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID  # a group that has members belongs to them
+            return ErrorCode.UNKNOWN_MEMBER_ID  # a group with members accepts commits of its members only
         error = self._check_member(member_id, instance_id)
         if error:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        # The member has seen the new generation, so it must not commit what it read in the old one.
+        # The member has received the new generation, so it must not commit what it read in the old one.
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.COMPLETING else ErrorCode.NONE
 
     def seen(self, member_id: str, now: Now) -> list[Effect]:
-        """The member has shown by another request that it is alive."""
+        """Renew the session of a member that has sent another request."""
         member = self.group_members.get(member_id)
         if member is not None:
             self._touch(member, now, member.terms.session_timeout_ms)
         return self._effects.drain()
 
-    # --- the log and the clock ---
+    # --- the log and timers ---
 
     def stored(self, token: GenerationStored | ReturnStored, error: ErrorCode, now: Now) -> list[Effect]:
-        """The outcome of an Append of this machine; `error` is what the log said."""
+        """Handle the outcome of an Append of this state machine; `error` is the code that the log returned."""
         refused = error not in COMMITTED and error is not ErrorCode.REQUEST_TIMED_OUT
         error = STORE_ERRORS.get(error, error)
         if isinstance(token, ReturnStored):
@@ -474,7 +476,7 @@ class Membership(Generation):
         return self._effects.drain()
 
     def replay(self, value: m.GroupMetadataValue) -> None:
-        """Take over a generation that is in the log: at a load, and when an assignment has become durable."""
+        """Apply a generation that is in the log: during a load, and when an assignment has become durable."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol
@@ -485,13 +487,13 @@ class Membership(Generation):
         self.in_log = value
 
     def reverted(self, now: Now) -> list[Effect]:
-        """The log has refused records; `stored` has done what follows."""
+        """Return the effects after the log has refused records; `stored` has already handled the refusal."""
         return self._effects.drain()
 
     def revive(self, now: Now) -> list[Effect]:
-        """The log has refused what ended this group, so it goes on in the state before.
+        """Continue in the former state, because the log has refused the records that ended this group.
 
-        Those who waited in a rebalance were sent away, so it begins anew.
+        A rebalance in progress starts again, since the requests that waited in it have been answered.
         """
         for member in self.group_members:
             self._touch(member, now, member.terms.session_timeout_ms)
@@ -500,7 +502,7 @@ class Membership(Generation):
         return self._effects.drain()
 
     def loaded(self, now: Now, *, changed: bool = False) -> list[Effect]:
-        """The group has been read from the log, or `changed` its protocol; its sessions begin anew."""
+        """Start new sessions after a load of the group or, if `changed`, after a change of its protocol."""
         if changed or len(self.group_members) > self._settings.group_max_size:
             self._prepare(now)
         for member in self.group_members:
@@ -508,14 +510,15 @@ class Membership(Generation):
         return self._effects.drain()
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> list[Effect]:
-        """This broker no longer coordinates the group, or another kind of group takes over: send away who waits."""
+        """Answer all waiting requests: this broker no longer coordinates the group, or the other protocol takes
+        over."""
         for member in self.group_members:
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
         return self.die(now)
 
     def die(self, now: Now) -> list[Effect]:
-        """The group is gone: no timer stays."""
+        """End the group: cancel all timers."""
         self._become(State.DEAD, now)
         self._initial_delay = None
         for name in list(self._effects.armed):
@@ -523,7 +526,7 @@ class Membership(Generation):
         return self._effects.drain()
 
     def timer(self, name: TimerName, now: Now) -> list[Effect]:
-        """A timer that was set has fired."""
+        """Handle a timer that has fired."""
         self._effects.fired(name)
         match name:
             case ("join",):
@@ -537,7 +540,7 @@ class Membership(Generation):
                 self._try_complete_join(now)
         return self._effects.drain()
 
-    # --- the parts that the rest is made of ---
+    # --- helpers ---
 
     def _store(self, assignments: dict[str, bytes], undo: ReturnStored | None) -> None:
         value = self.generation_value(assignments)
@@ -553,7 +556,7 @@ class Membership(Generation):
         self.state_since_ms = now.wall_ms
 
     def _drop(self, member_id: str) -> None:
-        """Strike out a member or a pending id, and answer whatever it waits for."""
+        """Remove a member or a pending id, and answer its waiting requests."""
         self._unsynced.pop(member_id, None)
         if member_id in self._pending:
             del self._pending[member_id]

@@ -1,9 +1,9 @@
-"""One group: its membership and its offsets, and the rules that need both.
+"""Group: the membership and the offsets of one group, and the rules that need both (Kafka: GroupMetadata, Group).
 
-Membership decides who may commit; the offsets decide whether a group without members is still worth keeping. Both
-change only by what is in the log of `__consumer_offsets`: a request returns the records to append, and when those are
-durable they are applied by the same code that reads them back after a failover. The states of a group and what leads
-from one to the next stand at the head of `group_membership`.
+The membership decides which senders may commit; the offsets decide whether a group without members is kept. Both
+change only by records of `__consumer_offsets`: a request returns the records to append, and when they are durable, the
+code that also replays them after a failover applies them. The head of `classic_membership` lists the states of a group
+and their transitions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from odradek.broker.runtime.state.effects import Append, Effect, KeyValue, Now, 
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.messages import GroupMetadataValue
 
-# What a client hears when the log refuses a commit (Kafka's GroupMetadataManager.maybeConvertOffsetCommitError).
+# The error of a commit that the log refuses (Kafka's GroupMetadataManager.maybeConvertOffsetCommitError).
 COMMIT_ERRORS: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,7 +54,7 @@ Undo = Callable[[], None]
 
 
 class OffsetsStored:
-    """Token of an append: a commit, and what is already known of each of its entries."""
+    """Token of the append of a commit, with the codes of entries that were refused before the append."""
 
     __slots__ = ("reply_to", "stage", "verdicts")
 
@@ -65,39 +65,39 @@ class OffsetsStored:
 
 
 class Group:
-    """The machine. Methods that take `now` are events; what they return is to be carried out in order."""
+    """The state machine. Methods that take `now` are events; the caller performs the returned effects in order."""
 
     __slots__ = ("_is_back", "_pending", "_settings", "_topics", "group_id", "membership", "offsets", "refusal")
 
     def __init__(self, group_id: str, settings: GroupSettings, now: Now, topics: Topics) -> None:
         self.group_id = group_id
         self.membership: Membership | ConsumerMembership = Membership(group_id, settings, now)
-        """Who is in: the machine of the classic protocol or that of the consumer protocol."""
+        """The members: the state machine of the classic protocol or of the consumer protocol."""
         self.offsets = Offsets()
         self._settings = settings
         self._topics = topics
         self.refusal = ErrorCode.NONE
-        """Why the log refused the last departure or deletion; NONE where it did not, or the outcome is open."""
+        """Why the log refused the last departure or deletion; NONE if it did not, or the outcome is open."""
         self._pending = PendingWrites()
         self._is_back = False
-        """Whether a revert has brought the membership back from its end."""
+        """Whether a revert has restored a membership that had ended."""
 
     @property
     def is_dead(self) -> bool:
-        """Whether the group is gone, so that its id is free again."""
+        """Whether the group has ended, so that its id can be used again."""
         return self.membership.state in (State.DEAD, GroupState.DEAD)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group is there and has no members."""
+        """Whether the group exists and has no members."""
         return self.membership.state in (State.EMPTY, GroupState.EMPTY)
 
     # --- membership, in either protocol ---
 
     def consumer_heartbeat(self, token: Any, request: HeartbeatRequest, unique: str, now: Now) -> list[Effect]:
-        """ConsumerGroupHeartbeat, which turns a classic group into one of the consumer protocol where that may be.
+        """ConsumerGroupHeartbeat; it converts a classic group to the consumer protocol where the settings allow it.
 
-        Answered with a HeartbeatResult; `unique` names a member that has no id.
+        Answered with a HeartbeatResult; `unique` becomes the id of a member that has none.
         """
         former = self.membership
         if isinstance(former, Membership):
@@ -110,7 +110,7 @@ class Group:
         return self._pending.begin(effects + self._downgrade_if_due(now))
 
     def join(self, token: Any, request: JoinRequest, unique: str, now: Now) -> list[Effect]:
-        """JoinGroup. Answered with a JoinResult; `unique` ends a new member id."""
+        """JoinGroup. Answered with a JoinResult; a new member id ends in `unique`."""
         effects: list[Effect] = []
         former = self.membership
         if isinstance(former, ConsumerMembership) and self.is_empty:
@@ -137,19 +137,19 @@ class Group:
         return error, self._pending.begin(effects + self._downgrade_if_due(now))
 
     def begin_anew(self, now: Now) -> None:
-        """The group is dead, and its id is used again before the log has taken its end."""
+        """Reuse the id of a dead group before its tombstone is durable."""
         self.membership = Membership(self.group_id, self._settings, now)
 
     def timer(self, name: TimerName, now: Now) -> list[Effect]:
-        """A timer of the membership has fired."""
+        """Handle a timer of the membership that has fired."""
         return self._pending.begin(self.membership.timer(name, now) + self._downgrade_if_due(now))
 
     def loaded(self, now: Now) -> list[Effect]:
-        """The group has been read from the log; its sessions begin anew."""
+        """Start new sessions after a load of the group."""
         return self._pending.begin(self.membership.loaded(now))
 
     def unload(self, now: Now) -> list[Effect]:
-        """This broker no longer coordinates the group: send everyone who waits elsewhere."""
+        """End the group because this broker no longer coordinates it: answer every waiting request."""
         effects = self.membership.unload(now)
         for write in self._pending.drop():
             effects += self._outcome(write.token, ErrorCode.NOT_COORDINATOR, now)
@@ -157,7 +157,7 @@ class Group:
 
     @property
     def _classic(self) -> Membership | ClassicMembers:
-        """Who serves the classic protocol."""
+        """The membership that serves the classic protocol."""
         if isinstance(self.membership, ConsumerMembership):
             return ClassicMembers(self.membership, self._settings, self._topics)
         return self.membership
@@ -165,16 +165,16 @@ class Group:
     def _upgrade(
         self, classic: Membership, token: Any, request: HeartbeatRequest, unique: str, now: Now
     ) -> list[Effect]:
-        """The group and its new member are written as one of the consumer protocol, in one append.
+        """Append the group and its new member as a group of the consumer protocol, in one batch.
 
-        Raises KafkaError(GROUP_ID_NOT_FOUND) where it has to stay a classic one.
+        Raises KafkaError(GROUP_ID_NOT_FOUND) where the group must stay classic.
         """
         if request.epoch != JOINING:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
         group = upgraded(classic, self._settings, self._topics)
         effects = group.heartbeat(token, request, unique, now)
         if not any(isinstance(effect, Append) for effect in effects):
-            return effects  # the member is refused
+            return effects  # the member was refused
         effects = _undone_first(effects, self._way_back())
         self.membership = group
         return [*classic.unload(now, ErrorCode.REBALANCE_IN_PROGRESS), *effects, *group.loaded(now)]
@@ -188,7 +188,7 @@ class Group:
         return [*_undone_last(group.erase(state), way_back), *self.membership.loaded(now, changed=True)]
 
     def _way_back(self) -> Undo:
-        """A function that makes the membership what it is now."""
+        """A function that restores the present membership."""
         membership = self.membership
         if isinstance(membership, Membership):
             was = (membership.state, membership.state_since_ms, membership.in_log)
@@ -208,7 +208,7 @@ class Group:
     # --- offsets ---
 
     def commit(self, token: Any, request: CommitRequest, now: Now) -> list[Effect]:
-        """Store offsets. Answered, once they are durable, with one error code for each entry, in their order."""
+        """Store offsets. Answered, once they are durable, with one error code for each entry, in order."""
         error = self._check_commit(request)
         if error:
             return [Reply(token, [error] * len(request.entries))]
@@ -216,10 +216,12 @@ class Group:
         return effects + self._pending.begin(self._store(token, request))
 
     def commit_in_transaction(self, token: Any, request: CommitRequest, producer_id: int, permit: Any) -> list[Effect]:
-        """Store offsets that count once the producer's transaction has committed. Answered as `commit` is.
+        """Store offsets that become valid once the producer's transaction has committed. Answered as `commit` is.
 
-        Producers from before KIP-447 name no member and are believed. A rebalance under way is no hindrance: members
-        of the new generation cannot read these offsets before the transaction has ended, if they ask for stable ones.
+        Producers from before KIP-447 send no member id, and their commits are accepted unchecked. A rebalance in
+        progress
+        does not prevent the commit: members of the new generation that request stable offsets cannot read these before
+        the transaction has ended.
         """
         error = ErrorCode.NONE
         if self.is_dead:
@@ -227,7 +229,7 @@ class Group:
         elif request.generation >= 0 or request.member_id or request.instance_id is not None:
             error = self._check_commit(request)
         if error is ErrorCode.STALE_MEMBER_EPOCH:
-            error = ErrorCode.ILLEGAL_GENERATION  # the other is fatal to a producer, which does not know it here
+            error = ErrorCode.ILLEGAL_GENERATION  # STALE_MEMBER_EPOCH is unexpected here, so fatal to a producer
         if error and error is not ErrorCode.REBALANCE_IN_PROGRESS:
             return [Reply(token, [error] * len(request.entries))]
         return self._pending.begin(self._store(token, request, producer_id, permit))
@@ -243,7 +245,7 @@ class Group:
         return error
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether the sender of an OffsetFetch may ask; in the classic protocol everyone may."""
+        """Whether the sender of an OffsetFetch may read offsets; the classic protocol accepts every sender."""
         membership = self.membership
         return (
             membership.check_fetch(member_id, epoch) if isinstance(membership, ConsumerMembership) else ErrorCode.NONE
@@ -252,7 +254,7 @@ class Group:
     def _store(
         self, token: Any, request: CommitRequest, producer_id: int | None = None, permit: Any = None
     ) -> list[Effect]:
-        """Append what may be stored."""
+        """Append the entries that may be stored."""
         limit = self._settings.offset_metadata_max_bytes
         verdicts = [
             ErrorCode.OFFSET_METADATA_TOO_LARGE if _java_length(committed.metadata) > limit else ErrorCode.NONE
@@ -270,18 +272,18 @@ class Group:
 
     @property
     def has_pending_writes(self) -> bool:
-        """Whether the outcome of an append is not known yet."""
+        """Whether the outcome of an append is open."""
         return bool(self._pending)
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing of the group: no member, no offset, no record in the log."""
+        """Whether the group has no member, no offset and no record in the log."""
         membership = self.membership
         known = membership.group_members.epoch if isinstance(membership, ConsumerMembership) else membership.generation
         return self.is_empty and not (known or membership.armed or self.offsets.in_use or self._pending)
 
     def appended(self, write: Write, error: ErrorCode, now: Now) -> list[Effect]:
-        """An outcome of an append; the table at the head of `pending_writes` says what follows."""
+        """Handle an outcome of an append, as the table at the head of `pending_writes` defines."""
         if write.is_void:
             return []
         if error is ErrorCode.REQUEST_TIMED_OUT or error in COMMITTED:
@@ -297,7 +299,7 @@ class Group:
         return self._pending.begin([*effects, *self._reverted(before, error, now)])
 
     def _outcome(self, token: Any, error: ErrorCode, now: Now) -> list[Effect]:
-        """Answer those who wait for an append, and go on from there."""
+        """Answer the requests that wait for an append, and continue."""
         match token:
             case Written():
                 return list(settle(token, error))
@@ -310,10 +312,10 @@ class Group:
                 return [Reply(reply_to, answer)] if reply_to is not None else []
             case GenerationStored() | ReturnStored() if isinstance(self.membership, Membership):
                 return self.membership.stored(token, error, now)
-        return []  # of a classic membership that ended meanwhile and answered everyone, or of tombstones
+        return []  # the token of a classic membership that has ended and answered every request, or of tombstones
 
     def _reverted(self, before: Membership | ConsumerMembership, error: ErrorCode, now: Now) -> list[Effect]:
-        """What follows when the log has refused changes of the membership that was in place before."""
+        """Effects after the log has refused changes to the membership `before`."""
         is_back, self._is_back = self._is_back, False
         effects: list[Effect] = []
         if before is not self.membership:
@@ -323,12 +325,12 @@ class Group:
                 effects += before.die(now)
         return effects + (self.membership.revive(now) if is_back else self.membership.reverted(now))
 
-    # --- what goes ---
+    # --- deletion and expiration ---
 
     def delete(self, now: Now) -> tuple[ErrorCode, list[Effect]]:
-        """Delete the group with its offsets; only one without members may go.
+        """Delete the group with its offsets; a group with members is refused.
 
-        Where a transaction still holds offsets for it, the group itself stays until that has ended (KAFKA-19163).
+        While a transaction has pending offsets for it, the group itself stays until the transaction ends (KAFKA-19163).
         """
         self.refusal = ErrorCode.NONE
         if not self.is_empty:
@@ -336,9 +338,9 @@ class Group:
         return ErrorCode.NONE, self._write_tombstones(self.offsets.remove(), now)
 
     def delete_offsets(self, partitions: list[Partition], now: Now) -> tuple[list[ErrorCode], list[Effect]]:
-        """Forget offsets that no member consumes (KIP-496): one error code for each partition.
+        """Remove offsets that no member consumes (KIP-496): one error code for each partition.
 
-        Raises KafkaError(NON_EMPTY_GROUP) when the group has members that are no consumers.
+        Raises KafkaError(NON_EMPTY_GROUP) when the group has members of another protocol type than consumer.
         """
         self.refusal = ErrorCode.NONE
         membership, is_empty = self.membership, self.is_empty
@@ -352,11 +354,12 @@ class Group:
         return codes, self._write_tombstones(self.offsets.remove(free), now) if free else []
 
     def forget(self, partitions: list[Partition], now: Now) -> list[Effect]:
-        """These topic partitions have been deleted, and their offsets with them."""
+        """Remove the offsets of these deleted topic partitions."""
         return self._write_tombstones(self.offsets.remove(partitions, pending=True), now)
 
     def expire(self, now: Now) -> list[Effect]:
-        """Forget the offsets that nobody used for too long (KIP-211), and the group once it has nothing left."""
+        """Remove the offsets that were unused for the retention time (KIP-211), and a group without members or
+        offsets."""
         membership, retention_ms = self.membership, self._settings.offsets_retention_ms
         expired = Removed()
         if isinstance(membership, ConsumerMembership):
@@ -372,7 +375,7 @@ class Group:
         return self._write_tombstones(expired, now)
 
     def _write_tombstones(self, removed: Removed, now: Now) -> list[Effect]:
-        """Write the tombstones of what was removed, and of the group when nothing is left of it."""
+        """Write the tombstones of the removed offsets, and of the group when it has no member and no offset left."""
         records: list[KeyValue] = [(offset_key(self.group_id, partition), None) for partition in removed.partitions]
         membership, undo = self.membership, partial(self.offsets.restore, removed)
         if not self.is_empty or self.offsets.in_use:
@@ -389,13 +392,13 @@ class Group:
 
 
 def _undone_first(effects: list[Effect], undo: Undo) -> list[Effect]:
-    """The same effects; when the log refuses the first append of them, that is undone last."""
+    """The same effects, with `undo` to run last when the log refuses the first append of them."""
     at = next(index for index, effect in enumerate(effects) if isinstance(effect, Append))
     return _undone(effects, at, undo)
 
 
 def _undone_last(effects: list[Effect], undo: Undo) -> list[Effect]:
-    """The same effects; when the log refuses the last append of them, that is undone first."""
+    """The same effects, with `undo` to run first when the log refuses the last append of them."""
     at = max(index for index, effect in enumerate(effects) if isinstance(effect, Append))
     return _undone(effects, at, undo)
 
@@ -407,5 +410,5 @@ def _undone(effects: list[Effect], at: int, undo: Undo) -> list[Effect]:
 
 
 def _java_length(text: str) -> int:
-    """The length as Kafka counts it against `offset.metadata.max.bytes`: UTF-16 units, whatever the name says."""
+    """The length as Kafka counts it against `offset.metadata.max.bytes`: UTF-16 code units, not bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
