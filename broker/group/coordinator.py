@@ -185,7 +185,7 @@ class GroupCoordinator:
                     return
                 self._feed(partition, load.loader, *found)
         except (KafkaError, ProtocolError, OSError):
-            log.exception("cannot load group metadata topic=__consumer_offsets partition=%d", partition)
+            log.exception("cannot load __consumer_offsets partition=%d", partition)
             del self._loading[partition]
             self._unreadable[partition] = None
             return
@@ -196,7 +196,7 @@ class GroupCoordinator:
             loader.feed(header, record)
         except ProtocolError as error:
             log.warning(
-                "skipping invalid group record topic=__consumer_offsets partition=%d offset=%d error=%s",
+                "skipping invalid record of __consumer_offsets partition=%d offset=%d error=%s",
                 partition,
                 record.offset,
                 error,

@@ -1,6 +1,6 @@
-"""A generation of a classic group: its members, protocol and number, and how it reads in a record and in answers.
+"""Generation of a classic group: members, protocol and number, and their record and responses (Kafka: ClassicGroup).
 
-Facts of Kafka's ClassicGroup; what leads from one generation to the next stands in `group_membership`.
+`classic_membership` has the transitions from one generation to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONSUMER: Final = "consumer"
 
 
 class Generation:
-    """The state of a classic group, apart from what a rebalance needs."""
+    """The state of a classic group, without the state of a rebalance."""
 
     def __init__(self, group_id: str, now: Now) -> None:
         self.group_id = group_id
@@ -33,16 +33,16 @@ class Generation:
         self._subscribed: frozenset[str] | None = None
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member consumes this topic; True also where that cannot be known."""
+        """Whether a member consumes this topic; True also where the subscriptions are unknown."""
         return self._subscribed is None or topic in self._subscribed
 
     @property
     def knows_subscriptions(self) -> bool:
-        """Whether the members are consumers whose subscriptions could be read."""
+        """Whether the members are consumers with readable subscriptions."""
         return self._subscribed is not None
 
     def generation_value(self, assignments: dict[str, bytes]) -> m.GroupMetadataValue:
-        """The current generation as its record says it."""
+        """The record value of the current generation."""
         return m.GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,

@@ -1,8 +1,8 @@
-"""The members of a group: who they are, what they support, who leads, and which protocol they agree on.
+"""Members of a classic group, their leader, and the protocol that they agree on (Kafka: GroupMetadata, MemberMetadata).
 
-A dynamic member is known by the id that the coordinator gave it; a static member (KIP-345) has an instance id of its
-own beside that, and keeps its place when it comes back under a new member id. The protocol of a generation is the
-one that every member supports and most members prefer. Facts of Kafka's GroupMetadata and MemberMetadata classes.
+A dynamic member is identified by the id that the coordinator gave it. A static member (KIP-345) has an instance id as
+well, and stays the same member when it returns under a new member id. The protocol of a generation is the one that
+every member supports and most members prefer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.broker.group.state.classic_requests import Terms
 
 
 class Member:
-    """One member; `join_token` and `sync_token` stand for its requests that wait for an answer."""
+    """One member; `join_token` and `sync_token` are its requests that wait for an answer."""
 
     __slots__ = ("assignment", "deadline_ms", "is_new", "join_token", "member_id", "sync_token", "terms")
 
@@ -29,21 +29,22 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance id and so keeps its place while it is away."""
+        """Whether the member has an instance id, so that it stays a member while it is disconnected."""
         return self.terms.instance_id is not None
 
     @property
     def counts_as_alive(self) -> bool:
-        """Whether its session may not expire: its request waits here. A newcomer's join is bounded all the same."""
+        """Whether its session cannot expire because a request of it waits. The first join of a member is still
+        bounded."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said under this protocol, empty when it does not support it."""
+        """The member's metadata for this protocol, empty when it does not support the protocol."""
         return next((metadata for name, metadata in self.terms.protocols if name == protocol), b"")
 
 
 class ClassicGroupMembers:
-    """The members in the order in which they came, their instance ids, and their leader."""
+    """The members in the order of their joins, their instance ids, and their leader."""
 
     __slots__ = ("_by_instance", "_members", "_support", "leader")
 
@@ -72,7 +73,7 @@ class ClassicGroupMembers:
         return self._members[member_id] if member_id is not None else None
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         self._members[member.member_id] = member
         if member.terms.instance_id is not None:
             self._by_instance[member.terms.instance_id] = member.member_id
@@ -81,7 +82,7 @@ class ClassicGroupMembers:
         self._count(member, 1)
 
     def remove(self, member_id: str) -> Member | None:
-        """Strike a member out; when it led, the longest-standing other leads."""
+        """Remove a member; when it was the leader, the oldest remaining member becomes the leader."""
         member = self._members.pop(member_id, None)
         if member is None:
             return None
@@ -93,7 +94,7 @@ class ClassicGroupMembers:
         return member
 
     def update(self, member: Member, terms: Terms) -> None:
-        """The member has joined again: its protocols and timeouts are replaced, its names stay."""
+        """Replace the protocols and timeouts of a member that has rejoined; its ids stay."""
         self._count(member, -1)
         member.terms = member.terms._replace(
             protocols=terms.protocols,
@@ -103,7 +104,7 @@ class ClassicGroupMembers:
         self._count(member, 1)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member is back under another id; it keeps its place, and the lead if it had it."""
+        """Give a static member that has returned its new id; it keeps its position, and the leadership if it had it."""
         old_id, member.member_id = member.member_id, member_id
         self._members = {each.member_id: each for each in self._members.values()}
         if member.terms.instance_id is not None:
@@ -113,7 +114,7 @@ class ClassicGroupMembers:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """The longest rebalance timeout of all members."""
         return max((member.terms.rebalance_timeout_ms for member in self), default=0)
 
     @property
@@ -127,7 +128,7 @@ class ClassicGroupMembers:
         return all(member.join_token is not None for member in self)
 
     def elect(self) -> bool:
-        """Make sure that the leader is a member that has joined. False when there is none."""
+        """Make a member that has joined the leader. False when no member has joined."""
         leader = self._members.get(self.leader) if self.leader is not None else None
         if leader is None:
             return False
@@ -143,7 +144,7 @@ class ClassicGroupMembers:
         return any(self._support.get(name, 0) == len(self._members) for name, _ in protocols)
 
     def select_protocol(self) -> str | None:
-        """The protocol that all support and most prefer; between equals the one that was voted for first."""
+        """The protocol that all support and most prefer; among equals the one with the earliest vote."""
         votes: dict[str, int] = {}
         for member in self:
             for name, _ in member.terms.protocols:

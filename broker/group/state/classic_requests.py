@@ -1,7 +1,7 @@
-"""What goes into the membership machine of a group and what comes out of it, and the names of its states.
+"""Requests, results and append tokens of the classic membership, and the names of its states.
 
-Requests and results are free of versions: a handler translates each version of JoinGroup and SyncGroup to and from
-these. The tokens name an append that is under way, so that its outcome finds the way back.
+Requests and results are independent of versions: a handler translates each version of JoinGroup and SyncGroup to and
+from these. The tokens identify a pending append, so that its outcome can be assigned to a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_MEMBER_ID: Final = ""
 
-# What a client hears when the log refuses a generation (Kafka's GroupMetadataManager.storeGroup).
+# The error of a request when the log refuses a generation (Kafka's GroupMetadataManager.storeGroup).
 STORE_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -42,7 +42,7 @@ class State(Enum):
 
 
 class Terms(NamedTuple):
-    """What a member brings into the group. `protocols` are (name, metadata) pairs in the order of preference."""
+    """The properties of a member from its join. `protocols` are (name, metadata) pairs in the order of preference."""
 
     instance_id: str | None
     client_id: str
@@ -53,19 +53,19 @@ class Terms(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request, whatever its version was."""
+    """A JoinGroup request of any version."""
 
     member_id: str
     protocol_type: str
     terms: Terms
     id_required: bool = False
-    """Send a newcomer away with its new id, so that a lost answer leaves no ghost behind (KIP-394)."""
+    """Refuse a new member with its new id, so that a lost response leaves no unused member behind (KIP-394)."""
     may_skip_assignment: bool = False
-    """The client understands that a returning static leader need not assign again (JoinGroup 9)."""
+    """The client supports a returning static leader that skips the assignment (JoinGroup 9)."""
 
 
 class JoinResult(NamedTuple):
-    """The answer to a join; `members` are (member id, instance id, metadata), for the leader only."""
+    """The response to a join; `members` are (member id, instance id, metadata), for the leader only."""
 
     error: ErrorCode
     member_id: str
@@ -78,7 +78,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup request; protocol type and name are None in versions that do not carry them."""
+    """A SyncGroup request; protocol type and name are None in versions that do not contain them."""
 
     member_id: str
     instance_id: str | None
@@ -89,7 +89,7 @@ class SyncRequest(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a sync."""
+    """The response to a sync."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -104,7 +104,7 @@ class GenerationStored(NamedTuple):
 
 
 class ReturnStored(NamedTuple):
-    """Token of an append: a static member came back to a stable group; with what it takes to undo that."""
+    """Token of an append: a static member rejoined a stable group; contains the values that undo it."""
 
     generation: int
     member: Member

@@ -1,12 +1,12 @@
-"""The assignors of the consumer protocol (KIP-848): who is to own which partition.
+"""Server-side assignors of the consumer protocol (KIP-848; Kafka: UniformAssignor, RangeAssignor).
 
-Kafka 4.x has two, by the names that a member may ask for. `uniform` gives every member as many partitions as any other,
-give or take one, and moves as few as that takes (Kafka's UniformAssignor); it looks at no racks, as in Kafka 4.x.
-`range` gives every member a run of neighbouring partitions of each of its topics, the same run of topics that have
-equally many, so that they can be joined; it moves whatever that takes (Kafka's RangeAssignor since 4.0).
+Kafka 4.x has two, which a member selects by name. `uniform` gives all members equally many partitions, to within one,
+and moves as few as that requires (Kafka's UniformAssignor); it ignores racks, as in Kafka 4.x. `range` gives every
+member a range of adjacent partitions of each of its topics, the same range of topics with equally many partitions, so
+that they can be joined; it moves as many as that requires (Kafka's RangeAssignor since 4.0).
 
-Both are functions of the members, in their order, of what they were given before, and of the topics that exist. Topics
-are taken in the order of their ids where Kafka takes them as they lie in a hash table.
+Both are functions of the members, in their order, of their previous assignments, and of the existing topics. Where
+Kafka iterates over topics in the order of a hash table, these functions iterate in the order of topic ids.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ Assignment = Mapping[bytes, frozenset[int]]
 
 NO_MEMBER: Final = -1
 MOST_ROUNDS: Final = 16
-"""How often the topics are gone through at most when subscriptions differ: each round about halves what is uneven."""
+"""The limit of passes over the topics when subscriptions differ: each pass about halves the imbalance."""
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member: the ids of its topics that exist, ascending, and what it was to own so
-    far.
-    """
+    """The input for one member: the ids of its existing topics, ascending, and its previous target assignment."""
 
     instance_id: str | None
     topics: tuple[bytes, ...]
@@ -33,11 +31,11 @@ class MemberSpec(NamedTuple):
 
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Assignment]]
-"""(members, number of partitions of each topic that exists) -> what each member is to own."""
+"""(members, number of partitions of each existing topic) -> the assignment of each member."""
 
 
 def assign_range(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Runs of neighbouring partitions. Static members come first, by their instance ids, so that they keep theirs."""
+    """Ranges of adjacent partitions. Static members come first, by instance id, so that their ranges stay the same."""
     subscribers: dict[bytes, int] = {}
     for member in members.values():
         for topic in member.topics:
@@ -66,7 +64,7 @@ def _range_order(member_id: str, member: MemberSpec) -> tuple[bool, str]:
 
 
 def assign_uniform(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Equally many partitions for everyone, and as few moves as that takes."""
+    """Equally many partitions for each member, with as few moves as that requires."""
     subscriptions = [member.topics for member in members.values()]
     if not any(subscriptions):
         return {member_id: {} for member_id in members}
@@ -78,7 +76,7 @@ def assign_uniform(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int
 def _assign_alike(
     members: Mapping[str, MemberSpec], topics: tuple[bytes, ...], counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """Everyone subscribes to the same topics: cut back who has too much, then fill up who has too little."""
+    """All members subscribe to the same topics: take partitions above the quota away, then fill up to the quota."""
     wanted = frozenset(topics)
     taken = {(topic, index) for member in members.values() for topic, owned in member.owned.items() for index in owned}
     free = [(topic, index) for topic in topics for index in range(counts[topic]) if (topic, index) not in taken]
@@ -98,7 +96,7 @@ def _assign_alike(
                 keep[topic] = indexes[:quota]
                 quota -= len(keep[topic])
         if may_have_one_more:
-            # One more is for who owns as many already; the others leave it as long as enough members follow.
+            # A member that already owns as many gets one more; the others leave it while enough members follow.
             if quota and len(members) - place > extra:
                 quota -= 1
             else:
@@ -115,7 +113,7 @@ def _assign_alike(
 
 
 class _Uneven:
-    """Members that subscribe to different topics: hand out what is free to whoever has least, then even out."""
+    """Members with different topics: assign free partitions to the least loaded member, then balance the load."""
 
     def __init__(self, members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> None:
         self._members = list(members)
@@ -160,7 +158,7 @@ class _Uneven:
         return sorted(topics, key=burden)
 
     def _even_out(self, topics: list[bytes]) -> None:
-        """Go round the topics until a whole round has moved nothing."""
+        """Repeat passes over the topics until one pass has moved nothing."""
         last_moved = NO_MEMBER
         for _ in range(MOST_ROUNDS):
             for place, topic in enumerate(topics):
@@ -170,7 +168,7 @@ class _Uneven:
                     last_moved = place
 
     def _even_out_topic(self, topic: bytes) -> int:
-        """Move partitions of one topic from who has most to who has least; returns how many moved."""
+        """Move partitions of one topic from the most to the least loaded member; returns how many moved."""
         balancer = _Balancer(self._subscribers[topic], self._sizes)
         if balancer.imbalance <= 1:
             return 0
@@ -202,11 +200,11 @@ class _Uneven:
 
 
 class _Balancer:
-    """Subscribers in the order of how much they own, with a range at either end that is even within itself.
+    """Subscribers sorted by load, with a range at either end whose members have equal load.
 
-    The lower range fills up a level at a time and widens to whoever it then reaches; the upper one empties likewise.
-    The members are even once the two levels are within one of each other. `sizes` is the caller's, and changes as it
-    moves partitions; a range never looks again at the sizes of those that it has taken in.
+    The lower range fills up one level at a time and extends to the members at the level that it reaches; the upper
+    range empties likewise. The members are balanced once the two levels differ by at most one. `sizes` belongs to the
+    caller, which changes it as it moves partitions; a range does not read the sizes of its own members again.
     """
 
     def __init__(self, members: list[int], sizes: list[int]) -> None:
@@ -221,15 +219,15 @@ class _Balancer:
 
     @property
     def imbalance(self) -> int:
-        """How much more the fullest has than the emptiest."""
+        """The difference between the highest and the lowest load."""
         return self._sizes[self._sorted[-1]] - self._sizes[self._sorted[0]]
 
     def is_balanced(self) -> bool:
-        """Whether the two ranges have come within one of each other."""
+        """Whether the levels of the two ranges differ by at most one."""
         return self._high_level - self._low_level <= 1
 
     def least_loaded(self) -> int:
-        """Who gets the next partition."""
+        """The member that gets the next partition."""
         if self._low_next >= self._low_end:
             self._low_level += 1
             while self._low_end < len(self._sorted) and self._sizes[self._sorted[self._low_end]] == self._low_level:
@@ -239,10 +237,10 @@ class _Balancer:
         return self._sorted[self._low_next - 1]
 
     def most_loaded(self) -> int:
-        """Who gives the next partition away; NOBODY when nobody is left that could."""
+        """The member that loses the next partition; NO_MEMBER when none is left that could."""
         if self._high_next < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
-                # Everyone in the range was excluded: go on with the next level that there is.
+                # All members of the range are excluded: continue with the next existing level.
                 self._high_level = self._sizes[self._sorted[self._high_start - 1]]
             else:
                 self._high_level -= 1
@@ -255,17 +253,17 @@ class _Balancer:
         return self._sorted[self._high_next + 1]
 
     def exclude_most_loaded(self) -> None:
-        """Who was named last has nothing to give."""
+        """Exclude the member that `most_loaded` returned last, because it has no partition of the topic."""
         place, last = self._high_next + 1, self._high_end - 1
         self._sorted[place], self._sorted[last] = self._sorted[last], self._sorted[place]
         self._high_end = last
 
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that members ask for, Kafka's default first."""
+"""The assignors by the names that members request, Kafka's default first."""
 
 CLASSES: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
-"""How `group.consumer.assignors` may name them, too."""
+"""Kafka's class names, which `group.consumer.assignors` may contain as well."""

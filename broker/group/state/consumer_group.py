@@ -1,34 +1,35 @@
-"""The membership of one group in the consumer protocol (KIP-848): heartbeats in, assignments out.
+"""Membership of one group in the consumer protocol (KIP-848; Kafka: ConsumerGroup).
 
-Where the classic protocol stops everyone for a rebalance, here each member goes its own way to its share of a common
-target. The group has an epoch, which grows with whatever changes who should own what; a target assignment, made for one
-such epoch; and members, each with the epoch that it has reached. A member learns in the answers to its heartbeats what
-it may use, and says in them what it has let go of.
+The classic protocol stops all members for a rebalance. Here each member moves on its own to its part of a common
+target. The group has an epoch, which grows with every change that affects the assignment; a target assignment, computed
+for one such epoch; and members, each with the epoch that it has reached. The coordinator returns to a member in
+heartbeat responses which partitions it may use, and the member reports in heartbeats which partitions it has revoked.
 
-| group state | when                                                                |
-|-------------|---------------------------------------------------------------------|
-| Empty       | it has no members                                                   |
-| Assigning   | its epoch is ahead of the target's                                  |
-| Reconciling | a member is not STABLE in the target's epoch                        |
-| Stable      | every member is                                                     |
-| Dead        | deleted, turned into a classic group, or no longer coordinated here |
+| group state | when                                                                        |
+|-------------|-----------------------------------------------------------------------------|
+| Empty       | it has no members                                                           |
+| Assigning   | its epoch is ahead of the target's                                          |
+| Reconciling | a member is not STABLE in the target's epoch                                |
+| Stable      | every member is STABLE in the target's epoch                                |
+| Dead        | deleted, converted to a classic group, or not coordinated by this broker    |
 
-| heartbeat says                   | and                                          | answer                         |
-|----------------------------------|----------------------------------------------|--------------------------------|
-| epoch 0                          | a new id, or the member itself               | in, with its whole assignment  |
-| epoch 0 and an instance id       | its former self has left for a while         | in, in that place              |
-| epoch 0 and an instance id       | its former self is here                      | UNRELEASED_INSTANCE_ID         |
-| the member's epoch               |                                              | one step on                    |
-| the epoch before                 | an answer was lost, nothing foreign is owned | one step on                    |
-| any other epoch                  |                                              | FENCED_MEMBER_EPOCH            |
-| -1                               |                                              | out, and a new group epoch     |
-| -2 and an instance id            |                                              | out for a while; nothing moves |
-| an id that is not known          |                                              | UNKNOWN_MEMBER_ID              |
-| an instance id of another member |                                              | FENCED_INSTANCE_ID             |
+| heartbeat contains               | and                                           | result                       |
+|----------------------------------|-----------------------------------------------|------------------------------|
+| epoch 0                          | a new id, or the member's own id              | joins; full assignment       |
+| epoch 0 and an instance id       | the former member left temporarily            | replaces the former member   |
+| epoch 0 and an instance id       | the former member is active                   | UNRELEASED_INSTANCE_ID       |
+| the member's epoch               |                                               | one reconciliation step      |
+| the previous epoch               | a response was lost; owns only its partitions | one reconciliation step      |
+| any other epoch                  |                                               | FENCED_MEMBER_EPOCH          |
+| -1                               |                                               | removed; new group epoch     |
+| -2 and an instance id            |                                               | temporarily gone; same epoch |
+| an unknown member id             |                                               | UNKNOWN_MEMBER_ID            |
+| an instance id of another member |                                               | FENCED_INSTANCE_ID           |
 
-Who does not beat within its session, or does not let go within its rebalance timeout, is put out. The steps of a member
-stand in `consumer_group_reconciliation`, those of a request in `consumer_group_steps`; members that still speak the
-classic protocol are served by `consumer_group_classic`. Facts of Kafka 4.x's GroupMetadataManager and ConsumerGroup.
+The coordinator removes a member that sends no heartbeat within its session timeout, or that does not revoke within its
+rebalance timeout. `consumer_group_reconciliation` has the steps of a member, `consumer_group_steps` those of a request;
+`consumer_group_classic_members` serves members that still use the classic protocol. The rules are those of Kafka 4.x's
+GroupMetadataManager and ConsumerGroup.
 
 Timers, by name: ("session", id), ("rebalance", id), and for classic members ("join", id) and ("sync", id).
 """
@@ -68,7 +69,7 @@ CONSUMER: Final = "consumer"
 
 
 class ConsumerMembership:
-    """The machine. Methods that take `now` are events; what they return is to be carried out in order."""
+    """The state machine. Methods that take `now` are events; the caller performs the returned effects in order."""
 
     protocol_type = CONSUMER
     knows_subscriptions = True
@@ -83,7 +84,7 @@ class ConsumerMembership:
         self.steps = Steps(self.group_writes, topics, settings.default_assignor)
         self._deadlines: dict[str, int] = {}
         self._again: list[TimerName] = []
-        """Timers that have fired and whose records the log has refused."""
+        """Timers that have fired and whose records the log has refused; they are set again."""
         self._is_dead = False
 
     @property
@@ -104,7 +105,8 @@ class ConsumerMembership:
     # --- heartbeats ---
 
     def heartbeat(self, token: Any, request: HeartbeatRequest, unique: str, now: Now) -> list[Effect]:
-        """A member joins, stays or leaves. Answered with a HeartbeatResult; `unique` names a member without an id."""
+        """Handle a member that joins, stays or leaves. Answered with a HeartbeatResult; `unique` is the id of a new
+        member."""
         try:
             result = self._leave(request, now) if leaves(request) else self._beat(request, unique, now)
         except KafkaError as refused:
@@ -140,7 +142,7 @@ class ConsumerMembership:
         )
 
     def check_room(self, member_id: str, limit: int) -> None:
-        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a newcomer to a full group."""
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) for a new member of a full group."""
         if len(self.group_members.members) >= limit and member_id not in self.group_members.members:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -148,7 +150,7 @@ class ConsumerMembership:
             )
 
     def _find(self, member_id: str, request: HeartbeatRequest) -> ConsumerMember | None:
-        """The member that speaks, or the one whose place it takes; None for a newcomer."""
+        """The member that sent the request, or the static member that it replaces; None for a new member."""
         if request.instance_id is not None:
             static = self.group_members.of_instance(request.instance_id)
             if request.epoch == JOINING:
@@ -171,7 +173,7 @@ class ConsumerMembership:
         return member
 
     def static_member(self, member_id: str, instance_id: str) -> ConsumerMember:
-        """The member of an instance id, which must be this one. Raises KafkaError."""
+        """The member of an instance id, which must have this member id. Raises KafkaError."""
         member = self.group_members.of_instance(instance_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -183,7 +185,7 @@ class ConsumerMembership:
         return member
 
     def unknown(self, member_id: str) -> KafkaError:
-        """The refusal of an id that is not known."""
+        """The error for an unknown member id."""
         return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
 
     # --- leaving ---
@@ -205,7 +207,7 @@ class ConsumerMembership:
         return HeartbeatResult(member_id=request.member_id, epoch=request.epoch)
 
     def put_out(self, members: list[ConsumerMember]) -> None:
-        """These members are gone for good, and what was theirs is free."""
+        """Remove these members for good; their partitions become free."""
         if not members:
             return
         for member in members:
@@ -213,10 +215,10 @@ class ConsumerMembership:
             self.steps.remove(member)
         self.steps.bump()
 
-    # --- time ---
+    # --- timers ---
 
     def touch(self, member: ConsumerMember, now: Now) -> None:
-        """The member has shown that it is alive."""
+        """Renew the session of a member."""
         timeout_ms = self._settings.group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
@@ -228,7 +230,7 @@ class ConsumerMembership:
             self.group_writes.effects.arm(name, deadline_ms)
 
     def watch_revocation(self, member: ConsumerMember, now: Now) -> None:
-        """Give a member that has something to let go of its rebalance timeout for that."""
+        """Set the rebalance timer of a member that has partitions to revoke."""
         name = ("rebalance", member.member_id)
         if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
             self.group_writes.effects.disarm(name)
@@ -236,7 +238,7 @@ class ConsumerMembership:
             self.group_writes.effects.arm(name, now.monotonic_ms + member.rebalance_timeout_ms)
 
     def forget_timers(self, member_id: str) -> None:
-        """The member is gone, or goes by another id."""
+        """Cancel the timers of a member that is removed or has a new id."""
         deadline_ms = self._deadlines.pop(member_id, None)
         if deadline_ms is not None:
             self.group_writes.changes(partial(self._deadlines.__setitem__, member_id, deadline_ms))
@@ -244,7 +246,7 @@ class ConsumerMembership:
             self.group_writes.effects.disarm((kind, member_id))
 
     def timer(self, name: TimerName, now: Now) -> list[Effect]:
-        """A timer that was set has fired."""
+        """Handle a timer that has fired."""
         self.group_writes.effects.fired(name)
         kind, member_id = name
         member = self.group_members.members.get(member_id)
@@ -260,22 +262,22 @@ class ConsumerMembership:
     # --- the log ---
 
     def discard(self, now: Now) -> None:
-        """The request at hand is refused, so nothing of it holds."""
+        """Undo the changes of the present request, which is refused."""
         if self.group_writes.discard():
             self._restore_timers(now)
 
     def reverted(self, now: Now) -> list[Effect]:
-        """The log has refused records, and the members are again what they were before."""
+        """Restore the timers after the log has refused records; the members are already restored."""
         self._restore_timers(now)
         return self.group_writes.effects.drain()
 
     def revive(self, now: Now) -> list[Effect]:
-        """The log has refused what ended this group, so it goes on."""
+        """Continue the group, because the log has refused the records that ended it."""
         self._is_dead = False
         return self.reverted(now)
 
     def _restore_timers(self, now: Now) -> None:
-        """Every member has a session again, nobody else has a timer, and what a timer began is due once more."""
+        """Give each member a session, cancel all other timers, and set timers again whose effect was refused."""
         self.steps.forget_topics()
         effects, members, soon_ms = self.group_writes.effects, self.group_members.members, now.monotonic_ms + RETRY_MS
         for name in [each for each in effects.armed if each[1] not in members]:
@@ -295,27 +297,27 @@ class ConsumerMembership:
             self.watch_revocation(member, now)
 
     def loaded(self, now: Now) -> list[Effect]:
-        """The group has been read from the log; its sessions begin anew."""
+        """Start new sessions after a load of the group."""
         for member in self.group_members.members.values():
             self.touch(member, now)
             self.watch_revocation(member, now)
         return self.group_writes.drain()
 
     def unload(self, now: Now) -> list[Effect]:
-        """This broker no longer coordinates the group: send everyone who waits elsewhere."""
+        """End the group because this broker no longer coordinates it: answer every waiting request."""
         self._is_dead = True
         self.group_writes.close(ErrorCode.NOT_COORDINATOR)
         return self.group_writes.effects.drain()
 
     def die(self, now: Now) -> list[Effect]:
-        """The group is deleted, or another kind of group from now on: no timer stays."""
+        """End the group, which is deleted or converted to the classic protocol: cancel all timers."""
         self._is_dead = True
         for name in list(self.group_writes.effects.armed):
             self.group_writes.effects.disarm(name)
         return self.group_writes.effects.drain()
 
     def erase(self, *others: KeyValue) -> list[Effect]:
-        """Write the tombstones of the group, and `others` behind them; no timer stays."""
+        """Write the tombstones of the group, and `others` behind them; cancel all timers."""
         for member_id in list(self.group_members.members):
             self.forget_timers(member_id)
         self.group_writes.write(*records.no_group(self.group_id, self.group_members))
@@ -324,13 +326,14 @@ class ConsumerMembership:
         self._is_dead = True
         return self.group_writes.drain()
 
-    # --- offsets: what a commit or a fetch asks of the membership ---
+    # --- offsets: which commits and fetches the membership allows ---
 
     def check_commit(self, member_id: str, epoch: int, partitions: list[Partition]) -> ErrorCode:
         """Whether this sender may commit offsets of these partitions.
 
-        A member may do so in its epoch, and in an older one as long as the partitions have been its own since then
-        (KIP-1251): the answer that told it of the new epoch may still be on its way.
+        A member may commit in its epoch, and in an older one if it has owned the partitions since then (KIP-1251): it
+        may
+        not have received the response with the new epoch yet.
         """
         if epoch < 0 and not self.group_members.members:
             return ErrorCode.NONE
@@ -346,12 +349,12 @@ class ConsumerMembership:
         return ErrorCode.NONE if own else stale
 
     def speaks_consumer(self, member_id: str) -> bool:
-        """Whether this is a member that speaks the consumer protocol, so that its requests must know member epochs."""
+        """Whether this member uses the consumer protocol, so that its requests must support member epochs."""
         member = self.group_members.members.get(member_id)
         return member is not None and member.classic is None
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether this sender may ask for offsets; one that names no member may."""
+        """Whether this sender may fetch offsets; a request without a member id may."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
         member = self.group_members.members.get(member_id or "")
@@ -362,7 +365,7 @@ class ConsumerMembership:
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def seen(self, member_id: str, now: Now) -> list[Effect]:
-        """A commit is no heartbeat in this protocol."""
+        """Do nothing: a commit does not renew the session in this protocol."""
         return []
 
     def subscribes_to(self, topic: str) -> bool:
@@ -371,7 +374,7 @@ class ConsumerMembership:
 
 
 def _updated(known: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
-    """A member as its heartbeat says it is; what the heartbeat leaves out stays."""
+    """A member with the fields of its heartbeat; fields that the heartbeat omits stay."""
     timeout_ms = request.rebalance_timeout_ms
     return known._replace(
         instance_id=request.instance_id if request.instance_id is not None else known.instance_id,
@@ -392,7 +395,7 @@ def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
     if epoch in (JOINING, member.epoch):
         return
     if epoch < member.epoch and epoch == member.previous_epoch and _owns_no_more(request.owned, member):
-        return  # the answer with the new epoch may have been lost
+        return  # the response with the new epoch may have been lost
     relation = "greater" if epoch > member.epoch else "smaller"
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -412,7 +415,7 @@ def _owns_no_more(owned: Assignment | None, member: ConsumerMember) -> bool:
 
 
 def _had(member: ConsumerMember, epoch: int, topic_id: bytes | None, partition: int) -> bool:
-    """Whether the partition has been the member's own since this epoch at the latest."""
+    """Whether the member has owned the partition since this epoch or longer."""
     for owned in (member.assigned, member.revoking):
         since = owned.get(topic_id or b"", {}).get(partition)
         if since is not None:

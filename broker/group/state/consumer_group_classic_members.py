@@ -1,23 +1,23 @@
-"""Members of the classic protocol in a group of the consumer protocol, while a group moves from one to the other.
+"""Members of the classic protocol in a group of the consumer protocol, during a migration (Kafka: ConsumerGroup).
 
-Their JoinGroup, SyncGroup, Heartbeat and LeaveGroup are translated: a join is a full heartbeat that brings the owned
-partitions in its subscription, a sync fetches what the join has led to, and the generation is the member's epoch.
-Nobody leads and nobody waits for others.
+This module translates their JoinGroup, SyncGroup, Heartbeat and LeaveGroup: a join is a full heartbeat with the owned
+partitions of its subscription, a sync returns the assignment that follows from the join, and the generation is the
+member's epoch. There is no leader, and no member waits for others.
 
-| request         | the member                                                    | answer                           |
-|-----------------|---------------------------------------------------------------|----------------------------------|
-| JoinGroup       | shares no assignor with the other classic members             | INCONSISTENT_GROUP_PROTOCOL      |
-| JoinGroup       | otherwise                                                     | at once: its epoch as generation |
-| SyncGroup       | is behind the group's epoch, and not because it has to let go | REBALANCE_IN_PROGRESS            |
-| SyncGroup       | otherwise                                                     | what it may use now              |
-| Heartbeat       | is behind the group's epoch, has to let go, or may have more  | REBALANCE_IN_PROGRESS            |
-| Heartbeat       | otherwise                                                     | NONE                             |
-| Sync, Heartbeat | another generation                                            | ILLEGAL_GENERATION               |
-| Sync, Heartbeat | speaks the consumer protocol                                  | UNKNOWN_MEMBER_ID                |
-| LeaveGroup      | speaks either protocol                                        | out, and a new group epoch       |
+| request         | the member                                                     | answer                           |
+|-----------------|----------------------------------------------------------------|----------------------------------|
+| JoinGroup       | shares no assignor with the other classic members              | INCONSISTENT_GROUP_PROTOCOL      |
+| JoinGroup       | otherwise                                                      | at once: its epoch as generation |
+| SyncGroup       | is behind the group's epoch, and has no partitions to revoke   | REBALANCE_IN_PROGRESS            |
+| SyncGroup       | otherwise                                                      | its present assignment           |
+| Heartbeat       | is behind the group's epoch, has to revoke, or may have more   | REBALANCE_IN_PROGRESS            |
+| Heartbeat       | otherwise                                                      | NONE                             |
+| Sync, Heartbeat | has another generation                                         | ILLEGAL_GENERATION               |
+| Sync, Heartbeat | uses the consumer protocol                                     | UNKNOWN_MEMBER_ID                |
+| LeaveGroup      | uses either protocol                                           | removed; new group epoch         |
 
-Who is told to join and does not within its rebalance timeout, or joins and does not sync, is put out. Facts of Kafka
-4.x's GroupMetadataManager.
+The coordinator removes a member that does not rejoin within its rebalance timeout after REBALANCE_IN_PROGRESS, and one
+that joins and does not sync. The rules are those of Kafka 4.x's GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VERSION_SIZE = 2
 
 
 class ClassicMembers:
-    """The translation for one group; the methods are those of the classic machine."""
+    """The translation for one group; it has the methods of the classic state machine."""
 
     __slots__ = ("_group", "_settings", "_topics")
 
@@ -55,7 +55,7 @@ class ClassicMembers:
         self._topics = topics
 
     def join(self, token: Any, request: JoinRequest, unique: str, now: Now) -> list[Effect]:
-        """A member wants to stay or get in. Answered with a JoinResult."""
+        """Handle a member that joins or rejoins. Answered with a JoinResult."""
         try:
             result = self._join(request, unique, now)
         except KafkaError as refused:
@@ -129,7 +129,7 @@ class ClassicMembers:
     # --- sync ---
 
     def sync(self, token: Any, request: SyncRequest, now: Now) -> list[Effect]:
-        """A member asks what it may use. Answered with a SyncResult."""
+        """Return the partitions that a member may use. Answered with a SyncResult."""
         try:
             result = self._sync(request, now)
         except KafkaError as refused:
@@ -159,7 +159,7 @@ class ClassicMembers:
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> tuple[ErrorCode, list[Effect]]:
-        """A member says that it is alive, and learns whether it should join again."""
+        """Renew the session of a member; REBALANCE_IN_PROGRESS if it should rejoin."""
         group = self._group
         try:
             member, _ = self._classic_member(member_id, instance_id, generation)
@@ -174,7 +174,7 @@ class ClassicMembers:
         return ErrorCode.NONE, group.group_writes.drain()
 
     def _waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether something of its target still belongs to somebody else."""
+        """Whether another member still owns a partition of its target."""
         group_members = self._group.group_members
         return any(
             group_members.owner(topic_id, partition) not in (None, member.member_id)
@@ -183,7 +183,8 @@ class ClassicMembers:
         )
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
-        """A member goes, or an administrator removes one of either protocol, a static one by its instance id alone."""
+        """Remove a member that leaves or that an administrator removes, of either protocol; a static one by instance
+        id."""
         group = self._group
         if member_id == UNKNOWN_MEMBER_ID:
             member = group.group_members.of_instance(instance_id)
@@ -220,13 +221,13 @@ class ClassicMembers:
 
 
 def read_subscription(metadata: bytes) -> m.ConsumerProtocolSubscription:
-    """What a classic consumer subscribes to, of any version. Raises ProtocolError."""
+    """The subscription of a classic consumer, of any version. Raises ProtocolError."""
     version = _version(metadata)
     return m.ConsumerProtocolSubscription.decode(metadata, min(version, m.ConsumerProtocolSubscription.MAX_VERSION), 2)
 
 
 def read_assignment(assignment: bytes) -> m.ConsumerProtocolAssignment:
-    """What a classic consumer was given, of any version; nothing for an empty text. Raises ProtocolError."""
+    """The assignment of a classic consumer, of any version; empty for empty bytes. Raises ProtocolError."""
     if not assignment:
         return m.ConsumerProtocolAssignment()
     version = _version(assignment)
@@ -246,7 +247,7 @@ def write_assignment(partitions: Mapping[str, list[int]], metadata: bytes) -> by
 
 
 def named(owned: Owned, topics: Topics) -> dict[str, list[int]]:
-    """Partitions by the names of their topics, both ascending; topics that are gone are left out."""
+    """Partitions by the names of their topics, both ascending; deleted topics are omitted."""
     by_name = sorted((topics.name_of(topic_id) or "", sorted(partitions)) for topic_id, partitions in owned.items())
     return {name: partitions for name, partitions in by_name if name}
 

@@ -1,11 +1,12 @@
-"""A group of the consumer protocol as its records say it is: members, epochs, targets and resolved expressions.
+"""Members, epochs, targets and resolved expressions of a consumer group (Kafka: ConsumerGroup, ConsumerGroupMember).
 
 Only `ConsumerGroupMembers` is mutable, and only records change it, both when they are written and when they are
-replayed, so that a reload ends in the same state. Facts of Kafka's ModernGroup, ConsumerGroup and ConsumerGroupMember.
+replayed, so that a reload ends in the same state. The rules are those of Kafka's ModernGroup, ConsumerGroup and
+ConsumerGroupMember.
 
-A member is what it subscribes to and what it owns. What it owns is in two parts, what it may use (`assigned`) and what
-it has been asked to give up and has not given up yet (`revoking`); each partition with the epoch in which the member
-got it (KIP-1251). A partition in either part of a member belongs to that member and can go to nobody else.
+A member has a subscription and partitions. Its partitions are in two parts, those that it may use (`assigned`) and
+those that it has to revoke and has not revoked yet (`revoking`); each partition with the epoch in which the member got
+it (KIP-1251). A partition in either part belongs to that member and cannot be assigned to another one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek.broker.group.state.consumer_assignors import Assignment
 LEFT: Final = -1
 """The epoch of a member that leaves."""
 LEFT_FOR_A_WHILE: Final = -2
-"""The epoch of a static member that leaves and will be back."""
+"""The epoch of a static member that leaves temporarily."""
 
 Owned = Mapping[bytes, Mapping[int, int]]
 """Topic id -> partition -> the epoch in which the member got it; a topic without partitions is not in it."""
@@ -38,7 +39,7 @@ class GroupState(Enum):
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target, by Kafka's numbers."""
+    """The progress of a member towards its target, with Kafka's numbers."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -47,14 +48,14 @@ class MemberState(IntEnum):
 
 
 class ClassicTerms(NamedTuple):
-    """What a member that speaks the classic protocol joined with."""
+    """The join parameters of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ConsumerMember(NamedTuple):
-    """One member. `names` are ascending and free of doubles; no expression is "", as Kafka writes it."""
+    """One member. `names` are ascending and without duplicates; no expression is "", as Kafka writes it."""
 
     member_id: str
     epoch: int = 0
@@ -73,18 +74,17 @@ class ConsumerMember(NamedTuple):
     revoking: Owned = NOTHING
 
     def moved_to(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> ConsumerMember:
-        """The member one step on, remembering the epoch that it comes from."""
+        """The member after one step, with its former epoch as the previous one."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, revoking=revoking)
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member has what the target of this epoch says."""
+        """Whether the member has the assignment of the target of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
 class Resolved(NamedTuple):
-    """The topics that a regular expression stands for, and when and in which version of the cluster it was looked
-    up.
-    """
+    """The topics that match a regular expression, and the time and the version of the topics at which it was
+    resolved."""
 
     topics: tuple[str, ...]
     version: int
@@ -92,7 +92,7 @@ class Resolved(NamedTuple):
 
 
 class ConsumerGroupMembers:
-    """What the records of one group add up to."""
+    """The state that results from the records of one group."""
 
     __slots__ = ("_owners", "_static", "epoch", "hash", "members", "resolved", "target_epoch", "targets")
 
@@ -123,15 +123,15 @@ class ConsumerGroupMembers:
         return self.members.get(member_id) if member_id is not None else None
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member to which a partition belongs now."""
+        """The member that owns a partition now."""
         return self._owners.get((topic_id, partition))
 
     def set_epoch(self, epoch: int, topics_hash: int) -> None:
-        """Set the group's epoch, and the hash of the topics for which it stands."""
+        """Set the group's epoch, and the hash of the topics for which it was computed."""
         self.epoch, self.hash = epoch, topics_hash
 
     def put(self, member: ConsumerMember) -> None:
-        """Add a member, or replace it by what it is now."""
+        """Add or replace a member."""
         self._disown(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -142,7 +142,7 @@ class ConsumerGroupMembers:
                     self._owners[topic_id, partition] = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """The member is gone, with everything that was its own."""
+        """Remove a member and its partitions."""
         self._disown(member_id)
         member = self.members.pop(member_id, None)
         if member is not None and member.instance_id is not None and self._static.get(member.instance_id) == member_id:
@@ -170,6 +170,6 @@ class ConsumerGroupMembers:
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 for partition in partitions:
-                    # At a load of a compacted log somebody else may have got it before this is read.
+                    # In a compacted log, a record of the partition's next owner may precede this record.
                     if self._owners.get((topic_id, partition)) == member_id:
                         del self._owners[topic_id, partition]

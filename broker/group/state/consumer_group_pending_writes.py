@@ -1,9 +1,8 @@
-"""What a consumer-protocol group decides is written, applied and answered, in this order, by its ledger.
+"""Pending writes of a consumer-protocol group: writes, applies and answers its decisions, in this order.
 
-A record is applied to the roster as soon as it is decided, by the same code that reads it back, so that the next
-request decides on top of it. Every answer waits until all that was decided before it is durable, whoever decided it.
-When the log refuses an append, the roster goes back to what it was before (`pending_writes`), and those who waited
-receive the error.
+A record is applied to the members at once, by the code that also replays it, so that the next request sees it. Every
+answer waits until all earlier records are durable, including those of other requests. When the log refuses an append,
+the members return to their state before it (`pending_writes`), and the waiting requests are answered with the error.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from odradek.broker.runtime.state.effects import Effect, Effects, KeyValue, Repl
 from odradek.protocol.errors import ErrorCode
 
 LARGEST_APPEND: Final = 900_000
-"""Bytes of keys and values in one batch; below what a log takes by default. What is larger goes in several batches, in
-the order in which it was decided, which is the order in which a group may be found after a crash in between."""
+"""Bytes of keys and values in one batch; below the default limit of a log. Larger writes are split into several
+batches, in the order of the decisions: after a crash in between, a load finds the group as of one of them."""
 
 Refused = Callable[[ErrorCode], Any]
-"""Makes the answer of a request of which the records could not be written."""
+"""Makes the answer of a request whose records could not be written."""
 Undo = Callable[[], None]
 
 
 class Written:
-    """Token of an append: who waits for it, and whether its outcome is final."""
+    """Token of an append: the requests that wait for it, and whether its outcome is final."""
 
     __slots__ = ("is_final", "waiting")
 
@@ -38,7 +37,7 @@ class Written:
 
 
 class ConsumerGroupWrites:
-    """The roster of a group, and the effects of what becomes of it."""
+    """The members of a group, and the effects of changes to them."""
 
     __slots__ = ("_answers", "_batch", "_in_flight", "_undo", "effects", "group_id", "group_members")
 
@@ -46,30 +45,30 @@ class ConsumerGroupWrites:
         self.group_id = group_id
         self.group_members = group_members or ConsumerGroupMembers()
         self.effects = Effects()
-        # what this event has decided: each record with what undoes it
+        # the records of the present event: each with the functions that undo it
         self._batch: list[tuple[KeyValue, tuple[Undo, ...]]] = []
         self._undo: list[Undo] = []
         self._answers: list[tuple[Any, Any, Refused]] = []
         self._in_flight: list[Written] = []
 
     def write(self, *written: GroupRecord) -> None:
-        """Decide on records: they hold from now on, and are appended when the event ends."""
+        """Apply records now, and append them when the event ends."""
         for record in written:
             self._undo.append(records.undo_of(self.group_members, record))
             records.replay(self.group_members, record)
             self.write_beside(record.encode())
 
     def write_beside(self, record: KeyValue) -> None:
-        """Append a record of another kind of group as well."""
+        """Append also a record of another kind of group."""
         self._batch.append((record, tuple(self._undo)))
         self._undo.clear()
 
     def changes(self, undo: Undo) -> None:
-        """The next record stands for one more change, beside those of the roster."""
+        """Add one more change to the next record, beside those of the members."""
         self._undo.append(undo)
 
     def discard(self) -> bool:
-        """Undo what this event has decided: its request is refused. Returns whether it had decided anything."""
+        """Undo the changes of the present event, whose request is refused. Returns whether there were any."""
         if not self._batch and not self._undo:
             return False
         for _, undo in [*self._batch, (None, tuple(self._undo))][::-1]:
@@ -80,11 +79,11 @@ class ConsumerGroupWrites:
         return True
 
     def answer(self, token: Any, result: Any, refused: Refused) -> None:
-        """Answer a request as soon as everything that was decided up to now is durable."""
+        """Answer a request as soon as all records up to now are durable."""
         self._answers.append((token, result, refused))
 
     def drain(self) -> list[Effect]:
-        """The effects of an event that has ended."""
+        """Return the effects of an event that has ended."""
         if self._batch:
             record, undo = self._batch[-1]
             self._batch[-1] = (record, (*undo, *self._undo))
@@ -107,7 +106,8 @@ class ConsumerGroupWrites:
         return self._in_flight
 
     def close(self, error: ErrorCode) -> None:
-        """Nobody coordinates the group here any more: whoever waits hears so, and no timer stays."""
+        """Answer every waiting request with the error and cancel all timers; this broker no longer coordinates the
+        group."""
         for written in self._in_flight:
             for token, _, refused in written.waiting:
                 self.effects.reply(token, refused(error))
@@ -124,7 +124,7 @@ class ConsumerGroupWrites:
 
 
 def settle(token: Written, error: ErrorCode) -> list[Reply]:
-    """The answers of everyone who waits for an append, which has this outcome now."""
+    """The answers of all requests that wait for an append with this outcome."""
     token.is_final = error is not ErrorCode.REQUEST_TIMED_OUT
     error = LOG_ERRORS.get(error, error)
     waiting, token.waiting = token.waiting, []
@@ -132,7 +132,7 @@ def settle(token: Written, error: ErrorCode) -> list[Reply]:
 
 
 def fits(record: KeyValue) -> bool:
-    """Whether a log takes a record of this size."""
+    """Whether a log accepts a record of this size."""
     key, value = record
     return len(key) + len(value or b"") <= LARGEST_APPEND
 

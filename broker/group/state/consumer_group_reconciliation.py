@@ -1,22 +1,22 @@
-"""One member, one step nearer to its target: what it may keep, must give up first, and can be given now (KIP-848).
+"""Reconciliation of one member: moves it one step towards its target (KIP-848; Kafka: CurrentAssignmentBuilder).
 
-| state                 | what the member says            | what follows         |
-|-----------------------|---------------------------------|----------------------|
-| STABLE                | anything, target unchanged      | stays                |
-| STABLE                | anything, a newer target        | the next step, below |
-| UNREVOKED_PARTITIONS  | still owns it, or does not say  | stays in its epoch   |
-| UNREVOKED_PARTITIONS  | has let go of it                | the next step        |
-| UNRELEASED_PARTITIONS | anything                        | the next step        |
-| UNKNOWN               | owns something, or does not say | FENCED_MEMBER_EPOCH  |
+| state                 | the member reports                   | result               |
+|-----------------------|--------------------------------------|----------------------|
+| STABLE                | anything, target unchanged           | no change            |
+| STABLE                | anything, a newer target             | the next step, below |
+| UNREVOKED_PARTITIONS  | still owns it, or does not report    | stays in its epoch   |
+| UNREVOKED_PARTITIONS  | has revoked it                       | the next step        |
+| UNRELEASED_PARTITIONS | anything                             | the next step        |
+| UNKNOWN               | owns partitions, or does not report  | FENCED_MEMBER_EPOCH  |
 
-| the next step finds                         | the member goes to                                             |
-|---------------------------------------------|----------------------------------------------------------------|
-| something to give up that it still owns     | UNREVOKED_PARTITIONS in its old epoch, with what it may keep   |
-| something that others have not given up yet | UNRELEASED_PARTITIONS in the target's epoch, with what is free |
-| neither                                     | STABLE in the target's epoch, with all of it                   |
+| the next step finds                          | the member changes to                                                 |
+|----------------------------------------------|-----------------------------------------------------------------------|
+| partitions to revoke that it still owns      | UNREVOKED_PARTITIONS in its old epoch, with the partitions it keeps   |
+| partitions that others have not revoked yet  | UNRELEASED_PARTITIONS in the target's epoch, with the free partitions |
+| neither                                      | STABLE in the target's epoch, with all partitions                     |
 
-So a partition has one owner at any time: it is given to a member only when nobody owns it, and it belongs to whoever
-had it until that member has said that it has let go. Facts of Kafka's CurrentAssignmentBuilder.
+So a partition has one owner at any time: a member gets it only when it has no owner, and its former owner keeps it
+until that member has reported that it has revoked it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class Target(NamedTuple):
-    """Where a member is to go."""
+    """The target of a member."""
 
     epoch: int
     assignment: Assignment
     topics: frozenset[bytes]
-    """The ids of the topics that it subscribes to now; others it must give up whatever the target says."""
+    """The ids of the topics that it subscribes to now; it must revoke others even if the target contains them."""
 
 
 class _Shares(NamedTuple):
-    """A member's partitions, old and new, sorted by what becomes of them."""
+    """A member's partitions, old and new, by their next state."""
 
     kept: Owned
     excess: Owned
@@ -53,10 +53,10 @@ def reconcile(
     reported: Assignment | None,
     owner: Callable[[bytes, int], str | None],
 ) -> ConsumerMember:
-    """The member after its next step, or the same member when it cannot take one.
+    """The member after its next step, or the same member when no step is possible.
 
-    `reported` is what the member says that it owns, None when it does not say; `owner(topic id, partition)` is the
-    member to which a partition belongs now. Raises KafkaError(FENCED_MEMBER_EPOCH).
+    `reported` is what the member reports as owned, None when it does not report; `owner(topic id, partition)` is the
+    member that owns a partition now. Raises KafkaError(FENCED_MEMBER_EPOCH).
     """
     strays = [topic_id for topic_id in member.assigned if topic_id not in target.topics]
     match member.state:
@@ -74,7 +74,7 @@ def reconcile(
             if reported is None or reported:
                 raise KafkaError(
                     ErrorCode.FENCED_MEMBER_EPOCH,
-                    f"member {member.member_id} is in a state that is not known here; it must give up all its"
+                    f"member {member.member_id} is in an unknown state; it must revoke all its"
                     " partitions and join again",
                 )
             return _next_step(member, target.epoch, target, reported, owner)
@@ -108,7 +108,7 @@ def _sort_out(member: ConsumerMember, target: Target, owner: Callable[[bytes, in
         for partition, epoch in has.items():
             (kept if partition in wanted else excess).setdefault(topic_id, {})[partition] = epoch
         for partition in sorted(wanted.difference(has)):
-            # What is the member's own here, it has just let go of and may have again.
+            # A partition of the member itself has just been revoked, and the member may get it again.
             if owner(topic_id, partition) in (None, member.member_id):
                 free.setdefault(topic_id, []).append(partition)
             else:
@@ -117,7 +117,7 @@ def _sort_out(member: ConsumerMember, target: Target, owner: Callable[[bytes, in
 
 
 def _give_up(member: ConsumerMember, strays: list[bytes], reported: Assignment | None) -> ConsumerMember:
-    """Take away the topics to which the member does not subscribe any more, whatever its target still says."""
+    """Revoke topics to which the member no longer subscribes, even if its target contains them."""
     if not strays:
         return member
     assigned = {topic_id: parts for topic_id, parts in member.assigned.items() if topic_id not in strays}
@@ -130,7 +130,7 @@ def _give_up(member: ConsumerMember, strays: list[bytes], reported: Assignment |
 
 
 def _still_owns(partitions: Owned, reported: Assignment | None) -> bool:
-    """Whether the member owns any of these; one that does not say, may."""
+    """Whether the member owns any of these; a member that does not report may own them."""
     if reported is None:
         return True
     return any(partition in owned for topic_id, owned in partitions.items() for partition in reported.get(topic_id, ()))

@@ -1,18 +1,18 @@
 """The records of groups of the consumer protocol in `__consumer_offsets`, as Kafka 4.x writes them (KIP-848).
 
-| key | about             | value                                                                  |
-|-----|-------------------|------------------------------------------------------------------------|
-| 3   | group             | group epoch, hash of what is known of its topics                       |
-| 4   | group             | that knowledge in full, by Kafka 4.0 and before; not used, not written |
-| 5   | group, member     | what the member is and subscribes to                                   |
-| 6   | group             | the epoch of the target assignment                                     |
-| 7   | group, member     | what the member is to own                                              |
-| 8   | group, member     | its epoch, state, and what it owns                                     |
-| 16  | group, expression | the topics that a regular expression stands for                        |
+| key | about             | value                                                                      |
+|-----|-------------------|----------------------------------------------------------------------------|
+| 3   | group             | group epoch, hash of the metadata of its topics                            |
+| 4   | group             | that metadata in full, by Kafka 4.0 and before; neither used nor written   |
+| 5   | group, member     | properties and subscription of the member                                  |
+| 6   | group             | the epoch of the target assignment                                         |
+| 7   | group, member     | target assignment of the member                                            |
+| 8   | group, member     | its epoch, state and current assignment                                    |
+| 16  | group, expression | the topics that match a regular expression                                 |
 
-Each function returns a key and a value as messages; `encode` makes bytes of them and `replay` changes a roster by them.
-A value of None says that the thing is gone. Replaying is the only way in which a roster changes, and it takes the
-records of a compacted log in the order in which they were kept.
+Each function returns a key and a value as messages; `encode` converts them to bytes and `replay` applies them to the
+members. A value of None is a tombstone. Only replays change the members, and they accept the records of a compacted log
+in its order.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ KINDS: Final[dict[int, tuple[type[Key], type[Value]]]] = {
     8: (m.ConsumerGroupCurrentMemberAssignmentKey, m.ConsumerGroupCurrentMemberAssignmentValue),
     16: (m.ConsumerGroupRegularExpressionKey, m.ConsumerGroupRegularExpressionValue),
 }
-"""The messages by the version of the key, which says what a record is about."""
+"""The messages by the version of the key, which defines the kind of the record."""
 VERSIONS: Final = {key: version for version, (key, _) in KINDS.items()}
 
 
 class GroupRecord(NamedTuple):
-    """One record, not yet bytes."""
+    """One record before encoding."""
 
     key: Key
     value: Value | None
 
     def encode(self) -> KeyValue:
-        """The record as it stands in the log."""
+        """The record as key and value bytes of the log."""
         version = VERSIONS[type(self.key)]
         key = version.to_bytes(2, "big") + self.key.encode(version)
         return key, VALUE_PREFIX + self.value.encode(0) if self.value is not None else None
@@ -93,11 +93,11 @@ def read(version: int, key: bytes, value: bytes | None) -> GroupRecord:
     )
 
 
-# --- what is written ---
+# --- records to write ---
 
 
 def group_epoch(group_id: str, epoch: int, topics_hash: int) -> GroupRecord:
-    """The group has a new epoch."""
+    """A new epoch of the group."""
     return GroupRecord(
         m.ConsumerGroupMetadataKey(group_id=group_id),
         m.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=topics_hash),
@@ -105,7 +105,7 @@ def group_epoch(group_id: str, epoch: int, topics_hash: int) -> GroupRecord:
 
 
 def member_metadata(group_id: str, member: ConsumerMember) -> GroupRecord:
-    """What a member is and subscribes to."""
+    """The properties and the subscription of a member."""
     classic = None
     if member.classic is not None:
         classic = m.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
@@ -132,7 +132,7 @@ def member_metadata(group_id: str, member: ConsumerMember) -> GroupRecord:
 
 
 def target_epoch(group_id: str, epoch: int) -> GroupRecord:
-    """The targets are those of this epoch."""
+    """The epoch of the target assignments."""
     return GroupRecord(
         m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         m.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
@@ -140,7 +140,7 @@ def target_epoch(group_id: str, epoch: int) -> GroupRecord:
 
 
 def target(group_id: str, member_id: str, assignment: Assignment) -> GroupRecord:
-    """What a member is to own."""
+    """The target assignment of a member."""
     partitions = [
         m.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(indexes))
         for topic_id, indexes in sorted(assignment.items())
@@ -152,7 +152,7 @@ def target(group_id: str, member_id: str, assignment: Assignment) -> GroupRecord
 
 
 def current(group_id: str, member: ConsumerMember) -> GroupRecord:
-    """How far a member is, and what it owns."""
+    """The epoch, state and current assignment of a member."""
     return GroupRecord(
         m.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         Current(
@@ -177,7 +177,7 @@ def _owned(owned: Owned) -> list[Current.TopicPartitions]:
 
 
 def expression(group_id: str, pattern: str, found: Resolved) -> GroupRecord:
-    """The topics that a regular expression stands for."""
+    """The topics that match a regular expression."""
     return GroupRecord(
         m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern),
         m.ConsumerGroupRegularExpressionValue(
@@ -187,12 +187,12 @@ def expression(group_id: str, pattern: str, found: Resolved) -> GroupRecord:
 
 
 def no_expression(group_id: str, pattern: str) -> GroupRecord:
-    """Nobody subscribes by this expression any more."""
+    """The tombstone of an expression to which no member subscribes any more."""
     return GroupRecord(m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern), None)
 
 
 def no_member(group_id: str, member_id: str) -> list[GroupRecord]:
-    """The member is gone."""
+    """The tombstones of a member."""
     return [
         GroupRecord(m.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         GroupRecord(m.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -201,7 +201,7 @@ def no_member(group_id: str, member_id: str) -> list[GroupRecord]:
 
 
 def no_group(group_id: str, group_members: ConsumerGroupMembers) -> list[GroupRecord]:
-    """Nothing is left of the group."""
+    """The tombstones of a group."""
     gone = [record for member_id in group_members.members for record in no_member(group_id, member_id)]
     gone += [no_expression(group_id, pattern) for pattern in group_members.resolved]
     gone.append(GroupRecord(m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
@@ -209,11 +209,11 @@ def no_group(group_id: str, group_members: ConsumerGroupMembers) -> list[GroupRe
     return gone
 
 
-# --- what is replayed ---
+# --- replay ---
 
 
 def replay(group_members: ConsumerGroupMembers, record: GroupRecord) -> None:
-    """Change a roster as a record says."""
+    """Apply a record to the members."""
     key, value = record
     match key:
         case m.ConsumerGroupMetadataKey():
@@ -244,7 +244,7 @@ def replay(group_members: ConsumerGroupMembers, record: GroupRecord) -> None:
 
 
 def undo_of(group_members: ConsumerGroupMembers, record: GroupRecord) -> Callable[[], None]:
-    """A function that takes back what the replay of a record is about to change."""
+    """A function that undoes the change that the replay of a record is about to make."""
     match record.key:
         case m.ConsumerGroupMetadataKey():
             return partial(group_members.set_epoch, group_members.epoch, group_members.hash)
@@ -274,7 +274,7 @@ def _forget(entries: dict[str, Any], key: str) -> None:
 
 
 def _nothing() -> None:
-    """A record that changes no roster."""
+    """A record that does not change the members."""
 
 
 def _member(group_members: ConsumerGroupMembers, member_id: str) -> ConsumerMember:
@@ -302,7 +302,7 @@ def _replay_current(group_members: ConsumerGroupMembers, member_id: str, value: 
 
 
 def _read_owned(topics: list[Current.TopicPartitions], epoch: int) -> Owned:
-    """Kafka before 4.3 wrote no epochs; such a partition counts as got in the member's epoch."""
+    """Kafka before 4.3 wrote no epochs; such a partition has the member's epoch."""
     return {
         each.topic_id: dict(
             zip(each.partitions, each.assignment_epochs or [epoch] * len(each.partitions), strict=False)

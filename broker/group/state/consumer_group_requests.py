@@ -1,8 +1,7 @@
-"""What goes into the machine of a consumer-protocol group and what comes out of it, and what a heartbeat must look
-like.
+"""Requests and results of a consumer-protocol group, and the validation of a heartbeat.
 
-Requests and results are free of versions. The checks are those that need no group: Kafka's GroupCoordinatorService
-makes them before it looks for one.
+Requests and results are independent of versions. The checks are those that need no group: Kafka's
+GroupCoordinatorService makes them before it looks for one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 JOINING: Final = 0
 NO_TIMEOUT: Final = -1
 
-# What a member hears when the log refuses records of its group (Kafka's CoordinatorOperationExceptionHelper).
+# The error of a request when the log refuses records of its group (Kafka's CoordinatorOperationExceptionHelper).
 LOG_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,11 +31,11 @@ LOG_ERRORS: Final = {
 
 
 class Topics(Protocol):
-    """The topics of the cluster as this broker knows them."""
+    """The topics of the cluster in this broker's metadata."""
 
     @property
     def version(self) -> int:
-        """Another number whenever anything below may have changed."""
+        """A number that changes whenever a result below may have changed."""
         ...
 
     def names(self) -> Iterable[str]:
@@ -75,7 +74,7 @@ class NoTopics:
 
 
 class HeartbeatRequest(NamedTuple):
-    """A ConsumerGroupHeartbeat; None means: as before."""
+    """A ConsumerGroupHeartbeat; None: unchanged."""
 
     member_id: str
     epoch: int
@@ -89,17 +88,17 @@ class HeartbeatRequest(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     must_name_itself: bool = False
-    """Members make their own ids (ConsumerGroupHeartbeat 1, KIP-1082)."""
+    """Members generate their own ids (ConsumerGroupHeartbeat 1, KIP-1082)."""
 
     @property
     def is_full(self) -> bool:
-        """Whether everything is said anew, as after an error: the member then wants to hear everything, too."""
+        """Whether the request contains all fields, as after an error: the response then contains all fields, too."""
         subscribes = self.names is not None or self.expression is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and subscribes and self.owned is not None
 
 
 class HeartbeatResult(NamedTuple):
-    """The answer to a heartbeat; `assignment` of None means: as before."""
+    """The answer to a heartbeat; `assignment` of None: unchanged."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -136,7 +135,7 @@ def check_heartbeat(group_id: str, request: HeartbeatRequest, assignors: Iterabl
 
 
 def leaves(request: HeartbeatRequest) -> bool:
-    """Whether this is a member's farewell."""
+    """Whether the member leaves with this request."""
     return request.epoch in (LEFT, LEFT_FOR_A_WHILE)
 
 

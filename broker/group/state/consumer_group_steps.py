@@ -1,12 +1,14 @@
-"""The steps that a request of a member takes through a consumer-protocol group, whichever protocol the member speaks.
+"""Steps of a member's request in a consumer group, in either protocol (Kafka: GroupMetadataManager).
 
-1. The member is entered, or what it says of itself is brought up to date; what a regular expression stands for is
-looked    up. When that changes the subscriptions, or the topics behind them have changed, the group gets a new epoch.
-2. A group epoch that is ahead of the target's makes a new target for everybody, by the assignor that most members ask
-for. 3. The member goes one step towards its target.
+1. Add or update the member and resolve its regular expression. When that changes the subscriptions, or when the
+   subscribed topics have changed, the group gets a new epoch.
+2. When the group epoch is ahead of the target's, compute a new target for all members, with the assignor that most
+   members request.
+3. Move the member one step towards its target.
 
-Each step writes down what it changes. Facts of Kafka's GroupMetadataManager and TargetAssignmentBuilder. Kafka looks
-expressions up in a thread of its own and lets a member wait a heartbeat for it; here that is one step with the rest.
+Each step writes records of its changes. The rules are those of Kafka's GroupMetadataManager and
+TargetAssignmentBuilder. Kafka resolves expressions in a separate thread, and the member waits one heartbeat for the
+result; here this is part of step 1.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ class Steps:
         self._topics = topics
         self.default_assignor = default_assignor
         self._seen = NO_TOPICS_SEEN
-        """The version of the topics for which the group's epoch stands."""
+        """The version of the topics for which the group's epoch was computed."""
 
     def forget_topics(self) -> None:
-        """The group's epoch may stand for an older version of the topics: compare them with the next request."""
+        """Compare the topics again with the next request: the group's epoch may be from an older version of them."""
         self._seen = NO_TOPICS_SEEN
 
     def replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back under another id and takes the place of its former self."""
+        """Replace the former member by the static member that has returned under another id."""
         group_id = self._group_writes.group_id
         target = self._group_members.targets.get(old.member_id, {})
         member = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
@@ -57,9 +59,9 @@ class Steps:
         return member
 
     def enter(self, member: ConsumerMember, now: Now) -> None:
-        """Step 1: the member is as it says from now on.
+        """Step 1: add or update the member.
 
-        Raises KafkaError(UNKNOWN_SERVER_ERROR), as Kafka does, when it says more than a log takes in one record.
+        Raises KafkaError(UNKNOWN_SERVER_ERROR), as Kafka does, when its record is too large for the log.
         """
         group_members, group_id = self._group_members, self._group_writes.group_id
         old = group_members.members.get(member.member_id)
@@ -77,7 +79,7 @@ class Steps:
         self.refresh(now, changed=changed)
 
     def refresh(self, now: Now, *, changed: bool) -> None:
-        """Give the group a new epoch when subscriptions have changed or the topics behind them have."""
+        """Increase the group epoch when subscriptions or the subscribed topics have changed."""
         group_members, version = self._group_members, self._topics.version
         changed = self._look_up_expressions(now, version) or changed
         if not changed and version == self._seen:
@@ -104,25 +106,25 @@ class Steps:
         return changed
 
     def forget_expression(self, pattern: str) -> None:
-        """Forget what an expression stands for when nobody subscribes by it any more."""
+        """Write a tombstone of an expression to which no member subscribes any more."""
         if pattern in self._group_members.resolved and not self._group_members.subscribers(pattern):
             self._group_writes.write(records.no_expression(self._group_writes.group_id, pattern))
 
     def remove(self, member: ConsumerMember) -> None:
-        """A member is gone for good."""
+        """Remove a member for good."""
         self._group_writes.write(*records.no_member(self._group_writes.group_id, member.member_id))
         self.forget_expression(member.expression)
 
     def bump(self) -> None:
-        """Give the group a new epoch, whatever has changed."""
+        """Increase the group epoch unconditionally."""
         epoch = self._group_members.epoch + 1
         self._group_writes.write(records.group_epoch(self._group_writes.group_id, epoch, self._hash()))
 
     def _hash(self) -> int:
-        """What is known of the topics that the group subscribes to, in 64 bits; 0 when nothing is.
+        """A 64-bit hash of the metadata of the subscribed topics; 0 when none of them exists.
 
-        Kafka has a hash of its own here, of the racks of the replicas, too. Each broker compares only what it has
-        computed itself; another's hash makes one epoch more.
+        Kafka has another hash here, which includes the racks of the replicas. Each broker compares only hashes that it
+        has computed itself; the hash of another broker leads to one additional epoch.
         """
         digest, empty = hashlib.blake2b(digest_size=8), True
         for name in self._group_members.subscribed():
@@ -135,7 +137,7 @@ class Steps:
     # --- step 2 ---
 
     def retarget(self) -> None:
-        """Step 2: bring the target to the group's epoch."""
+        """Step 2: compute the target for the group's epoch."""
         group_members, group_id = self._group_members, self._group_writes.group_id
         if group_members.epoch <= group_members.target_epoch:
             return
@@ -164,7 +166,7 @@ class Steps:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for; the default one when none is asked for."""
+        """The assignor that most members request; the default when none is requested."""
         votes: dict[str, int] = {}
         for member in self._group_members.members.values():
             if member.assignor in ASSIGNORS:
@@ -174,7 +176,7 @@ class Steps:
     # --- step 3 ---
 
     def advance(self, member_id: str, reported: Assignment | None) -> ConsumerMember:
-        """Step 3: the member, one step nearer to its target. Raises KafkaError(FENCED_MEMBER_EPOCH)."""
+        """Step 3: move the member one step towards its target. Raises KafkaError(FENCED_MEMBER_EPOCH)."""
         group_members = self._group_members
         member = group_members.members[member_id]
         topics = frozenset(self._topic_ids(member))

@@ -1,8 +1,8 @@
-"""From the records of a partition of `__consumer_offsets` back to its groups: a load after a restart or a failover.
+"""Loader: rebuilds the groups of a partition of `__consumer_offsets` from its records (Kafka: CoordinatorLoader).
 
-Records are fed in the order of the log. The last generation of a group counts, offsets are replayed one by one, and
-those of a transaction wait for its marker (KIP-98). A group of which only offsets are left, because it never had
-members, comes back Empty in generation 0. Facts of Kafka's GroupMetadataManager.doLoadGroupsAndOffsets.
+The caller feeds the records in the order of the log. The last generation of a group is valid, offsets are replayed one
+by one, and those of a transaction wait for its marker (KIP-98). A group that never had members and has offsets only
+becomes an Empty group in generation 0. The rules are those of Kafka's GroupMetadataManager.doLoadGroupsAndOffsets.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ COMMIT_MARKER = 1
 
 
 class Loader:
-    """Gathers what the records of one partition say."""
+    """Collects the state from the records of one partition."""
 
     def __init__(self) -> None:
         self._generations: dict[str, m.GroupMetadataValue] = {}
         self._members: dict[str, ConsumerGroupMembers] = {}
         self._offsets: dict[str, Offsets] = {}
         self.in_transaction: dict[int, dict[str, None]] = {}
-        """Producer id -> the groups that its open transaction touches."""
+        """Producer id -> the groups with offsets in its open transaction."""
 
     def feed(self, header: Header, record: Record) -> None:
-        """Take in one record, with the header of its batch.
+        """Apply one record, with the header of its batch.
 
-        Raises ProtocolError when it cannot be read; what was fed before and what is fed afterwards is not affected.
+        Raises ProtocolError for an unreadable record; earlier and later records are not affected.
         """
         if record.key is None:
             raise ProtocolError("key", 0, "a record of __consumer_offsets without a key")
@@ -65,7 +65,7 @@ class Loader:
                 )
 
     def groups(self, settings: GroupSettings, now: Now, topics: Topics) -> list[Group]:
-        """The groups as they stand at the end of the log; none of them has a timer yet."""
+        """The groups as of the end of the log; none of them has a timer yet."""
         found = []
         rosters = {
             group_id: group_members

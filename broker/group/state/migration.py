@@ -1,16 +1,16 @@
-"""A living group changes its protocol: from classic to consumer and back (KIP-848, `group.consumer.migration.policy`).
+"""Migration of a group between the classic and the consumer protocol (KIP-848, `group.consumer.migration.policy`).
 
-| from            | event                            | policy                   | then                           |
-|-----------------|----------------------------------|--------------------------|--------------------------------|
-| classic, Empty  | a consumer-protocol member joins | any                      | consumer, begun anew           |
-| classic         | a consumer-protocol member joins | upgrade, bidirectional   | consumer, with all its members |
-| consumer, Empty | a classic member joins           | any                      | classic, begun anew            |
-| consumer        | the last who speaks it leaves    | downgrade, bidirectional | classic, in a rebalance        |
+| from            | event                              | policy                   | result                         |
+|-----------------|------------------------------------|--------------------------|--------------------------------|
+| classic, Empty  | a consumer-protocol member joins   | any                      | consumer, as a new group       |
+| classic         | a consumer-protocol member joins   | upgrade, bidirectional   | consumer, with all its members |
+| consumer, Empty | a classic member joins             | any                      | classic, as a new group        |
+| consumer        | the last consumer-protocol member leaves | downgrade, bidirectional | classic, in a rebalance  |
 
-Offsets stay as they are. The generation becomes the group's epoch and every member's, and the newest of these becomes
-the generation. What a member was assigned it owns; in a group that is between two assignments nobody owns anything, and
-all are told to join again. Facts of Kafka 4.x's GroupMetadataManager, ConsumerGroup.fromClassicGroup and
-ClassicGroup.fromConsumerGroup.
+Offsets stay. In an upgrade, the generation becomes the epoch of the group and of every member; in a downgrade, the
+newest of these epochs becomes the generation. A member owns the partitions that it was assigned; in a group without a
+current assignment no member owns a partition, and all members have to rejoin. The rules are those of Kafka 4.x's
+GroupMetadataManager, ConsumerGroup.fromClassicGroup and ClassicGroup.fromConsumerGroup.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ DOWNGRADES: Final = ("downgrade", "bidirectional")
 
 
 def upgraded(classic: Membership, settings: GroupSettings, topics: Topics) -> ConsumerMembership:
-    """The group as one of the consumer protocol; its records are appended with the next event.
+    """Convert the group to the consumer protocol; its records are appended with the next event.
 
-    Raises KafkaError(GROUP_ID_NOT_FOUND) when it has to stay as it is.
+    Raises KafkaError(GROUP_ID_NOT_FOUND) when it must stay classic.
     """
     group = ConsumerMembership(classic.group_id, settings, topics)
     if classic.state is not State.EMPTY:
@@ -98,7 +98,7 @@ def _members(classic: Membership, topics: Topics) -> list[ConsumerMember]:
         for topic in given.assigned_partitions:
             topic_id = topics.id_of(topic.topic)
             for index in topic.partitions:
-                # An assignor of a client may have given one partition to two; here each has one owner.
+                # A client's assignor may have assigned one partition to two members; here each has one owner.
                 if topic_id is not None and (topic_id, index) not in taken:
                     taken.add((topic_id, index))
                     assigned.setdefault(topic_id, {})[index] = classic.generation
@@ -123,7 +123,7 @@ def _members(classic: Membership, topics: Topics) -> list[ConsumerMember]:
 
 
 def may_downgrade(group: ConsumerMembership, settings: GroupSettings) -> bool:
-    """Whether only classic members are left, and the group may become theirs."""
+    """Whether only classic members are left, and the settings allow a downgrade."""
     members = group.group_members.members
     return (
         bool(members)
@@ -136,7 +136,8 @@ def may_downgrade(group: ConsumerMembership, settings: GroupSettings) -> bool:
 def downgraded(
     group: ConsumerMembership, settings: GroupSettings, topics: Topics, now: Now
 ) -> tuple[Membership, KeyValue]:
-    """The group as a classic one, Stable in the newest epoch of its members, and the record that says so."""
+    """Convert the group to the classic protocol, Stable in the newest epoch of its members; returns it and its
+    record."""
     classic = Membership(group.group_id, settings, now)
     for member in group.group_members.members.values():
         terms = member.classic
@@ -155,7 +156,7 @@ def downgraded(
         )
         joined.assignment = write_assignment(named(member.assigned, topics), terms.protocols[0][1])
         classic.group_members.add(joined)
-    # Not the group's epoch, which has just grown with the leaver: those who are up to date are to stay so.
+    # Not the group's epoch, which has just grown because a member left: members that are up to date must stay so.
     classic.generation = max(member.epoch for member in group.group_members.members.values())
     classic.protocol_type = CONSUMER
     classic.protocol_name = classic.group_members.select_protocol()

@@ -1,22 +1,22 @@
-"""The committed offsets of one group: staged, durable, transactional, expired.
+"""Committed offsets of one group: staged, durable, transactional, expired (Kafka: OffsetMetadataManager).
 
 An offset is staged when its record is appended and becomes visible when that record is durable. Two commits of one
-partition may be under way at once, and offsets that belong to a transaction become visible only with its marker, so
-each commit carries its place in the order of the log, and a later place wins whatever comes back first (Kafka's
-CommitRecordMetadataAndOffset). Kafka remembers only the newest of the commits under way, so that an older one is
-acknowledged and then not found when the newer one is refused; here each is remembered until its outcome is known. A
-partition with a commit under way, plain or transactional, is unstable (KIP-447) and does not expire (KAFKA-13636).
+partition may be pending at once, and offsets of a transaction become visible only with its marker. So each commit has
+its position in the order of the log, and the later position wins in any order of the outcomes (Kafka's
+CommitRecordMetadataAndOffset). Kafka stores only the newest pending commit: when it is refused, an older one is
+acknowledged and its offset is lost; here each is stored until its outcome is final. A partition with a pending commit,
+plain or transactional, is unstable (KIP-447) and does not expire (KAFKA-13636).
 
-Expiry follows KIP-211:
+Expiration follows KIP-211:
 
-| group                                  | an offset expires when its retention has passed since |
-|----------------------------------------|--------------------------------------------------------|
-| Empty, was once a group with members   | the group became empty (or the commit, where unknown)   |
-| Stable, consumers                      | the commit, and no member subscribes to the topic        |
-| never had members (simple consumer)    | the commit                                               |
-| anything else                          | never                                                    |
+| group                                  | an offset expires when its retention has passed since   |
+|----------------------------------------|---------------------------------------------------------|
+| Empty, had members before              | the group became empty (or the commit, where unknown)   |
+| Stable, consumers                      | the commit, and no member subscribes to the topic       |
+| never had members (simple consumer)    | the commit                                              |
+| anything else                          | never                                                   |
 
-A commit of versions 2 to 4 may bring its own retention, which is then written down as the time of its expiry.
+A commit of versions 2 to 4 may have its own retention, which is stored as its expiration time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Partition = tuple[str, int]
 
 
 class Committed(NamedTuple):
-    """What a consumer committed. Times are milliseconds since 1970; `expire_ms` of -1 leaves expiry to the broker."""
+    """A committed offset. Times are milliseconds since 1970; `expire_ms` of -1: the broker's retention applies."""
 
     offset: int
     leader_epoch: int
@@ -48,7 +48,7 @@ class Committed(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit request; a generation of -1 and no member id is a consumer that manages itself."""
+    """An OffsetCommit request; generation -1 without a member id is a consumer that assigns partitions itself."""
 
     member_id: str
     instance_id: str | None
@@ -59,7 +59,7 @@ class CommitRequest(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """The answer for one partition; `committed` is None when there is nothing, or nothing that may be said."""
+    """The answer for one partition; `committed` is None when there is no offset, or when it must not be returned."""
 
     partition: Partition
     committed: Committed | None
@@ -75,7 +75,7 @@ class Stage(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What was removed: the partitions that need a tombstone, and all that takes the removal back."""
+    """The result of a removal: the partitions that need a tombstone, and all values that `restore` needs."""
 
     partitions: tuple[Partition, ...] = ()
     committed: Mapping[Partition, tuple[int, Committed]] = MappingProxyType({})
@@ -92,12 +92,12 @@ class Offsets:
     def __init__(self) -> None:
         self._order = 0
         self._committed: dict[Partition, tuple[int, Committed]] = {}
-        # partition -> place -> commit whose outcome is not known, outside of transactions and within
+        # partition -> position -> commit whose outcome is open, outside of transactions and within
         self._staged: dict[Partition, dict[int, Committed]] = {}
         self._staged_in_transaction: dict[Partition, dict[int, Committed]] = {}
-        # producer id -> partition -> (place, durable commit), until the marker
+        # producer id -> partition -> (position, durable commit), until the marker
         self._by_producer: dict[int, dict[Partition, tuple[int, Committed]]] = {}
-        # partition of which an open transaction has an offset -> the place of the last tombstone
+        # partition with an offset in an open transaction -> the position of the last tombstone
         self._tombstones: dict[Partition, int] = {}
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class Offsets:
 
     @property
     def in_use(self) -> bool:
-        """Whether anything is committed or about to be."""
+        """Whether there is a commit, durable or pending."""
         return bool(self._committed or self._staged or self._staged_in_transaction or self._by_producer)
 
     def get(self, partition: Partition) -> Committed | None:
@@ -118,7 +118,7 @@ class Offsets:
         return [(partition, committed) for partition, (_, committed) in self._committed.items()]
 
     def stage(self, entries: list[tuple[Partition, Committed]], producer_id: int | None = None) -> Stage:
-        """These commits are being appended; hand the stage to `finish` when the outcome is known."""
+        """Stage commits that are being appended; pass the stage to `finish` when the outcome is final."""
         self._order += 1
         staged = self._staged if producer_id is None else self._staged_in_transaction
         for partition, committed in entries:
@@ -126,7 +126,7 @@ class Offsets:
         return Stage(self._order, entries, producer_id)
 
     def latest(self) -> dict[Partition, Committed]:
-        """What the log says of each partition outside of open transactions, whether it is durable yet or not."""
+        """The last commit of each partition in the log outside of open transactions, durable or not."""
         found = dict(self._committed)
         for partition, places in self._staged.items():
             order = max(places)
@@ -134,12 +134,12 @@ class Offsets:
         return {partition: committed for partition, (_, committed) in found.items()}
 
     def finish(self, stage: Stage, durable: bool) -> None:
-        """The records of a stage are durable, or were refused."""
+        """Apply a stage whose records are durable, or drop it when they were refused."""
         staged = self._staged if stage.producer_id is None else self._staged_in_transaction
-        for partition, committed in dict(stage.entries).items():  # of a partition named twice the last one counts
+        for partition, committed in dict(stage.entries).items():  # the last of several entries of a partition is valid
             places = staged.get(partition, {})
             if places.pop(stage.order, None) is None:
-                continue  # removed meanwhile, with its topic
+                continue  # removed since, with its topic
             if not places:
                 del staged[partition]
             if durable:
@@ -149,7 +149,7 @@ class Offsets:
                 _put_newer(commits, partition, stage.order, committed)
 
     def replay(self, partition: Partition, committed: Committed | None, producer_id: int | None = None) -> None:
-        """Apply one record of the log; None is a tombstone. The same code as for a commit that has become durable."""
+        """Apply one record of the log; None is a tombstone. A commit that has become durable uses the same code."""
         if committed is not None:
             self.finish(self.stage([(partition, committed)], producer_id), durable=True)
         elif producer_id is None:
@@ -159,7 +159,7 @@ class Offsets:
             self._drop_pending(producer_id, partition)
 
     def complete(self, producer_id: int, commit: bool) -> None:
-        """The marker that ends a producer's transaction is in the log."""
+        """Apply the marker that ends a producer's transaction."""
         pending = self._by_producer.pop(producer_id, {})
         if commit:
             for partition, (order, committed) in pending.items():
@@ -168,9 +168,9 @@ class Offsets:
             del self._tombstones[partition]
 
     def overtaken(self, producer_id: int) -> list[tuple[Partition, Committed]]:
-        """The offsets of an open transaction that stand before a tombstone in the log.
+        """The offsets of an open transaction that precede a tombstone in the log.
 
-        They count once the transaction commits, but compaction takes them for the tombstone's sake.
+        They become valid when the transaction commits, but compaction removes them because of the tombstone.
         """
         return [
             (partition, committed)
@@ -179,7 +179,7 @@ class Offsets:
         ]
 
     def fetch(self, partitions: Iterable[Partition] | None, require_stable: bool) -> list[FetchedOffset]:
-        """The commits of these partitions, None for all that have one."""
+        """The commits of these partitions, or of all with a commit if None."""
         wanted = list(self._committed) if partitions is None else partitions
         return [
             FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -189,15 +189,15 @@ class Offsets:
         ]
 
     def is_unstable(self, partition: Partition) -> bool:
-        """Whether a commit of this partition is under way, so that the durable one may soon be out of date."""
+        """Whether a commit of this partition is pending, so that the durable one may soon be out of date."""
         return partition in self._staged or self._in_transaction(partition)
 
     def remove(self, partitions: Iterable[Partition] | None = None, *, pending: bool = False) -> Removed:
-        """Forget these partitions (None: all), with what is under way outside of transactions.
+        """Remove these partitions (None: all), with pending commits outside of transactions.
 
-        What belongs to an open transaction is not committed yet: it comes after this, if at all; only `pending` forgets
-        that, too. Returns those of which a record is or may come to be in the log, which need a tombstone; `restore`
-        takes it back.
+        Offsets of an open transaction are not committed yet: their commit, if any, follows this removal. Only `pending`
+        removes those, too. Returns the partitions with a record that is or may become part of the log, which need a
+        tombstone; `restore` undoes the removal.
         """
         wanted = list(dict.fromkeys([*self._committed, *self._staged] if partitions is None else partitions))
         removed = Removed(
@@ -215,7 +215,7 @@ class Offsets:
         return removed
 
     def restore(self, removed: Removed) -> None:
-        """Take a removal back: the log has refused its tombstones."""
+        """Undo a removal: the log has refused its tombstones."""
         for partition, (order, committed) in removed.committed.items():
             _put_newer(self._committed, partition, order, committed)
         for ours, theirs in (
@@ -242,9 +242,9 @@ class Offsets:
     def expire(
         self, now_ms: int, retention_ms: int, base_ms: int | None, keep: Callable[[str], bool] | None = None
     ) -> Removed:
-        """Forget what has outlived its retention, counted from `base_ms` (None: from each commit). Returns what went.
+        """Remove offsets whose retention has passed, counted from `base_ms` (None: from each commit). Returns them.
 
-        Topics for which `keep` holds are spared.
+        Topics for which `keep` returns True are not removed.
         """
         expired = [
             partition
@@ -274,6 +274,6 @@ def _put_newer(
     commits: dict[Partition, tuple[int, Committed]], partition: Partition, order: int, committed: Committed
 ) -> None:
     current = commits.get(partition)
-    # One request may name a partition twice, in one place of the log; then the last of them counts.
+    # One request may contain a partition twice, at one position of the log; then the last entry is valid.
     if current is None or current[0] <= order:
         commits[partition] = (order, committed)

@@ -1,14 +1,14 @@
-"""The records of `__consumer_offsets`, as Kafka 3.9 writes them.
+"""Records of `__consumer_offsets` in the format of Kafka 3.9 (Kafka: GroupMetadataManager, CoordinatorRecordHelpers).
 
 | key version | key                     | value                                                                 |
 |-------------|-------------------------|-----------------------------------------------------------------------|
-| 0, 1        | group, topic, partition | a committed offset (OffsetCommitValue); null: forgotten               |
-| 2           | group                   | a generation of a group (GroupMetadataValue); null: the group is gone |
+| 0, 1        | group, topic, partition | a committed offset (OffsetCommitValue); null: tombstone               |
+| 2           | group                   | a generation of a group (GroupMetadataValue); null: tombstone         |
 | 3 to 8, 16  |                         | groups of KIP-848: `consumer_group_records`                           |
 | others      |                         | later kinds of groups; not read                                       |
 
-Keys and values begin with their version as int16. Written are key versions 1 and 2 and value versions 3, but 1 for an
-offset that says itself when it expires, since later versions have no place for that.
+Keys and values begin with their version as int16. This module writes key versions 1 and 2 and value version 3, but
+value version 1 for an offset with its own expiration time, because later versions have no field for it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class GroupKey(NamedTuple):
 
 
 def offset_key(group_id: str, partition: Partition) -> bytes:
-    """The key under which a partition's offset stands."""
+    """The key of a partition's offset."""
     key = m.OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
     return OFFSET_KEY_PREFIX + key.encode(OFFSET_KEY_VERSION)
 
 
 def group_key(group_id: str) -> bytes:
-    """The key under which a group's generation stands."""
+    """The key of a group's generation."""
     return GROUP_KEY_PREFIX + m.GroupMetadataKey(group=group_id).encode(GROUP_KEY_VERSION)
 
 
@@ -82,7 +82,7 @@ def group_record(group_id: str, value: m.GroupMetadataValue) -> KeyValue:
 
 
 def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.GroupMetadataValue.MemberMetadata:
-    """What a generation's record keeps of one member: its metadata under the chosen protocol only."""
+    """The member in a generation's record: its metadata for the selected protocol only."""
     return m.GroupMetadataValue.MemberMetadata(
         member_id=member.member_id,
         group_instance_id=member.terms.instance_id,
@@ -96,11 +96,11 @@ def member_value(member: Member, protocol: str | None, assignment: bytes) -> m.G
 
 
 def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataValue) -> None:
-    """Bring a roster to what a generation's record says. Members that are there keep what the record leaves out."""
+    """Apply the members of a generation's record. Existing members keep the fields that the record omits."""
     for stored in value.members:
         member = group_members.get(stored.member_id)
         if member is None:
-            # Version 0 did not tell the two timeouts apart.
+            # Version 0 had one field for both timeouts.
             rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
             terms = Terms(
                 instance_id=stored.group_instance_id,
@@ -118,11 +118,11 @@ def restore_members(group_members: ClassicGroupMembers, value: m.GroupMetadataVa
 
 
 def subscribed_topics(group_members: ClassicGroupMembers, protocol: str | None) -> frozenset[str] | None:
-    """The topics that consumers asked for; None when one of them said it in a way that cannot be read."""
+    """The topics that consumers subscribe to; None when the subscription of one of them is unreadable."""
     topics: list[str] = []
     for member in group_members:
         try:
-            # Every version of a subscription begins as version 0, so the rest need not be known.
+            # Every version of a subscription begins as version 0, so the version does not matter here.
             topics += m.ConsumerProtocolSubscription.decode(member.metadata(protocol), 0, VERSION.size).topics
         except ProtocolError:
             return None
@@ -130,7 +130,7 @@ def subscribed_topics(group_members: ClassicGroupMembers, protocol: str | None) 
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | int:
-    """What a record is about; of kinds that are not read here, the version. Raises ProtocolError."""
+    """The key of a record, or the version of a key of another kind. Raises ProtocolError."""
     version = _version("key", key)
     if version in (0, OFFSET_KEY_VERSION):
         offset = m.OffsetCommitKey.decode(key, version, VERSION.size)

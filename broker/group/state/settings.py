@@ -1,5 +1,6 @@
-"""The broker properties that rule groups and their offsets, under Kafka's names and with the defaults of Kafka 3.9;
-`group.consumer.*`, which Kafka 3.9 knows with KRaft only, with those of 4.x.
+"""Broker properties of groups and their offsets, under Kafka's names and with the defaults of Kafka 3.9.
+
+`group.consumer.*`, which Kafka 3.9 supports with KRaft only, have the defaults of Kafka 4.x.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ class GroupSettings:
 
     @property
     def offsets_retention_ms(self) -> int:
-        """How long an offset outlives its last use."""
+        """How long an offset is retained after its last use."""
         return self.offsets_retention_minutes * 60_000
 
     @property
     def assignors(self) -> list[str]:
-        """The names of the server's assignors on offer, the default first; Kafka's class names count as well."""
+        """The names of the enabled server-side assignors, the default first; Kafka's class names are accepted as
+        well."""
         names = [CLASSES.get(name, name) for name in self.group_consumer_assignors]
         return [name for name in names if name in ASSIGNORS]
 
     @property
     def default_assignor(self) -> str:
-        """The assignor of a group whose members ask for none."""
+        """The assignor of a group whose members request none."""
         return next(iter(self.assignors), "uniform")

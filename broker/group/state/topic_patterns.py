@@ -1,8 +1,8 @@
-"""Subscriptions by regular expression, in the language of RE2.
+"""Subscriptions by regular expression, with the syntax of RE2.
 
-Kafka's coordinator matches with RE2/J, whose time is linear in the length of the name whatever the expression; a client
-must not be able to stop the broker with an expression that backtracks, as Python's own `re` would let it. An expression
-stands for the topics whose whole name it matches.
+Kafka's coordinator matches with RE2/J, whose time is linear in the length of the name for every expression. With
+Python's own `re`, a client could block the broker with an expression that backtracks. An expression matches a topic if
+it matches the whole name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def matching(pattern: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The names that match as a whole, ascending; none for an expression that cannot be read."""
+    """The names that match as a whole, ascending; none for an invalid expression."""
     try:
         compiled = _compile(pattern)
     except KafkaError:
