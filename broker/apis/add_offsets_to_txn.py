@@ -1,7 +1,7 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4: a transaction is going to commit offsets of a group.
+"""AddOffsetsToTxn (key 25), versions 0 to 4: add a group's offsets to a transaction.
 
-That adds the group's partition of `__consumer_offsets` to the transaction. Version 2 knows PRODUCER_FENCED, 4
-TRANSACTION_ABORTABLE.
+The coordinator adds the group's partition of `__consumer_offsets` to the transaction. Version 2 supports
+PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KNOWS_FENCED: Final = 2
 
 
 class AddOffsetsToTxn:
-    """Groups into transactions."""
+    """Handles AddOffsetsToTxn."""
 
     KEY = 25
     VERSIONS = (0, 4)

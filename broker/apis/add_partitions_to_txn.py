@@ -1,11 +1,11 @@
-"""AddPartitionsToTxn (key 24), versions 0 to 5: what a transaction writes to.
+"""AddPartitionsToTxn (key 24), versions 0 to 5: add partitions to transactions, or verify them.
 
-Up to version 3 producers ask, one transaction at a time. From version 4 on brokers do, many transactions at a time:
-the leader of a partition asks whether it is in the transaction of the batch before it (`verify_only`), or has it added
-for a producer of transactions version 2 (KIP-890). Version 2 knows PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
+Producers send versions up to 3, with one transaction. Brokers send version 4 and later, with many transactions: the
+leader of a partition verifies that the partition is in the transaction of a batch (`verify_only`), or adds it for a
+producer of transactions version 2 (KIP-890). Version 2 supports PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
 
-A partition that does not exist is refused, and then nothing is added: OPERATION_NOT_ATTEMPTED for the others. The
-broker's own topics are not for clients to write to: TOPIC_AUTHORIZATION_FAILED, whatever their rights.
+If a partition does not exist, the coordinator refuses it and adds nothing: OPERATION_NOT_ATTEMPTED for the others.
+Clients must not write to internal topics: TOPIC_AUTHORIZATION_FAILED, with any permissions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Codes = dict[Partition, ErrorCode]
 
 
 class AddPartitionsToTxn:
-    """Partitions into transactions."""
+    """Handles AddPartitionsToTxn."""
 
     KEY = 24
     VERSIONS = (0, 5)
@@ -68,7 +68,7 @@ class AddPartitionsToTxn:
             error, codes = self._transactions.verify(entry.transactional_id, owner, partitions)
             gathered.put(number, codes if not error else dict.fromkeys(partitions, error))
             return
-        # The leader asks on behalf of a producer of the newer kind; those before ask for themselves.
+        # The leader sends the request for a producer of version 2; older producers send it themselves.
         version = 0 if gathered.is_of_a_client else EPOCH_PER_TRANSACTION
         self._transactions.add(
             entry.transactional_id,
@@ -79,7 +79,7 @@ class AddPartitionsToTxn:
         )
 
     def _refusal(self, partition: Partition, asked_by_client: bool) -> ErrorCode:
-        """Why a partition can be in no transaction, or not in that of a client."""
+        """Why a partition can be in no transaction, or not in that of a client; NONE if it can."""
         if asked_by_client and is_internal(partition[0]):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         known = self._metadata_cache.leader(*partition)
@@ -87,7 +87,7 @@ class AddPartitionsToTxn:
 
 
 class _Gathered:
-    """The answers of one request, until the last one is there."""
+    """Collects the answers of one request until the last one is complete."""
 
     __slots__ = ("_answers", "_call", "_deferred", "_entries")
 
@@ -99,17 +99,17 @@ class _Gathered:
 
     @property
     def is_of_a_client(self) -> bool:
-        """Whether a producer asks, and no broker."""
+        """Whether a producer sent the request, not a broker."""
         return self._call.version <= LAST_OF_CLIENTS
 
     def put(self, number: int, codes: Codes) -> None:
-        """The answer for one transaction."""
+        """Store the answer for one transaction."""
         self._answers[number] = codes
         if self._deferred and len(self._answers) == len(self._entries):
             self._call.reply(self._encode())
 
     def response(self) -> Response | None:
-        """The response if it is complete; otherwise it is sent when it is."""
+        """The response if it is complete; otherwise it is sent when it is complete."""
         if len(self._answers) == len(self._entries):
             return self._encode()
         self._deferred = True

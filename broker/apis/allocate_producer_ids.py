@@ -1,6 +1,6 @@
-"""AllocateProducerIds (key 67), version 0: a broker asks the controller for a block of producer ids (KIP-730).
+"""AllocateProducerIds (key 67), version 0: the controller allocates a block of producer ids to a broker (KIP-730).
 
-A request between brokers.
+Brokers send it to the controller.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AllocateProducerIds:
-    """Ids that no other broker gives out."""
+    """Handles AllocateProducerIds."""
 
     KEY = 67
     VERSIONS = (0, 0)

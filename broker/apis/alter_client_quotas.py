@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49), versions 0 and 1: set or remove quotas (KIP-546, KIP-612).
 
-Entries are carried out one after the other, each by itself; of entries for one entity the answer has the last.
+Entries are applied one after the other and independently; of several entries for one entity the answer has the last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Outcome = tuple[ErrorCode, str | None]
 
 
 class AlterClientQuotas:
-    """Quotas changed."""
+    """Handles AlterClientQuotas."""
 
     KEY = 49
     VERSIONS = (0, 1)
@@ -69,7 +69,7 @@ class AlterClientQuotas:
 
 
 async def _check_address(address: str) -> None:
-    """Raises KafkaError with INVALID_REQUEST for what is neither an address nor the name of a host."""
+    """Raises KafkaError with INVALID_REQUEST for a text that is neither an address nor a host name."""
     try:
         await asyncio.get_running_loop().getaddrinfo(address, None)
     except (OSError, UnicodeError) as error:

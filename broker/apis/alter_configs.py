@@ -1,7 +1,7 @@
-"""AlterConfigs (key 33), versions 0 to 2: replace all properties of topics and brokers; what is not named is gone.
+"""AlterConfigs (key 33), versions 0 to 2: replace all properties of topics and brokers; omitted ones are removed.
 
-The way of clients before KIP-339. Any broker changes a topic; a broker's own properties are changed by that broker. A
-resource that is named twice is not changed at all.
+Clients before KIP-339 send it. Any broker changes a topic; each broker changes its own properties. A resource that the
+request contains twice is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Response = m.AlterConfigsResponse.AlterConfigsResourceResponse
 
 
 class AlterConfigs:
-    """Configurations replaced."""
+    """Handles AlterConfigs."""
 
     KEY = 33
     VERSIONS = (0, 2)

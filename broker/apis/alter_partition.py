@@ -1,7 +1,7 @@
-"""AlterPartition (key 56), versions 0 to 3: a leader asks the controller for another ISR (KIP-497).
+"""AlterPartition (key 56), versions 0 to 3: a leader requests a new ISR from the controller (KIP-497).
 
-A request between brokers. Version 1 carries the recovery state of the leader (KIP-704), 2 names topics by id (KIP-841),
-3 has the epochs of the brokers in the ISR (KIP-903).
+Brokers send it to the controller. Version 1 adds the recovery state of the leader (KIP-704), 2 topic ids in place of
+names (KIP-841), 3 the epochs of the brokers in the ISR (KIP-903).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AlterPartition:
-    """Other in-sync replicas."""
+    """Handles AlterPartition."""
 
     KEY = 56
     VERSIONS = (0, 3)

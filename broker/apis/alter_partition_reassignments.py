@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45), versions 0 and 1: move partitions to other brokers, or stop moving (KIP-455).
+"""AlterPartitionReassignments (key 45), versions 0 and 1: start or cancel reassignments of partitions (KIP-455).
 
-Version 1 can forbid that the number of replicas changes (KIP-860).
+Version 1 can forbid a change of the replication factor (KIP-860).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PartitionResponse = m.AlterPartitionReassignmentsResponse.ReassignablePartitionR
 
 
 class AlterPartitionReassignments:
-    """Partitions move."""
+    """Handles AlterPartitionReassignments."""
 
     KEY = 45
     VERSIONS = (0, 1)

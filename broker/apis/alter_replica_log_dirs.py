@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs (key 34), versions 0 to 2: replicas of this broker are to lie in other directories (KIP-113).
+"""AlterReplicaLogDirs (key 34), versions 0 to 2: move replicas of this broker to other data directories (KIP-113).
 
-The answer says that a move has begun, not that it has ended: DescribeLogDirs shows how far it is. For a replica that is
-not here yet the directory is remembered, and the answer is an error all the same, as Kafka's.
+The response means that a move has begun, not that it has ended: DescribeLogDirs returns its progress. If this broker
+has no such replica yet, it stores the directory for later and still returns an error, like Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PartitionResult = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResul
 
 
 class AlterReplicaLogDirs:
-    """Replicas change directories."""
+    """Handles AlterReplicaLogDirs."""
 
     KEY = 34
     VERSIONS = (0, 2)
@@ -51,7 +51,9 @@ class AlterReplicaLogDirs:
         try:
             self._moves.ask((topic, index), path)
         except KafkaError as error:
-            log.warning("%s-%d does not move to %s: %s", topic, index, path, error.message)
+            log.warning(
+                "cannot move replica topic=%s partition=%d directory=%s error=%s", topic, index, path, error.message
+            )
             if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and self._metadata_cache.leader(topic, index) is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return error.code

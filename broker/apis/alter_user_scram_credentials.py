@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51), version 0: set or delete SCRAM credentials (KIP-554).
 
-Only the controller answers it. Each user succeeds or fails as a whole, and by himself.
+Only the controller serves it. The changes of each user succeed or fail as a whole, independently of other users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = Response.AlterUserScramCredentialsResult
 
 
 class AlterUserScramCredentials:
-    """Credentials changed."""
+    """Handles AlterUserScramCredentials."""
 
     KEY = 51
     VERSIONS = (0, 0)

@@ -1,9 +1,9 @@
-"""ApiVersions (key 18), versions 0 to 4: what is spoken here (KIP-35, KIP-511, KIP-584).
+"""ApiVersions (key 18), versions 0 to 4: the supported APIs, versions and features (KIP-35, KIP-511, KIP-584).
 
-The first request of every client. Keys and ranges are those of the handlers that are there, so an API is announced
-exactly when it is served. A request from version 3 on names the client's software, which must be named sanely; its
-answer tells which features are supported here and which the whole cluster has. Before version 4 no range may begin
-at 0.
+Every client sends it first. Keys and ranges are those of the registered handlers, so the response contains exactly the
+APIs that the broker serves. A request from version 3 on contains the name and version of the client's software, which
+the broker validates; the response contains the features that this broker supports and the finalized features of the
+cluster. Before version 4 no range may begin at 0.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersions:
-    """The table of APIs."""
+    """Handles ApiVersions."""
 
     KEY = 18
     VERSIONS = (0, 4)
 
     def __init__(self, versions: Callable[[], list[tuple[int, int, int]]], features: FeatureLevels) -> None:
-        """`versions()` gives (key, lowest, highest) of every API."""
+        """`versions()` returns (key, lowest, highest) of every API."""
         self._versions = versions
         self._features = features
 

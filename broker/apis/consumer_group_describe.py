@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe (key 69), versions 0 and 1: groups of the consumer protocol seen from outside (KIP-848).
+"""ConsumerGroupDescribe (key 69), versions 0 and 1: describe groups of the consumer protocol (KIP-848).
 
-Version 1 says which protocol each member speaks (KIP-1099). A group of another protocol is GROUP_ID_NOT_FOUND.
+Version 1 adds the protocol of each member (KIP-1099). A group of another protocol gets GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Response = m.ConsumerGroupDescribeResponse
 
 
 class ConsumerGroupDescribe:
-    """Groups, their epochs, their members and who owns what."""
+    """Handles ConsumerGroupDescribe."""
 
     KEY = 69
     VERSIONS = (0, 1)
 
     def __init__(self, groups: GroupCoordinator, metadata_cache: MetadataCache, *, is_offered: bool) -> None:
-        """`is_offered` is whether `group.coordinator.rebalance.protocols` has the consumer protocol."""
+        """`is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol."""
         self._groups = groups
         self._metadata_cache = metadata_cache
         self._is_offered = is_offered
@@ -84,7 +84,7 @@ class ConsumerGroupDescribe:
         )
 
     def _assignment(self, assignment: Mapping[bytes, Collection[int]]) -> Response.Assignment:
-        """Partitions with the names of their topics; a topic that has been deleted is left out."""
+        """Partitions with the names of their topics; deleted topics are omitted."""
         named = [
             (self._metadata_cache.name_of(topic_id), topic_id, indexes)
             for topic_id, indexes in sorted(assignment.items())
@@ -99,7 +99,7 @@ class ConsumerGroupDescribe:
 
 
 def _owned(member: ConsumerMember) -> dict[bytes, list[int]]:
-    """What belongs to a member, what it has been asked to give up included."""
+    """The partitions that a member owns, including those that it has to revoke."""
     owned: dict[bytes, list[int]] = {}
     for part in (member.assigned, member.revoking):
         for topic_id, partitions in part.items():

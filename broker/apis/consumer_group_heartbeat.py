@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: a member of the consumer protocol joins, stays and leaves
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: a member of the consumer protocol joins, stays or leaves
 (KIP-848).
 
-Version 1 adds subscriptions by regular expression, and members that make their own ids (KIP-1082).
+Version 1 adds subscriptions by regular expression, and members that generate their own ids (KIP-1082).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Response = m.ConsumerGroupHeartbeatResponse
 
 
 class ConsumerGroupHeartbeat:
-    """The life of a member."""
+    """Handles ConsumerGroupHeartbeat."""
 
     KEY = 68
     VERSIONS = (0, 1)
 
     def __init__(self, groups: GroupCoordinator, *, is_offered: bool) -> None:
-        """`is_offered` is whether `group.coordinator.rebalance.protocols` has the consumer protocol."""
+        """`is_offered`: whether `group.coordinator.rebalance.protocols` contains the consumer protocol."""
         self._groups = groups
         self._is_offered = is_offered
 

@@ -1,7 +1,7 @@
-"""ControlledShutdown (key 7), versions 0 to 3: a broker that is about to stop gives up what it leads.
+"""ControlledShutdown (key 7), versions 0 to 3: move leadership away from a broker that is about to stop.
 
-A request between brokers. Version 2 brings the epoch of the broker (KIP-380). The answer names the partitions that it
-still leads, because nobody else can.
+Brokers send it to the controller. Version 2 adds the epoch of the broker (KIP-380). The response contains the
+partitions that the broker still leads because no other replica can.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Remaining = m.ControlledShutdownResponse.RemainingPartition
 
 
 class ControlledShutdown:
-    """Leadership handed over."""
+    """Handles ControlledShutdown."""
 
     KEY = 7
     VERSIONS = (0, 3)
@@ -36,7 +36,7 @@ class ControlledShutdown:
         try:
             remaining = await self._controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         except KafkaError as error:
-            # Of this API alone Kafka makes ControllerMovedException of a broker that is not the controller.
+            # For this API alone, a Kafka broker that is not the controller throws ControllerMovedException.
             moved = error.code is ErrorCode.NOT_CONTROLLER
             code = ErrorCode.STALE_CONTROLLER_EPOCH if moved else error.code
             call.reply(m.ControlledShutdownResponse(error_code=code))

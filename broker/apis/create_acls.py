@@ -1,7 +1,7 @@
-"""CreateAcls (key 30), versions 0 to 3: add access rules.
+"""CreateAcls (key 30), versions 0 to 3: create access control lists.
 
-A broker without an authorizer has no access rules: SECURITY_DISABLED. A request with the number of "unknown" ends
-the connection, as with Kafka, which cannot read it.
+A broker without an authorizer has no ACLs: SECURITY_DISABLED. If a request contains the code of "unknown", the broker
+closes the connection, like Kafka, which cannot parse it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CreateAcls:
-    """Access rules, of which there are none."""
+    """Handles CreateAcls, without an authorizer."""
 
     KEY = 30
     VERSIONS = (0, 3)

@@ -1,6 +1,6 @@
-"""CreateDelegationToken (key 38), versions 0 to 3: a token that authenticates in place of its owner (KIP-48).
+"""CreateDelegationToken (key 38), versions 0 to 3: create a token that authenticates as its owner (KIP-48).
 
-Who has not authenticated gets none: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. Version 3 names an owner (KIP-373).
+A client without authentication gets none: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. Version 3 adds an owner (KIP-373).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REQUESTER_FROM = 3
 
 
 class CreateDelegationToken:
-    """Tokens that nobody gets."""
+    """Handles CreateDelegationToken, which is refused for every client."""
 
     KEY = 38
     VERSIONS = (0, 3)

@@ -1,7 +1,7 @@
-"""CreatePartitions (key 37), versions 0 to 3: more partitions for topics.
+"""CreatePartitions (key 37), versions 0 to 3: add partitions to topics.
 
-Only the controller answers it; a broker that is not says so, and the client asks the right one. Version 3 adds an error
-code (KIP-599).
+Only the controller serves it; other brokers return NOT_CONTROLLER, and the client retries with the controller. Version
+3 adds an error code (KIP-599).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 class CreatePartitions:
-    """Topics grow."""
+    """Handles CreatePartitions."""
 
     KEY = 37
     VERSIONS = (0, 3)
@@ -64,7 +64,7 @@ class CreatePartitions:
 
         if request.validate_only or not grown or request.timeout_ms <= 0:
             answer()
-        else:  # so that whoever asks for the new partitions next finds them, with their leaders
+        else:  # so that clients find the new partitions, with their leaders, after the response
             self._known.wait(grown, request.timeout_ms, answer)
 
 

@@ -1,9 +1,9 @@
-"""CreateTopics (key 19), versions 0 to 7: make topics, or only say whether they could be made.
+"""CreateTopics (key 19), versions 0 to 7: create topics, or validate their creation.
 
-Version 1 brings validate-only, 4 the broker's defaults for -1, 5 the partition count, replication factor and
-configuration of the new topic in the answer (KIP-525), 7 its id. A topic that has no leaders when the request's time is
-over is answered with REQUEST_TIMED_OUT, and so is every one that is made within no time at all. Assignments to no
-broker, or to one that is not there, are refused as by KRaft; with ZooKeeper Kafka makes topics that nobody leads.
+Version 1 adds validate-only, 4 the broker's defaults for -1, 5 the partition count, replication factor and
+configuration of the new topic in the response (KIP-525), 7 its id. A topic without leaders at the end of the request's
+timeout gets REQUEST_TIMED_OUT, and so does every created topic if the timeout is 0. The controller refuses assignments
+without brokers, or to a broker that does not exist, like KRaft; with ZooKeeper Kafka creates topics without leaders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = m.CreateTopicsResponse.CreatableTopicResult
 
 
 class CreateTopics:
-    """New topics."""
+    """Handles CreateTopics."""
 
     KEY = 19
     VERSIONS = (0, 7)
@@ -66,14 +66,14 @@ class CreateTopics:
 
         if request.validate_only or not made or request.timeout_ms <= 0:
             answer()
-        else:  # so that whoever asks for the new topic next finds it, with its leaders
+        else:  # so that clients find the new topic, with its leaders, after the response
             self._known.wait_until(lambda: all(map(self._is_known, made)), request.timeout_ms, answer)
 
     def _in_time(self, request: m.CreateTopicsRequest, outcome: TopicOutcome) -> bool:
         return request.validate_only or (request.timeout_ms > 0 and self._is_known(outcome))
 
     def _is_known(self, made: TopicOutcome) -> bool:
-        """Whether this broker knows leaders of all partitions of a new topic, and not of one of its name before it."""
+        """Whether this broker's metadata have leaders of all partitions of the new topic, not of a former one."""
         return self._known.knows(made.name, made.partitions, made.topic_id)
 
 
@@ -88,7 +88,7 @@ def _new_topic(topic: m.CreateTopicsRequest.CreatableTopic) -> NewTopic:
 
 
 def _late(outcome: TopicOutcome) -> m.CreateTopicsResponse.CreatableTopicResult:
-    """The topic is made, but has no leaders yet that this broker knows."""
+    """The result of a created topic for which this broker's metadata have no leaders yet."""
     return Result(
         name=outcome.name, topic_id=outcome.topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None
     )

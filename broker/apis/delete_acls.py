@@ -1,7 +1,7 @@
-"""DeleteAcls (key 31), versions 0 to 3: remove the access rules that match filters.
+"""DeleteAcls (key 31), versions 0 to 3: delete the access control lists that match filters.
 
-A broker without an authorizer has no access rules: SECURITY_DISABLED. A request with the number of "unknown" ends
-the connection, as with Kafka, which cannot read it.
+A broker without an authorizer has no ACLs: SECURITY_DISABLED. If a request contains the code of "unknown", the broker
+closes the connection, like Kafka, which cannot parse it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DeleteAcls:
-    """Access rules, of which there are none."""
+    """Handles DeleteAcls, without an authorizer."""
 
     KEY = 31
     VERSIONS = (0, 3)

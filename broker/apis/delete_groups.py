@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0 to 2: groups without members go, with their offsets (KIP-229)."""
+"""DeleteGroups (key 42), versions 0 to 2: delete groups without members, with their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DeleteGroups:
-    """The end of groups."""
+    """Handles DeleteGroups."""
 
     KEY = 42
     VERSIONS = (0, 2)

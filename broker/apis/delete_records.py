@@ -1,8 +1,8 @@
-"""DeleteRecords (key 21), versions 0 to 2: partitions begin at another offset from now on (KIP-107).
+"""DeleteRecords (key 21), versions 0 to 2: advance the log start offsets of partitions (KIP-107).
 
-The leader moves the start of its log and answers once every replica that runs has moved its own, or with
-REQUEST_TIMED_OUT; the answer tells the low watermark, the least start of all those. Files go later, by retention.
-Offset -1 stands for the high watermark. Topics that only compact keep their records: POLICY_VIOLATION.
+The leader advances its log start offset and answers once every live replica has advanced its own, or with
+REQUEST_TIMED_OUT; the response contains the low watermark, the lowest log start offset of all those. Retention deletes
+the files later. Offset -1 stands for the high watermark. Topics with compaction only are refused: POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 class DeleteRecords:
-    """The start of logs, on request."""
+    """Handles DeleteRecords."""
 
     KEY = 21
     VERSIONS = (0, 2)
@@ -65,11 +65,11 @@ class DeleteRecords:
         return None
 
     def _delete(self, topic: str, index: int, offset: int) -> tuple[Replica, int]:
-        """Move the start of the leader's log; returns it, and where it has to begin. Raises KafkaError."""
+        """Advance the leader's log start offset; returns the leader and the offset. Raises KafkaError."""
         replica = self._replicas.get(topic, index)
         absent = ErrorCode.NONE if replica is not None else self._metadata_cache.error_without_replica(topic, index)
         if is_internal(topic) and absent is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of {topic} are the broker's own")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot delete records of the internal topic {topic}")
         if replica is None:
             raise KafkaError(absent, f"{topic}-{index} is not on this broker")
         replica.machine.check_leader(NO_EPOCH)
@@ -86,7 +86,7 @@ class DeleteRecords:
 
 
 def _by_topic(request: m.DeleteRecordsRequest) -> dict[str, dict[int, int]]:
-    """The offset for each partition; of one that is named twice, what stands last."""
+    """The offset for each partition; the last one of several for a partition."""
     topics: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
@@ -95,7 +95,7 @@ def _by_topic(request: m.DeleteRecordsRequest) -> dict[str, dict[int, int]]:
 
 
 class _Deletion:
-    """What one request still waits for: replicas that have yet to follow their leaders."""
+    """The replicas for which one request still waits (Kafka: DelayedDeleteRecords)."""
 
     def __init__(
         self, waiting: list[tuple[Replica, int, Result]], runs: Callable[[int], bool], done: Callable[[], None]
@@ -111,10 +111,10 @@ class _Deletion:
         for replica in replicas:
             replica.watch(self)
         for replica in replicas:
-            self.wake(replica)  # what the other partitions of the request completed may have settled this one
+            self.wake(replica)  # the completion of other partitions of the request may have settled this one
 
     def wake(self, replica: Replica) -> None:
-        """The replica has moved, or leads no more."""
+        """Check a replica that has advanced, or that is no longer the leader."""
         left = []
         for waited, offset, result in self._waiting:
             if waited is not replica or not self._settled(replica, offset, result):

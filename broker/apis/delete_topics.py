@@ -1,11 +1,13 @@
-"""DeleteTopics (key 20), versions 0 to 6: remove topics, by name or from version 6 on also by id.
+"""DeleteTopics (key 20), versions 0 to 6: delete topics, by name or from version 6 on also by id.
 
 A broker with delete.topic.enable=false refuses (TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST). A request
-that gives a topic by both is refused as a whole; what is named twice is deleted once and answered twice. An entry with
-neither gets TOPIC_AUTHORIZATION_FAILED, as from Kafka, where nobody may delete the topic without a name.
+with a topic by both name and id is refused as a whole; a topic that the request contains twice is deleted once and
+answered twice. An entry with neither gets TOPIC_AUTHORIZATION_FAILED, as from Kafka, where no client is authorized to
+delete the topic without a name.
 
-The answer comes when this broker's metadata no longer list the topics; a topic that they still list after `timeout_ms`
-gets REQUEST_TIMED_OUT, and so does every one with no time at all (Kafka: DelayedDeleteTopics). The deletion goes on.
+The controller answers when this broker's metadata no longer contain the topics; a topic that they still contain after
+`timeout_ms` gets REQUEST_TIMED_OUT, and so does every one if the timeout is 0 (Kafka: DelayedDeleteTopics). The
+deletion continues.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 Result = m.DeleteTopicsResponse.DeletableTopicResult
 STATES_FROM = 6
 DISABLED_FROM = 3
-"""The first version that has a code of its own for a broker that deletes nothing."""
+"""The first version with an error code for a broker on which topic deletion is disabled."""
 NO_TOPIC_ID = bytes(16)
 
 
 class DeleteTopics:
-    """The end of topics."""
+    """Handles DeleteTopics."""
 
     KEY = 20
     VERSIONS = (0, 6)
@@ -67,13 +69,13 @@ class DeleteTopics:
         return None
 
     def _refusal(self, version: int, wanted: list[tuple[str | None, bytes]]) -> ErrorCode | None:
-        """Why none of these can be deleted."""
+        """Why the whole request is refused; None if it is not."""
         if not self._controller.is_active:
             return ErrorCode.NOT_CONTROLLER
         if not self._enabled():
             return ErrorCode.INVALID_REQUEST if version < DISABLED_FROM else ErrorCode.TOPIC_DELETION_DISABLED
         if any(name is not None and topic_id != NO_TOPIC_ID for name, topic_id in wanted):
-            return ErrorCode.INVALID_REQUEST  # a topic is given by its name or by its id, never by both
+            return ErrorCode.INVALID_REQUEST  # an entry has a name or an id, never both
         return None
 
     async def _delete(self, call: Call, wanted: list[tuple[str | None, bytes]], timeout_ms: int) -> None:
@@ -93,13 +95,13 @@ class DeleteTopics:
 
         if not going or timeout_ms <= 0:
             answer()
-        else:  # so that a client that asks for the topic next does not find it
+        else:  # so that clients no longer find the topic after the response
             self._known.wait_until(
                 lambda: all(name not in self._metadata_cache.topics for name in going), timeout_ms, answer
             )
 
     def _resolve(self, name: str | None, topic_id: bytes) -> m.DeleteTopicsResponse.DeletableTopicResult:
-        """An entry with its topic's name, or with the error that this broker's metadata give it."""
+        """An entry with its topic's name, or with an error from this broker's metadata."""
         result = Result(name=name, topic_id=topic_id, error_message=None)
         if topic_id != NO_TOPIC_ID:
             result.name = self._metadata_cache.name_of(topic_id)

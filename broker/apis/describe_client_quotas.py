@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48), versions 0 and 1: the quotas of users, client ids and addresses (KIP-546, KIP-612).
 
-A component of the filter wants a name, the default, or any name. What is no kind of match is answered with
-UNKNOWN_SERVER_ERROR and no text, as Kafka does.
+A component of the filter matches a name, the default, or any name. An unknown match type gets UNKNOWN_SERVER_ERROR
+without a message, like in Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Response = m.DescribeClientQuotasResponse
 
 
 class DescribeClientQuotas:
-    """What quotas are set."""
+    """Handles DescribeClientQuotas."""
 
     KEY = 48
     VERSIONS = (0, 1)

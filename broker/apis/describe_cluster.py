@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), versions 0 to 2: the brokers, the controller and the cluster's id (KIP-700).
 
-Version 1 names the kind of endpoint that is asked for; controllers have none of their own with ZooKeeper, so only
-brokers can be described (KIP-919). Version 2 can include fenced brokers, which exist only with KRaft.
+Version 1 adds the endpoint type; controllers have no endpoints of their own with ZooKeeper, so only brokers can be
+described (KIP-919). Version 2 can include fenced brokers, which exist only with KRaft.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTROLLERS = 2
 
 
 class DescribeCluster:
-    """The cluster without its topics."""
+    """Handles DescribeCluster."""
 
     KEY = 60
     VERSIONS = (0, 2)
@@ -39,7 +39,7 @@ class DescribeCluster:
         if call.version >= 1 and request.endpoint_type != BROKERS:
             return m.DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-                error_message=f"endpoint type {request.endpoint_type} is not known here; 1 (brokers) is",
+                error_message=f"endpoint type {request.endpoint_type} is not supported; 1 (brokers) is",
             )
         response = m.DescribeClusterResponse(
             cluster_id=metadata_cache.cluster_id,

@@ -1,6 +1,6 @@
-"""DescribeConfigs (key 32), versions 0 to 4: what is set for a topic or a broker, and by whom.
+"""DescribeConfigs (key 32), versions 0 to 4: the properties of a topic or a broker, and their sources.
 
-Version 1 brings sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
+Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ResourceResult = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 class DescribeConfigs:
-    """Configurations, as they are in force."""
+    """Handles DescribeConfigs."""
 
     KEY = 32
     VERSIONS = (0, 4)
@@ -72,7 +72,7 @@ class DescribeConfigs:
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if name not in self._metadata_cache.topics:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # as Kafka: the code says it
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")  # no message, like Kafka
             return describe_topic(self._config, await self._topics.read(name))
         if kind == BROKER:
             if not name:
@@ -86,11 +86,11 @@ class DescribeConfigs:
             return describe_loggers()
         if kind == CLIENT_METRICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "client metrics have a configuration in KRaft clusters only")
-        # A group has a configuration since Kafka 4, and without ZooKeeper.
+        # Groups have a configuration since Kafka 4, which has no ZooKeeper.
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no configuration here")
 
     def _require_own(self, name: str, also: str) -> None:
-        """Raises KafkaError with INVALID_REQUEST unless `name` is this broker's number."""
+        """Raises KafkaError with INVALID_REQUEST unless `name` is this broker's id."""
         number = whole_number(Type.INT, name)
         if number is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")

@@ -1,6 +1,6 @@
 """DescribeDelegationToken (key 41), versions 0 to 3: the tokens of owners (KIP-48).
 
-Who has not authenticated may not ask: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+A client without authentication is refused: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DescribeDelegationToken:
-    """Tokens, of which there are none."""
+    """Handles DescribeDelegationToken, which is refused for every client."""
 
     KEY = 41
     VERSIONS = (0, 3)

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6: the state and the members of groups.
 
-Version 3 adds what the caller may do (KIP-430), 4 the group instance id (KIP-345), 6 says GROUP_ID_NOT_FOUND where
-older versions show a group that is Dead (KIP-1043). What members said and were given is shown in a Stable group only.
+Version 3 adds authorized operations (KIP-430), 4 the group instance id (KIP-345), 6 GROUP_ID_NOT_FOUND where older
+versions return a Dead group (KIP-1043). Only a Stable group has metadata and assignments of members in the response.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 NOT_ASKED: Final = -(2**31)
 READ, DELETE, DESCRIBE = 3, 6, 8  # the numbers of Kafka's AclOperation
 ALL_OPERATIONS: Final = 1 << READ | 1 << DELETE | 1 << DESCRIBE
-"""What may be done to a group; without access control everyone may do all of it."""
+"""All operations on a group; without access control every client is authorized for them."""
 Described = m.DescribeGroupsResponse.DescribedGroup
 
 
 class DescribeGroups:
-    """Groups seen from outside."""
+    """Handles DescribeGroups."""
 
     KEY = 15
     VERSIONS = (0, 6)

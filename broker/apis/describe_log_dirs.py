@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35), versions 0 to 5: the data directories of this broker, and what lies in them (KIP-113).
+"""DescribeLogDirs (key 35), versions 0 to 5: the data directories of this broker and their logs (KIP-113).
 
-Version 4 brings the size and free space of the volume (KIP-827), 5 whether a directory takes no new logs (KIP-1066),
-which no directory here does. What is asked for and is not here is left out.
+Version 4 adds the size and free space of the volume (KIP-827), 5 whether a directory is cordoned (KIP-1066), which no
+directory of this broker is. Requested partitions that are not on this broker are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Partition = m.DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
 class DescribeLogDirs:
-    """Data directories."""
+    """Handles DescribeLogDirs."""
 
     KEY = 35
     VERSIONS = (0, 5)

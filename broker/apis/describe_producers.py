@@ -1,6 +1,6 @@
-"""DescribeProducers (key 61), version 0: which producers a replica remembers, and their open transactions (KIP-664).
+"""DescribeProducers (key 61), version 0: the producer states of a replica and their open transactions (KIP-664).
 
-Any replica answers, not the leader alone; that is how `kafka-transactions` looks for transactions that hang.
+Any replica answers, not only the leader; `kafka-transactions` uses this to find hanging transactions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Response = m.DescribeProducersResponse
 
 
 class DescribeProducers:
-    """The producers of partitions."""
+    """Handles DescribeProducers."""
 
     KEY = 61
     VERSIONS = (0, 0)

@@ -1,9 +1,9 @@
-"""DescribeTopicPartitions (key 75), version 0: topics and their partitions, a page at a time (KIP-966).
+"""DescribeTopicPartitions (key 75), version 0: topics and their partitions in pages (KIP-966).
 
-Topics come in the order of their names, at most `max.request.partition.size.limit` partitions in all, or fewer if the
-client asks for fewer; where there are more the answer has a cursor, with which the next request goes on. A cursor at a
-topic that is not asked for, or before its first partition, is refused. Unlike Metadata it never creates a topic.
-Eligible leader replicas exist only with KRaft: null says so, and tools print what they print of a Kafka with ZooKeeper.
+The response contains topics in the order of their names, with at most `max.request.partition.size.limit` partitions in
+all, or fewer if the client requests fewer; if there are more, it contains a cursor, with which the next request
+continues. A cursor at a topic that is not requested, or before its first partition, is refused. Unlike Metadata, this
+API never creates a topic. Eligible leader replicas exist only with KRaft: the lists are empty.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FROM_THE_BEGINNING: Final = ("", 0)
 
 
 class DescribeTopicPartitions:
-    """Topics, page by page."""
+    """Handles DescribeTopicPartitions."""
 
     KEY = 75
     VERSIONS = (0, 0)
 
     def __init__(self, metadata_cache: MetadataCache, limit: Callable[[], int]) -> None:
-        """`limit()` is the most partitions of one answer."""
+        """`limit()` is the maximum number of partitions of one response."""
         self._metadata_cache = metadata_cache
         self._limit = limit
 
@@ -75,7 +75,7 @@ class DescribeTopicPartitions:
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],  # Java's client cannot stand a null here
+                eligible_leader_replicas=[],  # Java's client fails with null here
                 last_known_elr=[],
                 offline_replicas=list(partition.offline),
             )

@@ -14,7 +14,7 @@ State = m.DescribeTransactionsResponse.TransactionState
 
 
 class DescribeTransactions:
-    """States of transactional ids."""
+    """Handles DescribeTransactions."""
 
     KEY = 65
     VERSIONS = (0, 0)

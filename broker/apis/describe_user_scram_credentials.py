@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials (key 50), version 0: which SCRAM mechanisms users have, never their secrets (KIP-554).
+"""DescribeUserScramCredentials (key 50), version 0: the SCRAM mechanisms of users, never their secrets (KIP-554).
 
-Without users in the request the answer has all who have credentials.
+If the request has no users, the response has all users with credentials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Result = Response.DescribeUserScramCredentialsResult
 
 
 class DescribeUserScramCredentials:
-    """Who can log in, and how."""
+    """Handles DescribeUserScramCredentials."""
 
     KEY = 50
     VERSIONS = (0, 0)

@@ -1,10 +1,10 @@
-"""ElectLeaders (key 43), versions 0 to 2: elect leaders now, the preferred ones or, if need be, unclean ones (KIP-460).
+"""ElectLeaders (key 43), versions 0 to 2: elect preferred leaders or, if necessary, unclean ones (KIP-460).
 
-Version 0 knows only the preferred election. A request for every partition is answered with those for which there was
-something to do.
+Version 0 supports only preferred elections. The response to a request for all partitions omits those that need no
+election.
 
-The answer comes when this broker's metadata name the leaders that were elected; a partition of which they still name
-another one after `timeout_ms` gets REQUEST_TIMED_OUT (Kafka: DelayedElectLeader).
+The controller answers when this broker's metadata contain the elected leaders; a partition for which they still contain
+another leader after `timeout_ms` gets REQUEST_TIMED_OUT (Kafka: DelayedElectLeader).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MESSAGES: Final = {
 
 
 class ElectLeaders:
-    """Elections on request."""
+    """Handles ElectLeaders."""
 
     KEY = 43
     VERSIONS = (0, 2)
@@ -61,7 +61,7 @@ class ElectLeaders:
         try:
             elections = await self._controller.elect_leaders(request.election_type == UNCLEAN, partitions)
         except KafkaError as error:
-            if partitions is None:  # version 0 has no error of the whole request, so each partition has it
+            if partitions is None:  # version 0 has no top-level error code, so each partition has it
                 partitions = [(topic.name, each.index) for topic in self._metadata_cache for each in topic.partitions]
             call.reply(_response(dict.fromkeys(partitions, (error.code, None))))
             return

@@ -1,8 +1,8 @@
-"""EndTxn (key 26), versions 0 to 5: commit or abort.
+"""EndTxn (key 26), versions 0 to 5: commit or abort a transaction.
 
-The answer comes when the decision is durable; the markers follow. From version 5 on the producer speaks transactions
-version 2: it is told the id and epoch of its next transaction (KIP-890). Version 2 knows PRODUCER_FENCED, 4
-TRANSACTION_ABORTABLE.
+The coordinator answers when the decision is durable; the markers follow. From version 5 on the producer uses
+transactions version 2: the response contains the producer id and epoch of its next transaction (KIP-890). Version 2
+supports PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUMPS_EPOCH: Final = 5
 
 
 class EndTxn:
-    """Ends of transactions."""
+    """Handles EndTxn."""
 
     KEY = 26
     VERSIONS = (0, 5)

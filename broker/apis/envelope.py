@@ -1,7 +1,7 @@
 """Envelope (key 58), version 0: a broker forwards a client's request to the controller (KIP-590).
 
-A controller with ZooKeeper takes none: the connection is ended, as by Kafka 3.9, which forwards only on its way to
-KRaft.
+A controller with ZooKeeper accepts none: it closes the connection, like Kafka 3.9, which forwards only during a
+migration to KRaft.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Envelope:
-    """Requests that nobody takes."""
+    """Handles Envelope, which is refused from every broker."""
 
     KEY = 58
     VERSIONS = (0, 0)

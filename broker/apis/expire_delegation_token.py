@@ -1,6 +1,6 @@
-"""ExpireDelegationToken (key 40), versions 0 to 2: an earlier expiry for a token, or its end (KIP-48).
+"""ExpireDelegationToken (key 40), versions 0 to 2: change the expiry of a token, or expire it now (KIP-48).
 
-Who has not authenticated may not: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+A client without authentication is refused: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExpireDelegationToken:
-    """Tokens that nobody has."""
+    """Handles ExpireDelegationToken, which is refused for every client."""
 
     KEY = 40
     VERSIONS = (0, 2)

@@ -1,16 +1,17 @@
-"""Fetch (key 1), versions 0 to 18: read batches, waiting for them if there are none yet.
+"""Fetch (key 1), versions 0 to 18: read batches, and wait for them if there are none yet (Kafka:
+KafkaApis.handleFetch).
 
-A consumer asks for partitions from offsets and gets whole batches as they stand in the log, as ranges of files that
-leave uncopied. When less than `min_bytes` is there, the answer waits up to `max_wait_ms` for logs to grow. Version 4
-brings isolation levels, 5 the log start offset, 7 sessions (KIP-227), 9 the leader epoch (KIP-320), 11 racks
-(KIP-392), 12 the epoch of the last fetched record, 13 topic ids in place of names (KIP-516), 15 the follower's
-state as a tag (KIP-903), 16 the leader's address in an answer of the wrong broker (KIP-951). Between brokers of ours
-tags of our own tell how far a partition has been compacted (docs/compaction.md).
+A consumer requests partitions from offsets and gets whole batches as they are stored in the log, as ranges of files
+that are sent without a copy. When fewer than `min_bytes` are available, the response waits up to `max_wait_ms` for logs
+to grow. Version 4 adds isolation levels, 5 the log start offset, 7 sessions (KIP-227), 9 the leader epoch (KIP-320), 11
+racks (KIP-392), 12 the epoch of the last fetched record, 13 topic ids in place of names (KIP-516), 15 the follower's
+state as a tagged field (KIP-903), 16 the leader's address in a response of the wrong broker (KIP-951). Between Odradek
+brokers, additional tagged fields contain the progress of compaction (docs/compaction.md).
 
-Versions 0 to 3 get message sets of magic 0 and 1 in place of batches (KIP-31, KIP-32), made in a thread where that
-takes long; where the topic forbids it (`message.downconversion.enable`), UNSUPPORTED_VERSION. Up to version 2 an answer
-never holds more than was asked for, not even one batch. Topics that are compressed with zstd are read from version 10
-on (KIP-110).
+Versions 0 to 3 get message sets of magic 0 and 1 in place of batches (KIP-31, KIP-32), converted in a thread where that
+takes long; where the topic forbids it (`message.downconversion.enable`), UNSUPPORTED_VERSION. Up to version 2 a
+response never exceeds the requested size, not even by one batch. Topics with zstd compression are readable from version
+10 on (KIP-110).
 """
 
 from __future__ import annotations
@@ -46,26 +47,26 @@ TOPIC_IDS_FROM = 13
 LEADERS_FROM = 16
 WRONG_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-"""Errors with which Kafka sends null where others have no bytes."""
+"""Errors for which Kafka sends null records, not empty ones."""
 BEFORE_THE_LOG = (
     *NO_RECORDS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
-"""Errors with which no log has been asked: Kafka then has no aborted transactions, in place of null."""
+"""Errors before a log is read: Kafka then sends an empty list of aborted transactions in place of null."""
 CONSUMER = -1
 ISOLATION_LEVELS = (0, 1)
 EPOCHS_AT_ONCE: Final = 1000
-"""Leader epochs in an answer to a follower; of later ones it finds out by their batches, or by its next fetch."""
+"""Leader epochs in a response to a follower; it gets later ones from their batches, or with its next fetch."""
 DOWN_CONVERTED_AT_ONCE_BYTES: Final = 64 << 10
-"""Bytes of batches that are converted on the event loop."""
+"""The limit for a conversion of batches on the event loop, in bytes."""
 PartitionData = m.FetchResponse.PartitionData
 EpochStart = m.FetchResponse.EpochStartOffset
 
 
 Nearest = Callable[[Replica, str, int], int]
-"""(replica, rack of the consumer, offset) -> the broker to read from; NO_PREFERENCE for this one."""
+"""(replica, rack of the consumer, offset) -> the broker to read from; NO_PREFERENCE for this broker."""
 NO_PREFERENCE = -1
 
 
@@ -75,7 +76,7 @@ def leader_only(replica: Replica, rack: str, offset: int) -> int:
 
 
 class SameRack:
-    """Sends a consumer to a replica in its own rack that has what it wants (RackAwareReplicaSelector)."""
+    """Selects a replica in the consumer's own rack that has the offset (Kafka: RackAwareReplicaSelector)."""
 
     def __init__(self, metadata_cache: MetadataCache) -> None:
         self._metadata_cache = metadata_cache
@@ -98,10 +99,10 @@ class SameRack:
 
 
 class Reads(NamedTuple):
-    """What is read, and within which bounds.
+    """The dependencies and limits of reads.
 
-    `max_bytes()` is the broker's own bound on an answer (`fetch.max.bytes`); `nearest` is the way in which consumers
-    are sent to followers (`replica.selector.class`).
+    `max_bytes()` is the broker's own limit of a response (`fetch.max.bytes`); `nearest` selects the follower from which
+    a consumer reads (`replica.selector.class`).
     """
 
     replicas: Replicas
@@ -111,13 +112,13 @@ class Reads(NamedTuple):
 
 
 class Fetch:
-    """Reads of consumers and followers."""
+    """Handles Fetch of consumers and followers."""
 
     KEY = 1
     VERSIONS = (0, 18)
 
     def __init__(self, reads: Reads, sessions: FetchSessions, clock: Clock, timers: Timers, worker: Worker) -> None:
-        """`worker` is where long answers of old format are made."""
+        """`worker` converts large responses of old format."""
         self.nearest = reads.nearest
         self.metadata_cache = reads.metadata_cache
         self.worker = worker
@@ -142,7 +143,7 @@ class Fetch:
         return None
 
     def _context(self, call: Call, request: m.FetchRequest) -> FetchContext:
-        """Where the request stands in its session."""
+        """The context of the request in its fetch session."""
         ids = call.version >= TOPIC_IDS_FROM
         replica_id = _replica_id(request, call.version)
         wanted = []
@@ -176,11 +177,11 @@ class Fetch:
         )
 
     def _name(self, topic_id: bytes) -> str:
-        """The topic's name, empty where it is not known. A leader knows its replicas before it knows the topic."""
+        """The topic's name, empty if unknown. A leader may have a replica before its metadata contain the topic."""
         return self._replicas.name_of(topic_id) or self.metadata_cache.name_of(topic_id) or ""
 
     def count(self, topic: str, error_code: int, size: int, *, replicates: bool) -> None:
-        """A partition's part of an answer goes out."""
+        """Update the metrics for one partition of a response."""
         metrics = self._replicas.metrics.get(topic)
         if metrics is None:
             return
@@ -195,10 +196,10 @@ class Fetch:
     def find(self, wanted: FetchPartition, *, ids: bool, leader_only: bool = True) -> Replica:
         """The replica to read from; raises KafkaError when there is none or the epoch is not the current one.
 
-        Without `leader_only` a follower serves, too (KIP-392).
+        Without `leader_only`, a follower is accepted as well (KIP-392).
         """
         if ids and not wanted.topic:
-            # The topic may have been created, or become known, since the session began.
+            # The topic may have been created, or its metadata received, since the session began.
             wanted.topic = self._name(wanted.topic_id)
             if not wanted.topic:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -215,19 +216,19 @@ class Fetch:
         return replica
 
     def leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Who leads a partition as far as this broker knows, and in which epoch (KIP-951)."""
+        """The leader of a partition and its epoch, from this broker's metadata (KIP-951)."""
         replica = self._replicas.get(topic, partition)
         if replica is not None:
             return replica.machine.leader_id, replica.machine.leader_epoch
         return self.metadata_cache.leader(topic, partition)
 
     def max_bytes(self, asked: int) -> int:
-        """Bytes that one answer may hold."""
+        """The byte limit of one response."""
         return min(asked, self._max_bytes())
 
 
 def _unheard_of(call: Call, request: m.FetchRequest) -> m.FetchResponse:
-    """The answer to an isolation level that there is not, for every partition and for all of them."""
+    """The response to an unknown isolation level, with an error for every partition and at the top level."""
     code = ErrorCode.INVALID_REQUEST
     topics = [
         m.FetchResponse.FetchableTopicResponse(
@@ -253,15 +254,15 @@ def _replica_epoch(request: m.FetchRequest, version: int) -> int:
 
 
 def _check_format(config: LogConfig, version: int) -> None:
-    """Raise KafkaError where the topic has nothing that an old client could read, or is allowed to."""
+    """Raise KafkaError where the topic has no records that an old client can read, or is allowed to."""
     if config.compression_type == "zstd":
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd, which version {version} does not know")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"version {version} does not support zstd")
     if version < OLDEST_WITH_BATCHES and not config.message_downconversion_enable:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
 
 
 class Reading:
-    """One request's partitions, read as often as it takes until there is enough."""
+    """The partitions of one request, read as often as necessary until there is enough data."""
 
     __slots__ = (
         "_call",
@@ -293,14 +294,14 @@ class Reading:
         self._max_bytes = fetch.max_bytes(request.max_bytes)
         self.min_bytes = request.min_bytes
         self._ends = 0
-        """The sum of the end offsets up to which a follower's partitions were read last."""
+        """The sum of the end offsets of a follower's partitions at the last read."""
         self._results: list[tuple[FetchPartition, m.FetchResponse.PartitionData, int]] = []
 
     def try_read(self) -> tuple[dict[Replica, int], bool]:
         """Read every partition once.
 
-        Returns the bytes found in each replica, and whether the answer should go out now: because there is enough, or
-        because a partition has something to say that must not wait.
+        Returns the bytes found in each replica, and whether to send the response now: because there is enough data, or
+        because the response of a partition must not wait.
         """
         left, found, urgent = self._max_bytes, 0, False
         self._ends = 0
@@ -329,14 +330,12 @@ class Reading:
         return sizes, urgent or found >= self.min_bytes
 
     def _turned_away(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> bool:
-        """Whether the reader has to do something else than read here: cut its log, or go to a nearer replica."""
+        """Whether the reader has to act before it reads here: truncate its log, or fetch from a nearer replica."""
         log = replica.log
         if wanted.last_fetched_epoch >= 0:
             epoch, end = log.epochs.end_offset(wanted.last_fetched_epoch, log.end_offset)
             if end < 0:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, f"the leader knows nothing of epoch {wanted.last_fetched_epoch}"
-                )
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the leader has no epoch {wanted.last_fetched_epoch}")
             if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
                 self._bounds(replica, data)
                 data.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
@@ -350,17 +349,17 @@ class Reading:
         return False
 
     def _followed(self, replica: Replica, wanted: FetchPartition, data: m.FetchResponse.PartitionData) -> None:
-        """What a follower says with its fetch, and what it is told because of it. Raises KafkaError."""
+        """Apply a follower's position, and add the fields for followers to its response. Raises KafkaError."""
         try:
             replica.follower_fetched(
                 self._follower, wanted.fetch_offset, wanted.log_start_offset, self._follower_epoch, wanted.cleaned_to
             )
         except KafkaError as error:
             if error.code is ErrorCode.UNKNOWN_LEADER_EPOCH and wanted.current_leader_epoch == NO_EPOCH:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None  # it knows of no epochs
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from None  # it sends no epochs
             raise
         data.high_watermark = replica.machine.high_watermark
-        if wanted.cleaned_to >= 0:  # a broker of Kafka does not know the fields
+        if wanted.cleaned_to >= 0:  # a Kafka broker does not support the fields
             data.compacted_everywhere = replica.machine.compacted_everywhere
             if wanted.fetch_offset <= replica.log.epochs.latest_start:
                 found = replica.log.epochs.starting_from(wanted.fetch_offset, EPOCHS_AT_ONCE)
@@ -381,7 +380,7 @@ class Reading:
         *,
         at_least_one: bool,
     ) -> int:
-        # The bounds are read once, so that what the answer says of them and what it holds agree.
+        # The bounds are read once, so that the bounds and the records of the response are consistent.
         log = replica.log
         self._bounds(replica, data)
         if self._follower != CONSUMER:
@@ -394,10 +393,10 @@ class Reading:
         if version < ZSTD_FROM:
             _check_format(log.config, version)
         if max_bytes < 0 and (wanted.max_bytes < 0 or self._max_bytes < 0):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "an answer of less than nothing")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the maximum size of the response is negative")
         whole = at_least_one and version >= AT_LEAST_ONE_FROM
         part = replica.read(wanted.fetch_offset, max(0, max_bytes), upper=upper, at_least_one=whole)
-        size = 0 if part.incomplete else len(part.records)  # a batch that is cut off is of no use
+        size = 0 if part.incomplete else len(part.records)  # a reader cannot use a truncated batch
         if self._isolation == READ_COMMITTED and self._follower == CONSUMER:
             aborted = log.aborted_transactions(wanted.fetch_offset, min(upper, log.upper_bound(part))) if size else ()
             data.aborted_transactions = [
@@ -410,7 +409,7 @@ class Reading:
     def _refusal(self, wanted: FetchPartition, error: KafkaError) -> m.FetchResponse.PartitionData:
         code = error.code
         if code is ErrorCode.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_FROM:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which makes an old client look for another leader
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients then refresh their metadata
         data = PartitionData(
             partition_index=wanted.partition,
             error_code=code,
@@ -431,7 +430,7 @@ class Reading:
 
         Only a follower's fetch can change a log after it has read it: the follower's position advances the high
         watermark, this completes a coordinator's append, and the next request of the coordinator appends to a log that
-        was read before. The ends of a leader's logs only grow, so their sum tells whether one of them did.
+        was read before. The end offsets of a leader's logs only grow, so their sum shows whether one of them did.
         """
         if self._follower < 0:
             return False
@@ -443,7 +442,7 @@ class Reading:
         return ends != self._ends
 
     def available(self, replica: Replica) -> int | None:
-        """The bytes that one replica would give now; None when it has something to say that must not wait."""
+        """The bytes that a read of one replica would return now; None if its response must not wait."""
         for wanted, data, _ in self._results:
             if data.partition_index == replica.partition and wanted.topic == replica.topic:
                 try:
@@ -454,8 +453,8 @@ class Reading:
         return 0
 
     def finish(self) -> m.FetchResponse | None:
-        """The answer to what was read last, with message sets where the client needs them; None if that takes long,
-        and the call is answered later.
+        """The response for the last read, as message sets where the client needs them; None if the conversion takes
+        long, and the response is sent later.
         """
         response = self.response()
         if self._call.version >= OLDEST_WITH_BATCHES:
@@ -477,7 +476,7 @@ class Reading:
 
         def done(error: BaseException | None) -> None:
             if error is not None:
-                log.error("an answer of Fetch v%d cannot be converted: %r", version, error)
+                log.error("cannot down-convert fetch response version=%d error=%r", version, error)
                 call.connection.close()
                 return
             for each, outcome in zip(sets, outcomes, strict=True):
@@ -487,13 +486,13 @@ class Reading:
         self._fetch.worker.run(work, done)
 
     def refuse(self, wanted: FetchPartition, data: m.FetchResponse.PartitionData, error: KafkaError) -> None:
-        """Make an error of what was to be an answer."""
+        """Change the data of a partition to an error."""
         refusal = self._refusal(wanted, error)
         for name in ("error_code", "high_watermark", "last_stable_offset", "log_start_offset", "records"):
             setattr(data, name, getattr(refusal, name))
 
     def response(self) -> m.FetchResponse:
-        """The answer to what was read last, as it stands in the logs."""
+        """The response for the last read, in the format of the logs."""
         context = self._context
         topics: dict[str | bytes, m.FetchResponse.FetchableTopicResponse] = {}
         session = context.session
@@ -503,7 +502,7 @@ class Reading:
             if session is not None:
                 tell = wanted.must_tell(ErrorCode(data.error_code), size, data.high_watermark, data.log_start_offset)
                 if data.diverging_epoch is not None:
-                    wanted.forget_bounds()  # a reader that has to cut first does not look at the bounds
+                    wanted.forget_bounds()  # a reader that has to truncate first ignores the bounds
                     tell = True
                 if self._follower != CONSUMER and wanted.must_tell_compacted(data.compacted_everywhere):
                     tell = True
@@ -526,7 +525,7 @@ class Reading:
         return response
 
     def _leaders(self) -> list[m.FetchResponse.NodeEndpoint]:
-        """Where the leaders are that partitions of this answer name."""
+        """The endpoints of the leaders in this response."""
         leaders = {data.current_leader.leader_id for _, data, _ in self._results if data.current_leader is not None}
         return [
             m.FetchResponse.NodeEndpoint(
@@ -538,7 +537,7 @@ class Reading:
 
 
 class MessageSet:
-    """What was read from one partition, on its way to messages of magic 0 or 1."""
+    """The batches of one partition that are converted to messages of magic 0 or 1."""
 
     __slots__ = ("_data", "_wanted", "size")
 
@@ -552,7 +551,7 @@ class MessageSet:
         return lower(self._data.records, 0 if version < TIMESTAMPS_FROM else 1, self._wanted.fetch_offset)
 
     def settle(self, reading: Reading, outcome: bytes | KafkaError) -> None:
-        """Put what came of the work into the answer."""
+        """Put the result of the conversion into the response."""
         if isinstance(outcome, KafkaError):
             reading.refuse(self._wanted, self._data, outcome)
         else:

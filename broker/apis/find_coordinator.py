@@ -1,7 +1,7 @@
 """FindCoordinator (key 10), versions 0 to 6: which broker coordinates a group or a transactional id.
 
-Version 1 adds the kind of key (transactions) and an error text, version 4 many keys in one request (KIP-699), version 5
-an error code for transactions (KIP-890) and version 6 share groups (KIP-932), which are not served here.
+Version 1 adds the type of key (transactions) and an error message, version 4 many keys in one request (KIP-699),
+version 5 an error code for transactions (KIP-890) and version 6 share groups (KIP-932), which Odradek does not support.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ TRANSACTION: Final = 1
 SHARE: Final = 2
 KINDS: Final = (GROUP, TRANSACTION)
 DEADLINE_MS: Final = 2_000
-"""How long a client is kept that asks too early, while the topic is being made or its partition gets another leader.
-Kafka sends it away at once; librdkafka asks for the group of a transaction twice more within 200 ms, then never."""
+"""How long a request waits while the topic is created or its partition gets another leader. Kafka returns an error at
+once; librdkafka retries twice within 200 ms for the group of a transaction, then never."""
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 FIRST_VERSION_WITH_SHARE_GROUPS: Final = 6
 Found = tuple[ErrorCode, int, str, int, str | None]
-"""Error code, node id, host, port, and a text that explains an error."""
+"""Error code, node id, host, port, and an error message."""
 
 
 class CoordinatorLookup(Protocol):
-    """Who knows which broker leads the partition that a key belongs to, and creates the topic when it is missing."""
+    """Finds the leader of the partition of a key, and creates the topic when it is missing."""
 
     def coordinator(self, kind: int, key: str, listener: str) -> Found:
-        """The coordinator of a group (kind 0) or of a transactional id (kind 1), as reached through a listener."""
+        """The coordinator of a group (kind 0) or of a transactional id (kind 1), with its endpoint for a listener."""
         ...
 
     def await_coordinators(
         self, kind: int, keys: Sequence[str], listener: str, timeout_ms: int, done: Callable[[], None]
     ) -> None:
-        """Call `done` once, when each key has a coordinator or the time is over; perhaps before this returns."""
+        """Call `done` once, when each key has a coordinator or at the timeout; perhaps before this returns."""
         ...
 
 
 class FindCoordinator:
-    """The way to a coordinator."""
+    """Handles FindCoordinator."""
 
     KEY = 10
     VERSIONS = (0, 6)
@@ -66,7 +66,7 @@ class FindCoordinator:
             error, node_id, host, port, message = self._find(call, request.key_type, request.key)
             return m.FindCoordinatorResponse(
                 error_code=error,
-                # Kafka says NONE where all is well, and so do clients' logs.
+                # Kafka returns the message NONE on success, which appears in the logs of clients.
                 error_message=message or error.name,
                 node_id=node_id,
                 host=host,

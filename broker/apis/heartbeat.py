@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: a member says that it lives, and learns of a rebalance.
+"""Heartbeat (key 12), versions 0 to 4: a member renews its session; the error code announces a rebalance.
 
 Version 3 adds the group instance id (KIP-345).
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Heartbeat:
-    """The sign of life of a member."""
+    """Handles Heartbeat."""
 
     KEY = 12
     VERSIONS = (0, 4)

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), versions 0 and 1: change single properties of topics and brokers (KIP-339).
 
-Any broker changes a topic; a broker's own properties are changed by that broker. A resource that is named twice is not
-changed at all.
+Any broker changes a topic; each broker changes its own properties. A resource that the request contains twice is not
+changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Response = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
 class IncrementalAlterConfigs:
-    """Configurations changed."""
+    """Handles IncrementalAlterConfigs."""
 
     KEY = 44
     VERSIONS = (0, 1)

@@ -1,9 +1,9 @@
-"""InitProducerId (key 22), versions 0 to 5: an id for an idempotent producer, or the next owner of a transactional id.
+"""InitProducerId (key 22), versions 0 to 5: producer ids for idempotent producers, new epochs for transactional ids.
 
-An idempotent producer gets an id that no other has had, with epoch 0. A transactional id is its coordinator's: it gives
-the producer the next epoch and fences whoever had the one before (KIP-98). From version 3 on a producer may say who it
-was, and goes on under the next epoch only if that is still so (KIP-360); version 4 knows PRODUCER_FENCED, 5
-TRANSACTION_ABORTABLE.
+An idempotent producer gets an unused producer id, with epoch 0. The coordinator of a transactional id gives the
+producer the next epoch and fences the former owner (KIP-98). From version 3 on a producer may send its former id and
+epoch, and continues in the next epoch only if it still owns the transactional id (KIP-360); version 4 supports
+PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_MEMBER: Final = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InitProducerId:
-    """Ids of producers."""
+    """Handles InitProducerId."""
 
     KEY = 22
     VERSIONS = (0, 5)

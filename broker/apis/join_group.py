@@ -1,8 +1,8 @@
-"""JoinGroup (key 11), versions 0 to 9: a member wants into the next generation of its group.
+"""JoinGroup (key 11), versions 0 to 9: a member joins the next generation of its group.
 
-Version 1 adds the rebalance timeout (KIP-62), 4 asks newcomers to come again with the id they are given (KIP-394), 5
-the group instance id (KIP-345), 7 the protocol type in the answer (KIP-559), 8 the reason, and 9 lets a returning
-static leader skip the assignment (KIP-814). The answer comes when all members have joined.
+Version 1 adds the rebalance timeout (KIP-62), 4 a second join of new members with the id of the first response
+(KIP-394), 5 the group instance id (KIP-345), 7 the protocol type in the response (KIP-559), 8 the reason, and 9 lets a
+returning static leader skip the assignment (KIP-814). The coordinator answers when all members have joined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_VERSION_TO_SKIP_ASSIGNMENT: Final = 9
 
 
 class JoinGroup:
-    """Entry into a group."""
+    """Handles JoinGroup."""
 
     KEY = 11
     VERSIONS = (0, 9)

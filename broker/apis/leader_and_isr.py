@@ -1,6 +1,7 @@
-"""LeaderAndIsr (key 4), versions 0 to 7: the controller says which partitions this broker leads or follows.
+"""LeaderAndIsr (key 4), versions 0 to 7: the controller makes this broker leader or follower of partitions.
 
-An order between brokers. Orders are carried out one after the other (`replica_manager.py`), and answered when they are.
+The controller sends it as a control request. The replica manager applies control requests one after the other
+(`replica_manager.py`), and answers each when it is applied.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ GROUPED_FROM = 5
 
 
 class LeaderAndIsr:
-    """Orders of the controller."""
+    """Handles LeaderAndIsr."""
 
     KEY = 4
     VERSIONS = (0, 7)
@@ -30,7 +31,7 @@ class LeaderAndIsr:
 
 
 def _in_version(response: m.LeaderAndIsrResponse, version: int) -> m.LeaderAndIsrResponse:
-    """The outcomes by topic id from version 5 on, before by name."""
+    """The errors by topic id from version 5 on, before by name."""
     if version >= GROUPED_FROM:
         response.partition_errors = []
     else:

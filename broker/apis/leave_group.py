@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0 to 5: members go, or are removed.
+"""LeaveGroup (key 13), versions 0 to 5: members leave, or an administrator removes them.
 
 Version 3 takes several members, each by its id, its group instance id or both (KIP-345); 5 adds a reason (KIP-800).
 """
@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_MANY: Final = 3
 
 
 class LeaveGroup:
-    """The way out of a group."""
+    """Handles LeaveGroup."""
 
     KEY = 13
     VERSIONS = (0, 5)

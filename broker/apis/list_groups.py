@@ -1,6 +1,6 @@
 """ListGroups (key 16), versions 0 to 5: the groups that this broker coordinates.
 
-Version 4 filters by state (KIP-518), 5 by type (KIP-848); both in any case.
+Version 4 filters by state (KIP-518), 5 by type (KIP-848); both case-insensitively.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ListGroups:
-    """The groups of this broker."""
+    """Handles ListGroups."""
 
     KEY = 16
     VERSIONS = (0, 5)

@@ -1,9 +1,10 @@
-"""ListOffsets (key 2), versions 0 to 11: which offset stands at a time, or at an end of the log.
+"""ListOffsets (key 2), versions 0 to 11: the offset for a timestamp, or at an end of the log.
 
-Special times: -1 the end (the high watermark, or the last stable offset with read_committed), -2 the start, -3 the
-record with the largest timestamp (KIP-734), -4 the start of what is on local disk, -5 the end of what tiered storage
-holds (KIP-405, KIP-1005) and -6 the start of what it has yet to take: without tiered storage -4 is the start, -5 and
--6 have no answer. Version 0 returns where segments begin, 4 the leader epoch, 2 isolation levels.
+Special timestamps: -1 the end (the high watermark, or the last stable offset with read_committed), -2 the start, -3 the
+record with the largest timestamp (KIP-734), -4 the start of the data on local disk, -5 the end of the data in tiered
+storage (KIP-405, KIP-1005) and -6 the start of the data that is to be moved there: without tiered storage -4 is the
+start, -5 and -6 have no result. Version 0 returns the base offsets of segments; 4 adds the leader epoch, 2 isolation
+levels.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
 
 Found = tuple[int, int, int]
-"""(offset, timestamp in ms, leader epoch); -1 for what is not known."""
+"""(offset, timestamp in ms, leader epoch); -1 for unknown values."""
 NOTHING: Final[Found] = (UNKNOWN_OFFSET, NO_TIMESTAMP, -1)
 PartitionResponse = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 class ListOffsets:
-    """Offsets by time."""
+    """Handles ListOffsets."""
 
     KEY = 2
     VERSIONS = (0, 11)
@@ -67,7 +68,7 @@ class ListOffsets:
                         answer.old_style_offsets = self._before(request, topic.name, partition)
                         continue
                     if counts[topic.name, partition.partition_index] > 1:
-                        raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request contains the partition twice")
                     self._fill(call, request, topic.name, partition, answer)
                 except KafkaError as error:
                     answer.error_code = error.code
@@ -90,8 +91,8 @@ class ListOffsets:
             upper = replica.readable_end(request.isolation_level)
             lags = replica.machine.high_watermark < replica.machine.epoch_start_offset
             if lags and partition.timestamp not in (EARLIEST, EARLIEST_LOCAL):
-                # A leader elected just now may know less of what is committed than was served before it (KIP-207).
-                # The end of what is stable says nothing of that: a transaction can stay open over elections.
+                # A new leader may have a lower high watermark than the one that clients have seen before (KIP-207).
+                # The last stable offset does not show that: a transaction can stay open over elections.
                 raise KafkaError(
                     ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
                 )
@@ -105,7 +106,7 @@ class ListOffsets:
     def _replica(
         self, request: m.ListOffsetsRequest, name: str, partition: m.ListOffsetsRequest.ListOffsetsPartition
     ) -> Replica:
-        """The replica that may answer: the leader, for a debugging consumer any. Raises KafkaError."""
+        """The replica that may answer: the leader, or any replica for a debugging consumer. Raises KafkaError."""
         replica = self._replicas.get(name, partition.partition_index)
         if replica is None:
             raise KafkaError(self._metadata_cache.error_without_replica(name, partition.partition_index))
@@ -118,8 +119,8 @@ class ListOffsets:
     def _before(
         self, request: m.ListOffsetsRequest, name: str, partition: m.ListOffsetsRequest.ListOffsetsPartition
     ) -> list[int]:
-        """What version 0 asks for: where the segments begin that were written last at a time or before, the newest
-        first, and the end of the log before them. Raises KafkaError.
+        """The result of version 0: the base offsets of segments that were last modified at a time or before, newest
+        first, preceded by the end of the log. Raises KafkaError.
         """
         _check_known(OLDEST, partition.timestamp)
         replica = self._replica(request, name, partition)
@@ -143,9 +144,9 @@ class ListOffsets:
 
 
 def _check_known(version: int, timestamp: int) -> None:
-    """Raises KafkaError with UNSUPPORTED_VERSION for a special time that this version does not have."""
+    """Raises KafkaError with UNSUPPORTED_VERSION for a special timestamp that this version does not support."""
     if timestamp < EARLIEST and version < LOWEST_VERSION_OF.get(timestamp, NO_VERSION):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is no special time of version {version}")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
 
 
 def find(replica: Replica, timestamp: int, upper: int) -> Found:

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), version 0: which partitions are moving, and where to (KIP-455).
+"""ListPartitionReassignments (key 46), version 0: the partition reassignments in progress (KIP-455).
 
-What is asked for and does not move, or does not exist, is left out.
+Requested partitions without a reassignment, or that do not exist, are omitted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Partition = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 
 
 class ListPartitionReassignments:
-    """Moves under way."""
+    """Handles ListPartitionReassignments."""
 
     KEY = 46
     VERSIONS = (0, 0)

@@ -1,7 +1,7 @@
 """ListTransactions (key 66), versions 0 to 2: the transactional ids that this broker coordinates (KIP-664).
 
-Filtered by state and producer id, from version 1 on by how long a transaction has run (KIP-994), from version 2 on by a
-regular expression that the whole id must match (KIP-1152).
+Filters: state and producer id, from version 1 on the duration of a transaction (KIP-994), from version 2 on a regular
+expression that must match the whole id (KIP-1152).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from odradek.broker.network.dispatcher import Call
 
 _OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # what a client may write wrong is nothing for our standard error
+_OPTIONS.log_errors = False  # errors of clients do not belong on the broker's standard error
 LABELS: Final = frozenset(status.label for status in Status)
 
 
 class ListTransactions:
-    """The transactional ids of this broker."""
+    """Handles ListTransactions."""
 
     KEY = 66
     VERSIONS = (0, 2)
@@ -63,5 +63,5 @@ class ListTransactions:
             return False
         if request.state_filters and metadata.status.label not in request.state_filters:
             return False
-        # An id without a transaction has run since before 1970: Kafka lists it.
+        # An id without a transaction has a start time before 1970, so its duration passes: Kafka lists it.
         return request.duration_filter < 0 or self._clock.now_ms() - metadata.started_ms > request.duration_filter

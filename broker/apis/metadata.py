@@ -1,11 +1,12 @@
-"""Metadata (key 3), versions 0 to 13: the brokers, and who leads which partition.
+"""Metadata (key 3), versions 0 to 13: the brokers, the controller, topics and their partitions (Kafka: KafkaApis).
 
-Topics are named, or from version 10 on given by id; null (an empty list in version 0) asks for all. A topic that is
-not there is created when the request and `auto.create.topics.enable` allow it: the answer then waits the moment that
-takes, where Kafka answers with an error that makes clients ask again. Where it cannot be created, the answer says why;
-where nobody knows yet, clients are told to ask again, and so they are while no controller has spoken to this broker.
+The request contains topics by name, or from version 10 on by id; null (an empty list in version 0) means all topics. A
+missing topic is created when the request and `auto.create.topics.enable` allow it: the response then waits for the
+creation, where Kafka returns an error that makes clients retry. If it cannot be created, the response contains the
+reason; if the outcome is unknown, the error makes clients retry, and so it does until this broker has received metadata
+from a controller.
 
-The answer is joined from the bytes of its topics, which are kept until they say something else (`topic_answers`).
+The response is joined from the encoded bytes of its topics, which are cached until they change (`topic_responses`).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ NO_TOPIC_ID = bytes(16)
 TopicAnswer = m.MetadataResponse.MetadataResponseTopic
 AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
 MADE_OR_UNKNOWN = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
-"""Outcomes of a creation after which a topic may be there, although this broker does not know it."""
+"""Outcomes of a creation after which a topic may exist, although this broker's metadata do not contain it."""
 
 
 class Metadata:
-    """What the cluster looks like."""
+    """Handles Metadata."""
 
     KEY = 3
     VERSIONS = (0, 13)
@@ -51,7 +52,7 @@ class Metadata:
         new_topic: Callable[[str], WantedTopic],
         answers: TopicAnswers,
     ) -> None:
-        """`new_topic` says how a topic is to be made of which only the name is known; `answers` keeps what goes out."""
+        """`new_topic` returns the creation parameters for a topic name; `answers` caches encoded topics."""
         self._metadata_cache = metadata_cache
         self._creator = creator
         self._auto_create = auto_create
@@ -65,7 +66,7 @@ class Metadata:
         if call.version >= 10 and any(each.name is None and each.topic_id == NO_TOPIC_ID for each in topics):
             return _neither(topics, ErrorCode.INVALID_REQUEST if call.version < 12 else ErrorCode.UNKNOWN_SERVER_ERROR)
         if 10 <= call.version < 12 and any(each.name is None or each.topic_id != NO_TOPIC_ID for each in topics):
-            code = ErrorCode.INVALID_REQUEST  # these versions carry ids, but are not to ask by them
+            code = ErrorCode.INVALID_REQUEST  # these versions have ids, but do not support requests by id
             refused = [TopicAnswer(name=each.name or "", topic_id=each.topic_id, error_code=code) for each in topics]
             return m.MetadataResponse(topics=refused)
         missing = self._to_create(call, request)
@@ -120,7 +121,7 @@ class Metadata:
         request: m.MetadataRequest,
         topics: list[TopicMetadata | m.MetadataResponse.MetadataResponseTopic],
     ) -> m.MetadataResponse:
-        """The answer about topics that are known, and what is to be said of the others."""
+        """The response with known topics, and with the entries for unknown ones."""
         metadata_cache, version = self._metadata_cache, call.version
         operations = AUTHORIZED_OPERATIONS_UNKNOWN
         if request.include_topic_authorized_operations:
@@ -155,7 +156,7 @@ class Metadata:
 def _describe(
     topic: TopicMetadata, reachable: frozenset[int], operations: int
 ) -> m.MetadataResponse.MetadataResponseTopic:
-    """A topic as those see it who can reach these brokers."""
+    """A topic for clients that can reach these brokers."""
     partitions = []
     for partition in topic.partitions:
         answer = m.MetadataResponse.MetadataResponsePartition(
@@ -185,7 +186,7 @@ def _in_order(
     operations: int,
     version: int,
 ) -> Iterator[EncodedElement]:
-    """The elements of all topics: of each that is known the next of `known`, the others as they are."""
+    """The elements of all topics, in order: the next of `known` for each known topic, the others as they are."""
     rest = iter(known)
     for topic in topics:
         if isinstance(topic, TopicMetadata):
@@ -196,7 +197,7 @@ def _in_order(
 
 
 def _neither(topics: list[m.MetadataRequest.MetadataRequestTopic], code: ErrorCode) -> m.MetadataResponse:
-    """What Kafka answers where a topic has neither a name nor an id: to nothing of the request."""
+    """The response of Kafka to an entry without name and id: an error for every topic of the request."""
     return m.MetadataResponse(
         cluster_id=None,
         topics=[TopicAnswer(name=each.name or "", error_code=code) for each in topics],

@@ -1,12 +1,12 @@
-"""OffsetCommit (key 8), versions 0 to 10: where the consumers of a group are.
+"""OffsetCommit (key 8), versions 0 to 10: store the offsets of a group's consumers.
 
-Version 1 brings generation and member id, and for itself alone a time for each commit; 2 to 4 a retention in place of
-that; 6 the leader epoch (KIP-320), 7 the group instance id (KIP-345), 9 member epochs (KIP-848), 10 topic ids for names
-(KIP-516). Version 0 was made for offsets in the registry; here its commits join all others, as those of a consumer that
-manages itself.
+Version 1 adds generation and member id, and in this version only a timestamp for each commit; 2 to 4 a retention time
+instead; 6 the leader epoch (KIP-320), 7 the group instance id (KIP-345), 9 member epochs (KIP-848), 10 topic ids in
+place of names (KIP-516). Version 0 was for offsets in ZooKeeper; here its commits are stored like all others, as those
+of a consumer that assigns partitions itself.
 
-A partition that is named twice is committed and answered once, with what stands last; a topic without partitions is not
-answered at all. Metadata that is null comes back as an empty text.
+If a request contains a partition twice, the coordinator commits and answers the last entry only; a topic without
+partitions is omitted from the response. Metadata of null is stored as an empty string.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PartitionResponse = m.OffsetCommitResponse.OffsetCommitResponsePartition
 
 
 class OffsetCommit:
-    """Offsets into a group."""
+    """Handles OffsetCommit."""
 
     KEY = 8
     VERSIONS = (0, 10)
@@ -68,7 +68,7 @@ class OffsetCommit:
 
 
 class _Commit:
-    """One request on its way: what goes to the group, and the response in the order of the request."""
+    """One request: the entries for the group, and the response in the order of the request."""
 
     __slots__ = ("_answers", "_awaiting", "_now_ms", "_retention_ms", "_topics", "entries")
 
@@ -83,7 +83,7 @@ class _Commit:
     def add(
         self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, name: str | None, partition_count: int
     ) -> None:
-        """Take in one topic of the request; `name` is None when its id is not known."""
+        """Add one topic of the request; `name` is None when its id is unknown."""
         refusal = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         expire_ms = NO_EXPIRY if self._retention_ms == NO_TIME else self._now_ms + self._retention_ms
         for partition in topic.partitions:
@@ -103,7 +103,7 @@ class _Commit:
     def _answer(
         self, topic: m.OffsetCommitRequest.OffsetCommitRequestTopic, index: int, refusal: ErrorCode
     ) -> PartitionResponse:
-        """Make room for the answer to a partition, which is a refusal until the group says otherwise."""
+        """The answer for a partition; it is an error until the group returns a code."""
         key = topic.name, topic.topic_id
         known = self._answers.get((*key, index))
         if known is not None:

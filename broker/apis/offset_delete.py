@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: forget offsets of topics that no member of the group consumes (KIP-496)."""
+"""OffsetDelete (key 47), version 0: delete offsets of topics that no member of the group consumes (KIP-496)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Response = m.OffsetDeleteResponse
 
 
 class OffsetDelete:
-    """Offsets that are no longer wanted."""
+    """Handles OffsetDelete."""
 
     KEY = 47
     VERSIONS = (0, 0)

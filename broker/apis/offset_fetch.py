@@ -1,9 +1,9 @@
-"""OffsetFetch (key 9), versions 0 to 10: where the consumers of a group were.
+"""OffsetFetch (key 9), versions 0 to 10: the committed offsets of a group's consumers.
 
-Version 2 adds one error code for all and, with null topics, every offset of the group; 5 the leader epoch (KIP-320), 7
-the wish to wait for commits under way (KIP-447), 8 several groups (KIP-709), 9 member id and epoch for groups of
-KIP-848, which the classic protocol does not look at, 10 topic ids for names (KIP-516). A partition without an offset
-has -1 and no error; in version 0, which was made for offsets in the registry, UNKNOWN_TOPIC_OR_PARTITION.
+Version 2 adds a top-level error code and, with null topics, all offsets of the group; 5 the leader epoch (KIP-320), 7
+the option to wait for pending commits (KIP-447), 8 several groups (KIP-709), 9 member id and epoch for groups of
+KIP-848, which the classic protocol ignores, 10 topic ids in place of names (KIP-516). A partition without an offset has
+-1 and no error; in version 0, which was for offsets in ZooKeeper, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Response = m.OffsetFetchResponse
 
 
 class OffsetFetch:
-    """Offsets out of groups."""
+    """Handles OffsetFetch."""
 
     KEY = 9
     VERSIONS = (0, 10)
@@ -97,7 +97,7 @@ class OffsetFetch:
         topics = []
         for name, offsets in _by_topic(found).items():
             if by_id and name not in self._metadata_cache.topics:
-                continue  # an offset of a topic that is gone cannot be named any more
+                continue  # the response cannot contain an offset of a deleted topic, which has no id
             topics.append(
                 Response.OffsetFetchResponseTopics(
                     name=name,
@@ -109,7 +109,7 @@ class OffsetFetch:
 
 
 def _once(partitions: Iterable[Partition]) -> list[Partition]:
-    """A partition that is named twice is answered once."""
+    """The partitions without duplicates."""
     return list(dict.fromkeys(partitions))
 
 

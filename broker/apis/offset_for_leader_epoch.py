@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), versions 0 to 4: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch (key 23), versions 0 to 4: the end offset of a leader epoch (KIP-101, KIP-279, KIP-320).
 
-A consumer that learns of a new leader asks whether the records it has read still stand, a follower where it has to
-truncate. The answer is the largest epoch not above the one asked for, and the offset at which it ended.
+A consumer that gets a new leader validates that the records it has read were not truncated; a follower finds the offset
+to truncate to. The response is the largest epoch not above the requested one, and the end offset of that epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EpochEnd = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 class OffsetForLeaderEpoch:
-    """The ends of leader epochs."""
+    """Handles OffsetForLeaderEpoch."""
 
     KEY = 23
     VERSIONS = (0, 4)

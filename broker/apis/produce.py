@@ -1,16 +1,16 @@
-"""Produce (key 0), versions 0 to 13: append batches and acknowledge them.
+"""Produce (key 0), versions 0 to 13: append batches and acknowledge them (Kafka: KafkaApis.handleProduceRequest).
 
-acks=0 gets no answer; when such a write is refused the connection is closed, which is the only way to tell the
-client (Kafka does the same). acks=1 is answered when the leader has appended (and flushed, where the topic asks for
-it), acks=all when all in-sync replicas have. Version 8 adds the errors of single records, 10 the current leader in
-an answer of the wrong broker (KIP-951), 13 topic ids.
+acks=0 gets no response; when the broker refuses such a write, it closes the connection, which is the only way to notify
+the client (like Kafka). acks=1 is answered when the leader has appended (and flushed, if the topic's flush policy
+requires it), acks=all when all in-sync replicas have. Version 8 adds the errors of single records, 10 the current
+leader in a response of the wrong broker (KIP-951), 13 topic ids.
 
-A request that names a transaction goes another way than all others: a batch that would begin the transaction in its
-partition waits until the coordinator has confirmed it (KIP-890; see `transactional_writes`). Version 11 can be told of
-TRANSACTION_ABORTABLE then, and from version 12 on the leader adds the partition to the transaction itself.
+A request with a transactional id takes a separate path: a batch that would begin the transaction in its partition waits
+until the coordinator has verified it (KIP-890; see `transactional_produce`). From version 11 on the error can be
+TRANSACTION_ABORTABLE, and from version 12 on the leader adds the partition to the transaction itself.
 
-Versions 0 to 2 carry message sets of magic 0 and 1, which become batches. That and other work on the records, such as a
-codec of the topic's own, is done in a thread where it is long; see `conversions`.
+Versions 0 to 2 contain message sets of magic 0 and 1, which are converted to batches. A thread does this and other
+conversions of records, such as to the topic's own codec, where they are large; see `conversions`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BATCHES_SINCE = 3
 BEHIND_THE_SHAPE: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.INVALID_TOPIC_EXCEPTION}
 )
-"""Errors that a batch gets only where `check_produce_shape` has nothing against it."""
+"""Errors of a batch that are returned only if `check_produce_shape` accepts it."""
 LATE_REFUSALS: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -69,17 +69,17 @@ LATE_REFUSALS: Final = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""Errors of a log that has looked at the records; the answer then says where the log starts."""
+"""Errors after the records were validated; the response then contains the log start offset."""
 ADMIN_CLIENT: Final = "__admin_client"
-"""The client id under which internal topics can be written to."""
+"""The client id that may write to internal topics."""
 NOT_YET: Final = 2**63
-"""The end of a batch that is not in the log yet: no log ever reaches it."""
+"""The end offset of a batch that is not appended yet: no log ever reaches it."""
 Held = list[tuple[HeldWrite | Conversion, PartitionResponse]]
-"""Batches of a request that are to be written yet."""
+"""Batches of a request that are not written yet."""
 
 
 class Produce:
-    """Writes of clients."""
+    """Handles Produce."""
 
     KEY = 0
     VERSIONS = (0, 13)
@@ -158,7 +158,7 @@ class Produce:
     def _convert(
         self, call: Call, replica: Replica, records: memoryview | None, acks: int, transactional_id: str | None = None
     ) -> Conversion | None:
-        """A copy of a batch that cannot be written at once; None where it can."""
+        """A copy of a batch that cannot be written at once; None if it can."""
         if records is None or not self._conversions.must_wait(call.connection, replica, records, call.version):
             return None
         version, clock = call.version, self._clock
@@ -174,7 +174,7 @@ class Produce:
     def _handle_transactional(
         self, call: Call, request: m.ProduceRequest, transactional_id: str
     ) -> m.ProduceResponse | None:
-        """The same with batches that may have to wait before they are written."""
+        """Like `handle`, for batches that may have to wait before they are written."""
         now_ms = self._clock.now_ms()
         sender = Sender(transactional_id, call.version, request.acks)
         waiting: list[tuple[PartitionResponse, Replica, int]] = []
@@ -223,7 +223,7 @@ class Produce:
         failed: bool,
         held: Held,
     ) -> m.ProduceResponse | None:
-        """Answer at once, later or, with acks=0, never."""
+        """Send the response now, later or, with acks=0, never."""
         if request.acks == 0:
             self._stay_silent(call, held, failed)
             return None
@@ -247,7 +247,7 @@ class Produce:
         return None
 
     def _stay_silent(self, call: Call, held: Held, failed: bool) -> None:
-        """acks=0: a client learns only of failures, by the end of its connection."""
+        """acks=0: notify the client of failures only, by closing its connection."""
         if failed:
             call.connection.refuse("acks=0", "a write with acks=0 was refused")
         left = len(held)
@@ -261,14 +261,14 @@ class Produce:
             if isinstance(outcome, KafkaError) and outcome.code:
                 call.connection.refuse("acks=0", "a write with acks=0 was refused")
             elif not left:
-                call.connection.answer(call, ())  # no bytes; but the client is not read from without end meanwhile
+                call.connection.answer(call, ())  # no bytes, but it limits the requests that wait on this connection
 
         for write, _ in held:
             if isinstance(write, Conversion):
                 self._conversions.add(call.connection, write, written)
 
     def _writable(self, call: Call, name: str | None, index: int, replica: Replica | None, acks: int) -> Replica:
-        """The replica, unless there is none or the client may not write to it, with Kafka's order of errors.
+        """The replica, unless there is none or the client may not write to it; errors have the order of Kafka's checks.
 
         Raises KafkaError.
         """
@@ -291,7 +291,7 @@ class Produce:
         return answer
 
     def _refuse(self, answer: PartitionResponse, error: KafkaError, replica: Replica | None) -> None:
-        """Say why a batch is not written; in words where it is for single records or is no batch, as Kafka does."""
+        """Set the error of a batch; with a message for single records or for a malformed batch, like Kafka."""
         answer.error_code = error.code
         answer.base_offset = -1
         late = error.code in LATE_REFUSALS or type(error) is InvalidRecords
@@ -309,7 +309,7 @@ class Produce:
             ]
 
     def _name_leaders(self, call: Call, response: m.ProduceResponse) -> None:
-        """Return the leader, and where it is, of each partition that this broker does not lead (KIP-951)."""
+        """Add the leader and its endpoint for each partition that this broker does not lead (KIP-951)."""
         if call.version < LEADERS_FROM:
             return
         leaders: dict[int, None] = {}
@@ -332,7 +332,7 @@ class Produce:
 
 
 def _malformed(records: memoryview | None, refused: KafkaError, version: int) -> KafkaError:
-    """The error of a batch that is refused: where it has no sound shape either, that, as Kafka looks at this first."""
+    """The error of a refused batch: if it is also malformed, that error, because Kafka checks the format first."""
     if refused.code in BEHIND_THE_SHAPE and version >= BATCHES_SINCE:
         try:
             check_produce_shape(records, version)
@@ -342,7 +342,7 @@ def _malformed(records: memoryview | None, refused: KafkaError, version: int) ->
 
 
 def _first_fault(records: memoryview | None, refused: KafkaError, version: int) -> KafkaError:
-    """What is said of a batch that is refused: where it is transactional and its request names no transaction, that."""
+    """The error of a refused batch: if it is transactional and the request has no transactional id, that error."""
     refused = _malformed(records, refused, version)
     if records is None or len(records) <= CODEC_POSITION or records[MAGIC_POSITION] != MAGIC:
         return refused
@@ -355,8 +355,8 @@ def _first_fault(records: memoryview | None, refused: KafkaError, version: int) 
 
 
 def _is_work(records: memoryview, replica: Replica) -> bool:
-    """Whether more than a look at each record may be wanted of a batch: it has a codec, or the topic wants one, or it
-    is a message set. The short way to say no of most batches.
+    """Whether a batch may need more than a validation of each record: it or the topic has a codec, or it is a message
+    set. This is a fast check that is negative for most batches.
     """
     return (
         records[CODEC_POSITION] & CODEC_MASK != 0
@@ -366,7 +366,7 @@ def _is_work(records: memoryview, replica: Replica) -> bool:
 
 
 def _fill(answer: PartitionResponse, appended: Written) -> None:
-    """Say where a batch stands."""
+    """Set the offsets of an appended batch."""
     answer.base_offset = appended.first_offset
     answer.log_append_time_ms = appended.log_append_time_ms
     answer.log_start_offset = appended.start_offset
@@ -377,7 +377,7 @@ NameLeaders = Callable[["Call", Response], None]
 
 
 class DelayedProduce:
-    """A write that waits for its followers or its fsync, or to be written at all."""
+    """A write that waits for its followers or its fsync, or to be written (Kafka: DelayedProduce)."""
 
     __slots__ = (
         "_acks",
@@ -413,10 +413,10 @@ class DelayedProduce:
         self._timer: Timer | None = None
 
     def start(self, set_timer: Callable[[Callable[[], None]], Timer]) -> None:
-        """Begin to wait; what is not settled at the deadline is answered REQUEST_TIMED_OUT.
+        """Start the timer; at the deadline, unsettled partitions get REQUEST_TIMED_OUT.
 
-        Conversions take the time that they take: with them the deadline counts from their end, as in Kafka, where a
-        request does not wait before it has been converted.
+        The timeout does not include conversions: with them the timer starts after the last one, as in Kafka, where a
+        request is not delayed before it has been converted.
         """
         self._set_timer = set_timer
         for _, replica, _ in self._waiting:
@@ -424,17 +424,17 @@ class DelayedProduce:
         self._timer = set_timer(self._time_out)
 
     def check(self) -> None:
-        """Answer for the partitions that were settled before this was registered with them.
+        """Answer for the partitions that were settled before this object was registered with them.
 
-        Only a request with several partitions needs it: a failure to write to one takes the others offline that have
-        the same disk.
+        Only a request with several partitions needs it: a write error of one partition takes other partitions on the
+        same disk offline.
         """
         settled = [replica for _, replica, end in self._waiting if replica.settled(end, self._acks) is not None]
         for replica in settled:
             self.wake(replica)
 
     def hold(self, held: Held, refuse: Refuse, transactional: TransactionalWrites) -> None:
-        """These batches are to be written yet; `written` is told of each."""
+        """Register batches that are not written yet; the caller invokes `written` for each."""
         self._held = held
         self._refuse = refuse
         self._transactional = transactional
@@ -447,7 +447,7 @@ class DelayedProduce:
         return any(isinstance(write, Conversion) for write, _ in self._held)
 
     def written(self, write: HeldWrite | Conversion, outcome: Outcome) -> None:
-        """A batch that was held stands in the log now, or never will, or waits for its transaction."""
+        """Handle a held batch that is now appended or refused, or that waits for its transaction."""
         answer = next(answer for each, answer in self._held if each is write)
         self._held = [entry for entry in self._held if entry[0] is not write]
         replica = write.replica
@@ -484,7 +484,7 @@ class DelayedProduce:
             self._keep(left, replica)
 
     def _keep(self, left: list[tuple[PartitionResponse, Replica, int]], replica: Replica) -> None:
-        """Only these are unanswered still; one of `replica` was answered."""
+        """Keep only these unanswered partitions; one of `replica` was answered."""
         self._waiting = left
         if self._held:
             self._abandon()
@@ -501,7 +501,7 @@ class DelayedProduce:
         self._call.reply(self._response)
 
     def _abandon(self) -> None:
-        """A batch that has been answered for is not to be written any more."""
+        """Cancel the writes of batches that have been answered."""
         for write, answer in self._held:
             if all(each is not answer for each, _, _ in self._waiting):
                 write.abandon()

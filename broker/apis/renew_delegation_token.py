@@ -1,6 +1,6 @@
-"""RenewDelegationToken (key 39), versions 0 to 2: a later expiry for a token (KIP-48).
+"""RenewDelegationToken (key 39), versions 0 to 2: renew the expiry of a token (KIP-48).
 
-Who has not authenticated may not: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+A client without authentication is refused: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RenewDelegationToken:
-    """Tokens that nobody has."""
+    """Handles RenewDelegationToken, which is refused for every client."""
 
     KEY = 39
     VERSIONS = (0, 2)

@@ -1,6 +1,6 @@
 """SaslAuthenticate (key 36), versions 0 to 2: one step of the SASL exchange.
 
-On a listener without SASL none is under way: ILLEGAL_SASL_STATE.
+A listener without SASL has no exchange: ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SaslAuthenticate:
-    """A step of SASL, where there are none."""
+    """Handles SaslAuthenticate on listeners without SASL."""
 
     KEY = 36
     VERSIONS = (0, 2)

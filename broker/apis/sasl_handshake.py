@@ -1,6 +1,6 @@
-"""SaslHandshake (key 17), versions 0 and 1: choose the mechanism of SASL.
+"""SaslHandshake (key 17), versions 0 and 1: select the SASL mechanism.
 
-On a listener without SASL there is nothing to choose: ILLEGAL_SASL_STATE.
+A listener without SASL has no mechanisms: ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SaslHandshake:
-    """The beginning of SASL, where it cannot begin."""
+    """Handles SaslHandshake on listeners without SASL."""
 
     KEY = 17
     VERSIONS = (0, 1)

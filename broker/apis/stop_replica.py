@@ -1,6 +1,7 @@
-"""StopReplica (key 5), versions 0 to 4: the controller says which replicas this broker gives up, or deletes.
+"""StopReplica (key 5), versions 0 to 4: the controller stops replicas of this broker, or deletes them.
 
-An order between brokers. Orders are carried out one after the other (`replica_manager.py`), and answered when they are.
+The controller sends it as a control request. The replica manager applies control requests one after the other
+(`replica_manager.py`), and answers each when it is applied.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StopReplica:
-    """Orders of the controller."""
+    """Handles StopReplica."""
 
     KEY = 5
     VERSIONS = (0, 4)

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader hands in the assignment, every member fetches its part.
+"""SyncGroup (key 14), versions 0 to 5: the leader sends the assignment, every member receives its part.
 
 Version 3 adds the group instance id (KIP-345), 5 the protocol type and name, which are then required (KIP-559). The
-answer comes when the assignment is durable.
+coordinator answers when the assignment is durable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST_VERSION_WITH_PROTOCOL: Final = 5
 
 
 class SyncGroup:
-    """The assignment of a generation."""
+    """Handles SyncGroup."""
 
     KEY = 14
     VERSIONS = (0, 5)

@@ -1,8 +1,9 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5: where a consumer will be once the producer's transaction has committed.
+"""TxnOffsetCommit (key 28), versions 0 to 5: store offsets that become valid when the producer's transaction commits.
 
-Version 2 brings the leader epoch (KIP-320); 3 the generation and member of the consumer, so that one that was
-replaced cannot commit any more (KIP-447); 4 TRANSACTION_ABORTABLE as an answer. From version 5 on the coordinator of
-the group adds its partition of `__consumer_offsets` to the transaction, which AddOffsetsToTxn did before (KIP-890).
+Version 2 adds the leader epoch (KIP-320); 3 the generation and member id of the consumer, so that a consumer that was
+replaced cannot commit any more (KIP-447); 4 TRANSACTION_ABORTABLE as an error. From version 5 on the group coordinator
+adds its partition of `__consumer_offsets` to the transaction; before, the producer sent AddOffsetsToTxn for that
+(KIP-890).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TopicResponse = m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
 
 class TxnOffsetCommit:
-    """Offsets into a group, as part of a transaction."""
+    """Handles TxnOffsetCommit."""
 
     KEY = 28
     VERSIONS = (0, 5)
@@ -55,7 +56,7 @@ class TxnOffsetCommit:
 
 
 class _Commit:
-    """One request on its way: what goes to the group, and the response in the order of the request."""
+    """One request: the entries for the group, and the response in the order of the request."""
 
     __slots__ = ("_answers", "_awaiting", "_now_ms", "_topics", "entries")
 
@@ -67,7 +68,7 @@ class _Commit:
         self.entries: dict[Partition, Committed] = {}
 
     def add(self, topic: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, partition_count: int) -> None:
-        """Take in one topic of the request. A partition that is named twice counts once, with what stands last."""
+        """Add one topic of the request. Of several entries for a partition, the last one is valid."""
         for partition in topic.partitions:
             key = topic.name, partition.partition_index
             answer = self._answers.get(key)

@@ -1,8 +1,8 @@
 """UpdateFeatures (key 57), versions 0 to 2: raise or lower finalized feature levels (KIP-584, KIP-778).
 
-Only the controller answers it. Here the level of a feature follows from what all brokers support, so nobody has to
-raise one and nobody can lower it: every update is refused, each with its reason, as Kafka 3.9 with ZooKeeper refuses
-updates of features that it does not know. Version 2 has one error for all.
+Only the controller serves it. In Odradek the level of a feature is computed from the levels that all brokers support,
+so no update is necessary or possible: the controller refuses each one, with a reason, as Kafka 3.9 with ZooKeeper
+refuses updates of unknown features. Version 2 has one error for all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Response = m.UpdateFeaturesResponse
 
 
 class UpdateFeatures:
-    """Feature levels that somebody wants to change."""
+    """Handles UpdateFeatures."""
 
     KEY = 57
     VERSIONS = (0, 2)
@@ -37,7 +37,7 @@ class UpdateFeatures:
     def handle(self, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
         if not self._controller.is_active:
             return Response(error_code=ErrorCode.NOT_CONTROLLER, error_message="this broker is not the controller")
-        if call.version >= ONE_ERROR_FROM:  # which has no complaint of a level that is there already
+        if call.version >= ONE_ERROR_FROM:  # this version has no error for an update to the present level
             wanted = [
                 each
                 for each in request.feature_updates

@@ -1,6 +1,7 @@
-"""UpdateMetadata (key 6), versions 0 to 8: the controller says what this broker tells clients of the cluster.
+"""UpdateMetadata (key 6), versions 0 to 8: the controller updates the metadata cache of this broker.
 
-An order between brokers. Orders are carried out one after the other (`replica_manager.py`), and answered when they are.
+The controller sends it as a control request. The replica manager applies control requests one after the other
+(`replica_manager.py`), and answers each when it is applied.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UpdateMetadata:
-    """Orders of the controller."""
+    """Handles UpdateMetadata."""
 
     KEY = 6
     VERSIONS = (0, 8)

@@ -1,12 +1,11 @@
-"""WriteTxnMarkers (key 27), versions 0 to 2: the transaction coordinator has decided, the leaders write it down.
+"""WriteTxnMarkers (key 27), versions 0 to 2: the leaders append the markers of the transaction coordinator.
 
-Every marker gets an answer for each of its partitions, once the marker is on the in-sync replicas. A partition of
-`__consumer_offsets` is answered only when the group coordinator, too, has taken the offsets of the transaction in or
-dropped them: who was told that a transaction is complete must find its offsets (KAFKA-17507).
+The response has a code for each partition of every marker, once the marker is on the in-sync replicas. A partition of
+`__consumer_offsets` is answered only when the group coordinator has applied or discarded the offsets of the
+transaction: a client that gets the end of a transaction must find its offsets (KAFKA-17507).
 
-Version 2 says which version of the transaction protocol the producer speaks (KIP-1228): under version 2 each
-transaction has an epoch of its own, which its marker exceeds, so a marker of an epoch that has written here already is
-late.
+Version 2 adds the version of the transaction protocol of the producer (KIP-1228): under version 2 each transaction has
+its own epoch, which its marker exceeds, so a marker with an epoch that has already written to the partition is late.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Groups(Protocol):
-    """The coordinator of groups, whose offsets transactions carry."""
+    """The group coordinator, which applies the offsets of transactions."""
 
     def before_commit(self, partition: int, producer_id: int) -> None:
-        """A commit marker is about to be written to a partition of `__consumer_offsets`. Raises KafkaError."""
+        """Prepare a partition of `__consumer_offsets` for a commit marker. Raises KafkaError."""
         ...
 
     def end_transaction(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A marker is in a partition of `__consumer_offsets`."""
+        """Apply a marker that is in a partition of `__consumer_offsets`."""
         ...
 
 
@@ -47,7 +46,7 @@ PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 class WriteTxnMarkers:
-    """The outcomes of transactions, into partitions."""
+    """Handles WriteTxnMarkers."""
 
     KEY = 27
     VERSIONS = (0, 2)
@@ -55,7 +54,7 @@ class WriteTxnMarkers:
     def __init__(
         self, replicas: Replicas, clock: Clock, timers: Timers, request_timeout_ms: int, groups: Groups
     ) -> None:
-        """`request_timeout_ms` is how long a marker may take to reach the in-sync replicas."""
+        """`request_timeout_ms` is the time limit for the replication of a marker to the in-sync replicas."""
         self._replicas = replicas
         self._clock = clock
         self._timers = timers
@@ -113,7 +112,7 @@ class WriteTxnMarkers:
 
 
 def _topic(result: MarkerResult, name: str) -> TopicResult:
-    """Where the partitions of a topic are answered; the same place for the same topic."""
+    """The result of a topic; the same object for the same topic."""
     known = next((each for each in result.topics if each.name == name), None)
     if known is None:
         known = TopicResult(name=name)
