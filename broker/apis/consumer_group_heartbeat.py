@@ -1,5 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: a member of the consumer protocol joins, stays or leaves
-(KIP-848).
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: a member joins, stays or leaves (KIP-848).
 
 Version 1 adds subscriptions by regular expression, and members that generate their own ids (KIP-1082).
 """

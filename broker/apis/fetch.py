@@ -1,5 +1,4 @@
-"""Fetch (key 1), versions 0 to 18: read batches, and wait for them if there are none yet (Kafka:
-KafkaApis.handleFetch).
+"""Fetch (key 1), versions 0 to 18: read batches, or wait until there are any (Kafka: KafkaApis.handleFetchRequest).
 
 A consumer requests partitions from offsets and gets whole batches as they are stored in the log, as ranges of files
 that are sent without a copy. When fewer than `min_bytes` are available, the response waits up to `max_wait_ms` for logs

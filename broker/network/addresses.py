@@ -1,4 +1,4 @@
-"""The addresses of a broker: where it listens, and where it tells others that it can be reached."""
+"""Listeners of a broker and their advertised addresses (Kafka: SocketServer)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OnFrame = Callable[[Connection, memoryview], None]
 
 
 class Addresses:
-    """All listeners of a broker; they share the limits on connections and memory, and each has some of its own."""
+    """All listeners of a broker; they share limits on connections and memory, and each has its own limits as well."""
 
     def __init__(self, config: BrokerConfig, listen: Callable[..., Listener], clock: Clock) -> None:
-        """Nothing is bound before `bind`. Raises ConfigError for a listener that cannot be served."""
+        """No address is bound before `bind`. Raises ConfigError for a listener that is not supported."""
         for endpoint in config.listeners:
             if endpoint.security_protocol != "PLAINTEXT":
                 raise ConfigError(
-                    f"listener {endpoint} speaks {endpoint.security_protocol}, which is not served yet; PLAINTEXT is"
+                    f"listener {endpoint} uses {endpoint.security_protocol}, which is not supported; PLAINTEXT is"
                 )
         self._config = config
         self._listen = listen
@@ -36,14 +36,14 @@ class Addresses:
         self._limits = _limits(config)
         self._connection_quotas = ConnectionQuotas()
         self._listeners: dict[str, tuple[Listener, str, int]] = {}
-        """By name, each with the host and the port where it was told to listen, or has found a free one."""
+        """By name, each with its configured host and its bound port."""
         self.endpoints: tuple[Endpoint, ...] = ()
-        """Where others are told to go."""
+        """The advertised addresses."""
         self._on_frame: OnFrame
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory for connections: incomplete requests, and answers that wait."""
+        """Bytes in memory for connections: incomplete requests, and responses that wait."""
         return next((listener.held_bytes for listener, _, _ in self._listeners.values()), 0)
 
     def connections(self) -> dict[str, int]:
@@ -51,7 +51,7 @@ class Addresses:
         return {name: len(listener.connections) for name, (listener, _, _) in self._listeners.items()}
 
     async def bind(self, on_frame: OnFrame) -> None:
-        """Take the addresses. Raises OSError when one is taken or not this machine's."""
+        """Bind the addresses. Raises OSError for an address in use, or not of this machine."""
         self._on_frame = on_frame
         for endpoint in self._config.listeners:
             await self._open(endpoint)
@@ -63,17 +63,17 @@ class Addresses:
             await listener.serve()
 
     def grant(self, config: BrokerConfig) -> None:
-        """The limits are others now."""
+        """Apply changed connection limits."""
         self._limits.become(_limits(config))
         for name, (listener, _, _) in self._listeners.items():
             listener.own = _own_limits(config, name)
             listener.resume_accepting()
 
     async def obey(self, config: BrokerConfig) -> bool:
-        """Listeners come and go. Returns whether others have to be told other addresses.
+        """Open and close listeners as configured. Returns whether the advertised addresses have changed.
 
-        Raises OSError when a new address cannot be had; the others are then as they should be. A listener that stays
-        keeps its socket, whatever its entry says now (Kafka's DynamicListenerConfig).
+        Raises OSError when a new address cannot be bound; the other listeners are then as configured. A listener that
+        stays keeps its socket, even if its address in the configuration has changed (Kafka's DynamicListenerConfig).
         """
         self._config = config
         wanted = {each.listener: each for each in config.listeners}
@@ -106,7 +106,7 @@ class Addresses:
         return len(self._config.listeners) > 1 and name == self._config.inter_broker_listener
 
     def _tell(self) -> None:
-        """What others are told: the advertised addresses of the listeners that are open."""
+        """Compute the advertised addresses of the open listeners."""
         received = []
         reported_to = {each.listener: each for each in self._config.advertised_listeners}
         for name, (_, host, port) in self._listeners.items():
@@ -116,16 +116,16 @@ class Addresses:
         self.endpoints = tuple(received)
 
     def say_what_was_left_out(self) -> None:
-        """Log how many refusals were not told one by one. To be called now and then."""
+        """Log how many refusals were suppressed; the scheduler calls this periodically."""
         self._report.sum_up()
 
     def close(self) -> None:
-        """End every connection and give the addresses back."""
+        """Close every connection and all listeners."""
         for listener, _, _ in self._listeners.values():
             listener.close()
 
     def registration(self) -> znodes.BrokerRegistration:
-        """What the registry is told."""
+        """The registration of this broker for the metadata store."""
         protocols = {each.listener: each.security_protocol for each in self._config.listeners}
         return znodes.BrokerRegistration(
             tuple(
@@ -159,11 +159,11 @@ def _own_limits(config: BrokerConfig, listener: str) -> OwnLimits:
 
 
 def _buffers(config: BrokerConfig) -> dict[str, int]:
-    """Sizes for the system's buffers, where somebody has set them: a fixed size is slower than the system's own way."""
+    """Sizes of the socket buffers, where they are configured: a fixed size is slower than the system's own tuning."""
     names = {"send_buffer_bytes": "socket.send.buffer.bytes", "receive_buffer_bytes": "socket.receive.buffer.bytes"}
     return {argument: int(config[name]) for argument, name in names.items() if config.is_set(name) and config[name] > 0}
 
 
 def _own_name(host: str) -> str:
-    """What to tell clients when a listener names no address: this machine's name, as Kafka does."""
+    """The host to advertise when a listener has none: this machine's name, like Kafka."""
     return host or socket.getfqdn()

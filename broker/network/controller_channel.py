@@ -1,7 +1,8 @@
-"""The way to the active controller, wherever it is: this broker or another (BrokerToControllerChannelManager).
+"""Broker-to-controller channel: sends requests to the active controller (Kafka: NodeToControllerChannelManager).
 
-Who the controller is stands in the registry; the link is told. A request for the controller of this broker is a call;
-for another broker it is a request over a connection of its own. Nothing is repeated here.
+The metadata cache contains the controller's id. A request to the controller of this broker is a function call; a
+request to another broker uses a connection of its own. The channel does not retry. (Kafka's class was called
+BrokerToControllerChannelManager before 3.8.)
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Local(Protocol):
 
 
 class ControllerLink:
-    """Requests to whoever is the controller now."""
+    """Sends requests to the active controller."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class ControllerLink:
         local: Local,
         timeout_ms: int = 30_000,
     ) -> None:
-        """`listener` is the name of the listener through which brokers reach each other."""
+        """`listener` is the name of the inter-broker listener."""
         self._timeout_ms = timeout_ms
         self._broker_id = broker_id
         self._metadata_cache = metadata_cache
@@ -56,7 +57,7 @@ class ControllerLink:
         """Send a request to the controller; exactly one of both callbacks is called, later."""
         controller = self._metadata_cache.controller_id
         if controller == self._broker_id:
-            # Not at once: whoever asks may not be ready for the answer yet.
+            # Not at once: the caller may not be ready for the response yet.
             asyncio.get_running_loop().call_soon(self._ask_self, request, on_answer, on_lost)
             return
         peer = self._peer_of(controller)
@@ -82,7 +83,7 @@ class ControllerLink:
         if endpoint is None:
             return None
         if self._peer is not None and (self._peer.host, self._peer.port) != (endpoint.host, endpoint.port):
-            # Who still waits for the old one is answered by its connection's end or the deadline.
+            # Requests to the old controller fail with its connection or at their timeout.
             self._peer.abandon("the controller has moved")
             self._peer = None
         if self._peer is None:
@@ -91,7 +92,7 @@ class ControllerLink:
         return self._peer
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Send no more requests."""
         self._closed = True
         if self._peer is not None:
             self._peer.close()

@@ -1,14 +1,14 @@
-"""From a frame to a handler and back: key and version, order, limits.
+"""Dispatcher: decodes a request, calls its handler and encodes the response (Kafka: SocketServer, KafkaApis).
 
-One table says which API in which version goes to which handler. A handler translates: it gets the decoded request
-and returns the response, or None when the answer comes later through `Call.reply`. Nothing here or in a handler
-creates a task or a future for a request that can be answered at once.
+One table maps API key and version to a handler. A handler translates: it gets the decoded request and returns the
+response, or None when it answers later with `Call.reply`. Neither this module nor a handler creates a task or a future
+for a request that can be answered at once.
 
-What cannot be understood is treated as Kafka treats it: an ApiVersions request in a version from the future is
-answered in version 0 with UNSUPPORTED_VERSION, so that a newer client learns what is spoken here; any other unknown
-key or version, and a request whose bytes do not decode, ends the connection, since no answer could be framed that
-the client would understand. A handler that fails unexpectedly is logged with its request and ends the connection;
-the broker goes on.
+Requests that cannot be decoded are handled as in Kafka: an ApiVersions request in an unsupported version is answered in
+version 0 with UNSUPPORTED_VERSION, so that a newer client receives the supported versions; for any other unknown key or
+version, and for a malformed request, the dispatcher closes the connection, since the client could not decode any
+response. When a handler raises an unexpected exception, the dispatcher logs it with its request and closes the
+connection; the broker continues.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ API_VERSIONS_KEY: Final = 18
 FETCH_KEY: Final = 1
 FETCH_OF_CONSUMERS: Final = "FetchConsumer"
 FETCH_OF_FOLLOWERS: Final = "FetchFollower"
-"""Kafka's metrics know these two apart."""
+"""Kafka's metrics have separate names for these two."""
 CONTROLLED_SHUTDOWN_0: Final = (7, 0)
 """The only API and version whose request has no client id in its header."""
 NO_CLIENT_ID: Final = 8
-"""Where the body of such a request begins."""
+"""The position of the body of such a request."""
 HEADER: Final = struct.Struct(">iih")
 """Key and version as one number, correlation id, length of the client id."""
 SIZE_CORRELATION: Final = struct.Struct(">ii")
 
 
 class Handler(Protocol):
-    """One API. Translates requests for the shells behind it; decides nothing."""
+    """One API. Translates requests for the components behind it; decides nothing."""
 
     KEY: int
     VERSIONS: tuple[int, int]
 
     def handle(self, call: Call, request: Any) -> Any:
-        """Return the response; or None after keeping `call` for a later `reply`, or where none is owed (acks=0)."""
+        """Return the response; or None after storing `call` for a later `reply`, or if there is no response
+        (acks=0)."""
         ...
 
 
 class Call(Exchange):
-    """One request in flight: who asks, in which version, and the way back."""
+    """One request in flight: its client, its version, and the method that answers it."""
 
     __slots__ = (
         "_route",
@@ -82,7 +83,7 @@ class Call(Exchange):
 
     @property
     def api_key(self) -> int:
-        """The API that is called."""
+        """The API key of the request."""
         return self._route.api_key
 
     @property
@@ -92,7 +93,7 @@ class Call(Exchange):
 
     @property
     def principal(self) -> str:
-        """Who the client has shown to be. Until authentication arrives, nobody in particular."""
+        """The authenticated principal of the client; without authentication, always the anonymous user."""
         return "User:ANONYMOUS"
 
     @property
@@ -102,7 +103,7 @@ class Call(Exchange):
 
     @property
     def closed(self) -> bool:
-        """Whether the client has gone, so that no answer can reach it."""
+        """Whether the connection is closed, so that the client cannot receive an answer."""
         return self.connection.closed
 
     def reply(self, response: Any) -> None:
@@ -113,7 +114,7 @@ class Call(Exchange):
         try:
             parts = self._route.encode(self.correlation_id, response)
         except Exception:
-            log.exception("the answer to %s v%d cannot be encoded", self._route.name, self._route.version)
+            log.exception("cannot encode response api=%s version=%d", self._route.name, self._route.version)
             connection.close()
             return
         connection.answer(self, parts)
@@ -121,7 +122,7 @@ class Call(Exchange):
 
 
 class LocalCall:
-    """A request of this broker to itself, as the controller and its own broker exchange them: no bytes, no socket."""
+    """A request of the controller to its own broker, or back: without encoding and without a socket."""
 
     __slots__ = ("_on_answer", "_on_lost", "client_id", "closed", "version")
 
@@ -132,7 +133,7 @@ class LocalCall:
     def __init__(
         self, version: int, client_id: str, on_answer: Callable[[Any], None], on_lost: Callable[[], None]
     ) -> None:
-        """`on_answer` hears the answer, `on_lost` that there will be none."""
+        """`on_answer` is called with the response, `on_lost` if there will be none."""
         self.version = version
         self.client_id = client_id
         self.closed = False
@@ -141,24 +142,25 @@ class LocalCall:
 
     @property
     def connection(self) -> LocalCall:
-        """What can be closed. Kept, it would be a cycle, and whoever asked would live until the collector runs."""
+        """The object to close. A stored reference would be a cycle and keep the caller alive until a garbage
+        collection."""
         return self
 
     def reply(self, response: Any) -> None:
-        """The answer."""
+        """Pass the response to the caller."""
         if not self.closed:
             self.closed = True
             self._on_answer(response)
 
     def close(self) -> None:
-        """There will be no answer."""
+        """Notify the caller that there will be no response."""
         if not self.closed:
             self.closed = True
             self._on_lost()
 
 
 class Route:
-    """One API in one version: how to decode, who handles, how to encode."""
+    """One API in one version: its decoder, its handler and its encoder."""
 
     __slots__ = (
         "_encode",
@@ -191,12 +193,13 @@ class Route:
         self._of_followers = metrics.of(FETCH_OF_FOLLOWERS) if handler.KEY == FETCH_KEY else self._metrics
         self._report_errors = response.errors_reporter()
         self._encode = response.ENCODERS[version]
-        # The response to ApiVersions keeps the oldest header, for it is read before the versions are known (KIP-511).
+        # The response to ApiVersions has the oldest header, because clients read it before they have the versions
+        # (KIP-511).
         tags = version >= response.FIRST_FLEXIBLE and handler.KEY != API_VERSIONS_KEY
         self._head = bytes(SIZE_CORRELATION.size + tags)
 
     def encode(self, correlation_id: int, response: Any) -> list[Part]:
-        """The response as it goes out: its size, its header and its body. Raises ValueError."""
+        """The encoded response: its size, its header and its body. Raises ValueError."""
         head = bytearray(self._head)
         parts: list[Part] = self._encode(response, head)
         size = len(head)
@@ -206,7 +209,7 @@ class Route:
         return parts
 
     def count(self, call: Call, response: Any, total_ns: int) -> None:
-        """A request has its answer, or is done where none is owed (None)."""
+        """Update the metrics for a request that is answered, or complete without a response (None)."""
         metrics = self._of_followers if call.from_follower else self._metrics
         metrics.answered(self.version, total_ns, call.local_ns or total_ns)
         if response is not None:
@@ -214,10 +217,10 @@ class Route:
 
 
 class Dispatcher:
-    """Frames in, answers out."""
+    """Receives request frames and sends responses."""
 
     def __init__(self, handlers: Iterable[Handler], metrics: ApiMetrics) -> None:
-        """Raises ValueError when two handlers claim one key."""
+        """Raises ValueError for two handlers with one key."""
         self._metrics = metrics
         self._now_ns = metrics.now_ns
         self._handlers: dict[int, Handler] = {}
@@ -225,14 +228,15 @@ class Dispatcher:
         self.serve(handlers)
 
     def serve(self, handlers: Iterable[Handler]) -> None:
-        """Add handlers; what comes before its handler is refused. Raises ValueError when two claim one key."""
+        """Add handlers; earlier requests for their keys are refused. Raises ValueError for two handlers with one
+        key."""
         for handler in handlers:
             if handler.KEY in self._handlers:
                 raise ValueError(f"API key {handler.KEY} has two handlers")
             self._handlers[handler.KEY] = handler
 
     def versions(self) -> list[tuple[int, int, int]]:
-        """What ApiVersions says: (key, lowest, highest version) of every API, by key."""
+        """The content of ApiVersions: (key, lowest, highest version) of every API, by key."""
         return [(key, *self._handlers[key].VERSIONS) for key in sorted(self._handlers)]
 
     def local(
@@ -240,13 +244,13 @@ class Dispatcher:
     ) -> None:
         """Handle a request of this broker to itself; exactly one of both is called, perhaps before this returns.
 
-        `on_lost` stands for a connection that ends without an answer.
+        `on_lost` corresponds to a connection that is closed without a response.
         """
         call = LocalCall(version, client_id, on_answer, on_lost)
         try:
             response = self._handlers[request.API_KEY].handle(call, request)  # type: ignore[arg-type]
         except Exception:
-            log.exception("%s of this broker to itself failed", type(request).__name__)
+            log.exception("request of this broker to itself failed api=%s", type(request).__name__)
             call.close()
         else:
             if response is not None:
@@ -290,7 +294,7 @@ class Dispatcher:
                 connection.expect(call)
                 call.local_ns = self._now_ns() - started_ns
         except Exception:
-            log.exception("%s v%d of client %r failed", route.name, route.version, client_id)
+            log.exception("request failed api=%s version=%d client_id=%r", route.name, route.version, client_id)
             connection.close()
 
     def _find(self, key_version: int) -> Route | None:
@@ -314,5 +318,5 @@ class Dispatcher:
             return
         asked = self._handlers.get(key)
         served = "not at all" if asked is None else "only in {} to {}".format(*asked.VERSIONS)
-        text = f"API key {key} is not served in version {version}, {served}: ApiVersions tells a client which are"
+        text = f"API key {key} is not served in version {version}, {served}: ApiVersions returns the supported versions"
         connection.refuse("unsupported request", text)

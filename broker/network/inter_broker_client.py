@@ -1,8 +1,9 @@
-"""The way to any broker of the cluster, this one included: one connection to each, made when it is needed.
+"""Inter-broker client: sends requests to brokers by id, with one connection to each (Kafka: InterBrokerSendThread).
 
-Coordinators speak to the leaders of partitions (markers that end a transaction), and leaders speak to coordinators
-(whether a partition is in a transaction). A request for this broker is a call; a broker whose address has changed, or
-that is gone, loses its connection, and whoever waits hears of it. Nothing is repeated here.
+Coordinators send requests to the leaders of partitions (markers that end a transaction), and leaders send requests to
+coordinators (verification that a partition is in a transaction). A request to this broker is a function call. When a
+broker's address changes, or the broker leaves the cluster, the client closes its connection, and the callers of pending
+requests are notified. The client does not retry.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ OnPeerLost = Callable[[PeerLostError], None]
 
 
 class BrokerLinks:
-    """Requests to brokers by their id."""
+    """Sends requests to brokers by id."""
 
     def __init__(
         self, broker_id: int, metadata_cache: MetadataCache, listener: str, network: Network, local: Local, purpose: str
     ) -> None:
-        """`listener` is the one through which brokers reach each other; `purpose` ends the client id, for the logs."""
+        """`listener` is the inter-broker listener; the client id ends in `purpose`, for the logs."""
         self._broker_id = broker_id
         self._metadata_cache = metadata_cache
         self._listener = listener
@@ -41,22 +42,22 @@ class BrokerLinks:
     ) -> None:
         """Send a request; exactly one of both is called, never before this returns, and neither after `close`.
 
-        The answer's records are views that are valid during `on_answer` only.
+        The records in the response are views that are valid during `on_answer` only.
         """
         if broker_id == self._broker_id:
-            # Not at once: whoever asks may not be ready for the answer yet.
+            # Not at once: the caller may not be ready for the response yet.
             asyncio.get_running_loop().call_soon(self._ask_self, request, on_answer, on_lost)
             return
         peer = self._peer_of(broker_id)
         if peer is None:
-            lost = PeerLostError(f"broker {broker_id} is not there")
+            lost = PeerLostError(f"broker {broker_id} is not in the metadata")
             asyncio.get_running_loop().call_soon(self._tell, on_lost, lost)
         else:
             peer.ask(request, on_answer, on_lost, timeout_ms)
 
     def _ask_self(self, request: Any, on_answer: OnAnswer, on_lost: OnPeerLost) -> None:
         if not self._closed:
-            lost = PeerLostError("this broker gave itself no answer")
+            lost = PeerLostError("this broker did not answer its own request")
             self._local(request, VERSIONS[request.API_KEY], self._client_id, on_answer, lambda: on_lost(lost))
 
     def _tell(self, on_lost: OnPeerLost, lost: PeerLostError) -> None:
@@ -82,7 +83,7 @@ class BrokerLinks:
                 self._peers.pop(broker_id).abandon(f"broker {broker_id} has left the cluster")
 
     def close(self) -> None:
-        """Ask nothing more; nobody is told anything any more."""
+        """Send no more requests; no callback is called any more."""
         self._closed = True
         self._metadata_cache.unwatch(self._drop_the_gone)
         for peer in self._peers.values():

@@ -1,11 +1,12 @@
-"""Connections to other brokers: requests in order, answers in order, one deadline each.
+"""Connections to other brokers: ordered requests with a timeout each (Kafka: NetworkClient).
 
-A `Peer` is one connection to one broker for one purpose (fetching, giving orders, asking the controller). It connects
-when it is first used and again after a loss. It never repeats a request: whoever asked hears of the loss and decides.
-Answers are handed on while they stand in the receive buffer, so a follower can write records to its log uncopied.
+A `Peer` is one connection to one broker for one purpose (fetches, control requests, requests to the controller). It
+connects when it is first used, and again after a loss. It never retries a request: it notifies the caller of the loss,
+and the caller decides. Responses are passed on as views into the receive buffer, so a follower can write records to its
+log without a copy.
 
-The versions are those that Apache Kafka 3.9 speaks between brokers (inter.broker.protocol.version=3.9), which both
-kinds of broker understand.
+The versions are those that Apache Kafka 3.9 uses between brokers (inter.broker.protocol.version=3.9), which Kafka
+brokers and Odradek brokers both support.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ MOST_DOUBLINGS: Final = 16
 
 
 class PeerLostError(ConnectionError):
-    """The peer did not answer: nobody knows whether it did what it was asked."""
+    """The peer did not answer: the request may or may not have been processed."""
 
 
 class _Waiting(NamedTuple):
-    """A request that was sent."""
+    """A request in flight."""
 
     correlation_id: int
     decode: Callable[[memoryview, int], tuple[Any, int]]
@@ -57,25 +58,25 @@ class _Waiting(NamedTuple):
 
 
 class Network(NamedTuple):
-    """What a peer needs of the world."""
+    """The dependencies and limits of a peer."""
 
     connect: Connect
     clock: Clock
     timers: Timers
     frame_bytes: int = 100 * 1024 * 1024
-    """The largest answer."""
+    """The size limit of a response."""
     setup_timeout_ms: int = 10_000
-    """How long a connection may take to open the first time (socket.connection.setup.timeout.ms); twice as long with
-    each time it has failed."""
+    """The timeout of the first connection attempt (socket.connection.setup.timeout.ms); it doubles with each failed
+    attempt."""
     setup_timeout_max_ms: int = 30_000
-    """But no longer than this (socket.connection.setup.timeout.max.ms)."""
+    """The upper limit of that timeout (socket.connection.setup.timeout.max.ms)."""
 
 
 class Peer:
-    """One connection to a broker, made when it is needed."""
+    """One connection to a broker, opened when it is first used."""
 
     def __init__(self, network: Network, name: str, host: str, port: int, client_id: str) -> None:
-        """`name` is for messages: who is at the other end."""
+        """`name` identifies the peer in messages."""
         self._network = network
         self._name = name
         self.host = host
@@ -98,7 +99,7 @@ class Peer:
     ) -> None:
         """Send a request; exactly one of both is called, never before this returns, unless the peer is closed.
 
-        The answer's records are views that are valid during `on_answer` only.
+        The records in the response are views that are valid during `on_answer` only.
         """
         key = request.API_KEY
         version = VERSIONS[key]
@@ -144,7 +145,7 @@ class Peer:
         self._dialing = None
         self._failed_to_open = 0
         if self._closed or not self._unsent:
-            channel.close()  # whoever asked has given up
+            channel.close()  # the requests have timed out
             return
         self._channel = channel
         unsent, self._unsent = self._unsent, []
@@ -153,7 +154,7 @@ class Peer:
 
     def _on_frame(self, data: memoryview) -> None:
         if not self._waiting:
-            self._fail(f"{self._name} sent an answer that nobody asked for")
+            self._fail(f"{self._name} sent an answer without a request")
             return
         waiting = self._waiting[0]
         try:
@@ -169,7 +170,7 @@ class Peer:
         waiting.on_answer(answer)
 
     def _fail(self, why: str) -> None:
-        """Give up the connection; everybody who waits hears of it."""
+        """Close the connection and notify the callers of all pending requests."""
         if self._dialing is not None:
             self._dialing.cancel()
             self._dialing = None
@@ -184,12 +185,12 @@ class Peer:
             each.on_lost(PeerLostError(why))
 
     def abandon(self, why: str) -> None:
-        """End the connection; everybody who waits is told."""
+        """Close the connection for good and notify the callers of all pending requests."""
         self._closed = True
         self._fail(why)
 
     def close(self) -> None:
-        """End the connection; nobody is told anything any more."""
+        """Close the connection; no callback is called any more."""
         self._closed = True
         for each in self._waiting:
             each.timer.cancel()

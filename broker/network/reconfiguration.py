@@ -1,8 +1,8 @@
-"""Tells the parts of a broker that its configuration has changed while it runs (KIP-226).
+"""Reconfiguration: notifies components of dynamic configuration changes (KIP-226; Kafka: BrokerReconfigurable).
 
-Most parts ask the configuration anew each time and need not be told. These have made something of it that has to
-change with it: limits on connections, listeners and what others are told of them, loops that follow leaders, what the
-controller thinks of unclean elections.
+Most components read the configuration each time and need no notification. The components here keep state that depends
+on it: connection limits, listeners and their advertised addresses, fetchers, and the controller's setting for unclean
+elections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Reconfiguration:
-    """Who has to be told. An object of it is called when the configuration has changed."""
+    """The components to notify. Call the object when the configuration has changed."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Reconfiguration:
         request_tasks: RequestTasks,
         received: Sequence[Callable[[], None]],
     ) -> None:
-        """`received` are called each time."""
+        """`received` are called for each change."""
         self._config = config
         self._addresses = addresses
         self._registration = registration
@@ -51,6 +51,8 @@ class Reconfiguration:
                 if await self._addresses.obey(self._config):
                     await self._registration.change(self._addresses.registration())
             except OSError as error:
-                log.error("a listener cannot be opened: %s", error)
+                log.error("cannot open listener error=%s", error)
             except RegistryError as error:
-                log.warning("the registry learns of the other addresses when it is back: %s", error)
+                log.warning(
+                    "delaying registration of new addresses until the metadata store is connected error=%s", error
+                )

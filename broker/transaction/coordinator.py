@@ -1,12 +1,14 @@
-"""The coordinator of transactions: the shell around the machines of all transactional ids that this broker looks after.
+"""Transaction coordinator: runs the state machines of transactional ids (Kafka: TransactionCoordinator).
 
-An id belongs to one partition of `__transaction_state`, and the broker that leads this partition coordinates it; the
-leader's epoch goes with every marker, so that an older coordinator is refused (TRANSACTION_COORDINATOR_FENCED). The
-shell finds the id, feeds its machine requests, time and the outcomes of appends and markers, and carries out the
-effects. Facts of Kafka's TransactionCoordinator and TransactionStateManager.
+A transactional id belongs to one partition of `__transaction_state`, and the broker that leads this partition
+coordinates it; every marker contains the leader epoch, so that leaders refuse an older coordinator
+(TRANSACTION_COORDINATOR_FENCED). The coordinator finds the id, passes requests, timers and the outcomes of appends and
+markers to its state machine, and performs the effects. The rules are those of Kafka's TransactionCoordinator and
+TransactionStateManager.
 
-A new coordinator goes on with the decisions that it finds in the log only when all that it found is on the in-sync
-replicas: one that the next leader might not have must not show in any marker. (Kafka does not wait.)
+A new coordinator continues transactions from its log only when the whole log is on the in-sync replicas: a decision
+that
+the next leader might not have must not appear in any marker. (Kafka does not wait.)
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ log = logging.getLogger(__name__)
 RECORDS_AT_A_TIME: Final = 1000
 DEADLINE_MS: Final = 100
 MOST_EARLY: Final = 8
-"""Of one transactional id; a client has one request of this kind on the way."""
-"""How many records a load reads before it lets the loop go on."""
+"""The limit of waiting requests for one transactional id; a client has one such request in flight."""
+"""How many records a load reads before it returns to the event loop."""
 OnOutcome = Callable[[Outcome], None]
 
 
@@ -49,7 +51,7 @@ class StateLog(Protocol):
     """The partitions of `__transaction_state` that this broker leads."""
 
     def append(self, partition: int, entries: list[KeyValue], done: Callable[[ErrorCode], None]) -> None:
-        """Append one batch with acks=all; `done` hears the outcome, perhaps at once."""
+        """Append one batch with acks=all; `done` is called with the outcome, perhaps at once."""
         ...
 
     def read_all(self, partition: int) -> Iterator[tuple[Header, Record]]:
@@ -57,27 +59,27 @@ class StateLog(Protocol):
         ...
 
     def when_replicated(self, partition: int, done: Callable[[], None]) -> None:
-        """Call `done` once all that stands there now is on the in-sync replicas."""
+        """Call `done` once the present log is on the in-sync replicas."""
         ...
 
 
 class ProducerIdSource(Protocol):
-    """Where unused producer ids come from."""
+    """The source of unused producer ids."""
 
     def take(self, done: OnProducerId) -> None:
-        """An id, or an error; perhaps before this returns."""
+        """Call `done` with an id or an error; perhaps before this returns."""
         ...
 
 
 class Listed(NamedTuple):
-    """One id, as ListTransactions tells of it."""
+    """One transactional id for ListTransactions."""
 
     transactional_id: str
     metadata: TransactionMetadata
 
 
 class _Load:
-    """A partition that is being read."""
+    """A partition that is loading."""
 
     __slots__ = ("epoch", "found", "records", "timer")
 
@@ -89,7 +91,7 @@ class _Load:
 
 
 class _Held:
-    """A partition whose ids this broker coordinates."""
+    """A loaded partition whose transactional ids this broker coordinates."""
 
     __slots__ = ("epoch", "transactions")
 
@@ -110,7 +112,7 @@ class TransactionCoordinator:
         state_log: StateLog,
         markers: Markers,
     ) -> None:
-        """Nothing is coordinated before the first `load`."""
+        """The coordinator serves no transactional id before the first `load`."""
         self._settings = settings
         self._clock = clock
         self._set_timer = timers.at
@@ -122,22 +124,22 @@ class TransactionCoordinator:
         self._unreadable: dict[int, None] = {}
         self._timers: dict[str, Timer] = {}
         self._early: dict[str, deque[Callable[[], None]]] = {}
-        """What began before the last transaction of its id was over, by transactional id."""
+        """Waiting requests that begin the next transaction, by transactional id."""
         self._effects: deque[tuple[Transaction, Any]] = deque()
         self._performing = False
         markers.tell(self._marker_written, self._awaits)
 
-    # --- which ids are here ---
+    # --- loading and unloading ---
 
     def partition_of(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` to which an id belongs."""
         return partition_for(transactional_id, self._settings.transaction_state_log_num_partitions)
 
     def load(self, partition: int, epoch: int) -> None:
-        """This broker leads a partition, in this epoch: read it, and go on with what was decided."""
+        """Load a partition that this broker leads in this epoch, and continue its transactions."""
         held = self._held.get(partition)
         if held is not None:
-            # A new epoch of the same leader: nobody else has written in between.
+            # A new epoch of the same leader: no other broker has written in between.
             held.epoch = epoch
             return
         self._unreadable.pop(partition, None)
@@ -149,7 +151,7 @@ class TransactionCoordinator:
         self._load_more(partition)
 
     def unload(self, partition: int) -> None:
-        """This broker no longer leads a partition."""
+        """Unload a partition that this broker no longer leads."""
         self._unreadable.pop(partition, None)
         load = self._loading.pop(partition, None)
         if load is not None and load.timer is not None:
@@ -165,7 +167,7 @@ class TransactionCoordinator:
                 self._let_in(transaction.transactional_id, early)  # the answer is NOT_COORDINATOR
 
     def close(self) -> None:
-        """Send everyone who waits elsewhere; no timer stays."""
+        """Answer every waiting request with NOT_COORDINATOR and cancel all timers."""
         for partition in [*self._held, *self._loading]:
             self.unload(partition)
 
@@ -180,7 +182,7 @@ class TransactionCoordinator:
                     return
                 _feed(load.found, partition, found[1])
         except (KafkaError, ProtocolError, OSError):
-            log.exception("__transaction_state-%d cannot be read; its ids are not served", partition)
+            log.exception("cannot load __transaction_state partition=%d", partition)
             del self._loading[partition]
             self._unreadable[partition] = None
             return
@@ -199,7 +201,7 @@ class TransactionCoordinator:
                 self._perform(transaction, transaction.resume(now))
 
     def _check(self, transactional_id: str) -> ErrorCode:
-        """Whether this broker answers for an id."""
+        """Whether this broker serves a transactional id; NONE if it does."""
         partition = self.partition_of(transactional_id)
         if partition in self._held:
             return ErrorCode.NONE
@@ -239,7 +241,7 @@ class TransactionCoordinator:
         fresh_id: int,
         error: ErrorCode,
     ) -> None:
-        error = error or self._check(transactional_id)  # much may have happened while an id was on its way
+        error = error or self._check(transactional_id)  # the id may have been unloaded during the allocation
         if error:
             answer(Outcome(error))
             return
@@ -249,18 +251,18 @@ class TransactionCoordinator:
             transaction = Transaction.fresh(transactional_id, fresh_id, timeout_ms, now)
             self._held[self.partition_of(transactional_id)].transactions[transactional_id] = transaction
         if transaction is None or (transaction.is_exhausted and fresh_id == NO_PRODUCER_ID):
-            answer(Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))  # it was forgotten, or worn out, at this moment
+            answer(Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))  # the id expired, or ran out of epochs, in the meantime
             return
         self._perform(transaction, transaction.init(answer, timeout_ms, expected, fresh_id, now))
 
     def add(
         self, transactional_id: str, owner: Owner, partitions: Iterable[Partition], version: int, answer: OnOutcome
     ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn; `version` is that of transactions.
+        """AddPartitionsToTxn and AddOffsetsToTxn; `version` is the version of the transaction protocol.
 
-        A producer begins its next transaction as soon as it has been told of the decision, and the markers of the last
-        one are written a moment later. Kafka sends it away with CONCURRENT_TRANSACTIONS, to come back after 20 ms or
-        more; here it is kept until the markers are written, PATIENCE_MS at most.
+        A producer begins its next transaction as soon as it receives the decision, and the markers of the last one are
+        written shortly after. Kafka returns CONCURRENT_TRANSACTIONS, and the producer retries after 20 ms or more; here
+        the request waits until the markers are written, for DEADLINE_MS at most.
         """
         transaction = self._of_owner(transactional_id, answer)
         if transaction is None:
@@ -282,14 +284,14 @@ class TransactionCoordinator:
             self._perform(transaction, transaction.add(answer, owner, partitions, version, self._now()))
 
     def _let_in(self, transactional_id: str, early: deque[Callable[[], None]]) -> None:
-        """The requests that came too early have waited long enough."""
+        """Handle the waiting requests after the deadline."""
         if self._early.get(transactional_id) is early:
             del self._early[transactional_id]
             for add in early:
                 add()
 
     def _admit(self, transaction: Transaction) -> None:
-        """Handle the requests that came too early, in order, until the transaction writes a record again."""
+        """Handle the waiting requests, in order, until the transaction writes a record again."""
         early = self._early.get(transaction.transactional_id)
         if early is None:
             return
@@ -301,7 +303,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, owner: Owner, partitions: list[Partition]
     ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
-        """AddPartitionsToTxn that only asks: one code for all, and when that is NONE one for each partition."""
+        """AddPartitionsToTxn with verify_only: a top-level code, and when that is NONE one for each partition."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, {}
         error = self._check(transactional_id)
@@ -313,7 +315,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE, transaction.verify(owner, partitions)
 
     def end(self, transactional_id: str, owner: Owner, commit: bool, version: int, answer: OnOutcome) -> None:
-        """EndTxn; `version` is that of transactions."""
+        """EndTxn; `version` is the version of the transaction protocol."""
         transaction = self._of_owner(transactional_id, answer)
         if transaction is None:
             return
@@ -363,7 +365,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE, transaction.metadata
 
     def list_all(self) -> tuple[ErrorCode, list[Listed]]:
-        """Every id that this broker coordinates, and whether some cannot be told of yet."""
+        """Every transactional id that this broker coordinates, and an error while some are loading."""
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE
         return error, [
             Listed(transaction.transactional_id, transaction.metadata)
@@ -373,7 +375,7 @@ class TransactionCoordinator:
         ]
 
     def abort_timed_out(self) -> None:
-        """Now and then: end what has run for too long."""
+        """Abort transactions that exceed their timeout; the scheduler calls this periodically."""
         now = self._now()
         for transaction in self._all():
             if not transaction.is_overdue(now):
@@ -385,12 +387,12 @@ class TransactionCoordinator:
 
     def _time_out(self, transaction: Transaction, fresh_id: int, error: ErrorCode) -> None:
         held = self._held.get(self.partition_of(transaction.transactional_id))
-        # Without an id it is for the next time; meanwhile another broker may have become its coordinator.
+        # After an error, the next call retries; another broker may have become the coordinator in the meantime.
         if not error and held is not None and held.transactions.get(transaction.transactional_id) is transaction:
             self._perform(transaction, transaction.time_out(fresh_id, self._now()))
 
     def forget_expired(self) -> None:
-        """Now and then: forget the ids that nobody has used for long."""
+        """Remove expired transactional ids; the scheduler calls this periodically."""
         now = self._now()
         for transaction in self._all():
             self._perform(transaction, transaction.expire(now, self._settings.transactional_id_expiration_ms))
@@ -404,7 +406,7 @@ class TransactionCoordinator:
         return Now(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def _perform(self, transaction: Transaction, effects: Effects) -> None:
-        """Carry out effects in order; what comes up meanwhile comes behind them.
+        """Perform effects in order; effects that are added meanwhile follow behind them.
 
         Calls nest: an append for one transaction can complete that of another.
         """
@@ -448,13 +450,13 @@ class TransactionCoordinator:
     def _appended(self, transaction: Transaction, token: Any, code: ErrorCode) -> None:
         held = self._held.get(self.partition_of(transaction.transactional_id))
         if held is None or held.transactions.get(transaction.transactional_id) is not transaction:
-            return  # unloaded meanwhile; who waited has been told
+            return  # unloaded in the meantime; the waiting request has been answered
         self._perform(transaction, transaction.appended(token, code, self._now()))
         if transaction.is_dead:
             del held.transactions[transaction.transactional_id]
 
     def _awaits(self, marker: Marker) -> bool:
-        """Whether a marker is still this broker's to write."""
+        """Whether this broker still has to write a marker."""
         held = self._held.get(self.partition_of(marker.transactional_id))
         transaction = held.transactions.get(marker.transactional_id) if held is not None else None
         return transaction is not None and transaction.owner == marker.owner and bool(transaction.unmarked)
@@ -478,4 +480,9 @@ def _feed(found: dict[str, TransactionMetadata], partition: int, record: Record)
         else:
             found[transactional_id] = read_value(record.value)
     except ProtocolError as error:
-        log.warning("__transaction_state-%d offset %d is passed over: %s", partition, record.offset, error)
+        log.warning(
+            "skipping invalid record of __transaction_state partition=%d offset=%d error=%s",
+            partition,
+            record.offset,
+            error,
+        )

@@ -1,9 +1,9 @@
-"""The outcome of transactions on its way to the leaders of their partitions (TransactionMarkerChannelManager).
+"""Sends transaction markers to the leaders of their partitions (Kafka: TransactionMarkerChannelManager).
 
-One WriteTxnMarkers request at a time is under way to each broker; what comes up meanwhile goes into the next one. A
-partition whose leader is unknown, has moved or does not answer is tried again until it has its marker; a partition that
-does not exist any more needs none. A leader that has seen a later coordinator, or a later epoch of the producer, says
-that this broker is not the one to decide any more: then the transaction is left to whoever is.
+One WriteTxnMarkers request at a time is in flight to each broker; later markers are sent with the next one. A marker is
+retried while the leader of its partition is unknown, has moved or does not answer; a partition that no longer exists
+needs no marker. A leader that has received a marker of a later coordinator, or a later epoch of the producer, returns
+an error: then this broker no longer coordinates the transaction and stops.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 RETRY_MS: Final = 100
 ELSEWHERE: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 NOT_TO_BE: Final = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
-"""A log that cannot hold a marker holds nothing of a transaction either."""
+"""A log that cannot store a marker contains no records of a transaction either."""
 
 
 class Marker(NamedTuple):
-    """How a transaction has ended."""
+    """The outcome of a transaction."""
 
     transactional_id: str
     owner: Owner
@@ -46,7 +46,7 @@ class Markers:
     def __init__(
         self, links: BrokerLinks, metadata_cache: MetadataCache, clock: Clock, timers: Timers, timeout_ms: int
     ) -> None:
-        """`timeout_ms` is how long a leader may take to answer."""
+        """`timeout_ms` is the request timeout for a leader."""
         self._links = links
         self._metadata_cache = metadata_cache
         self._clock = clock
@@ -63,8 +63,8 @@ class Markers:
         metadata_cache.watch(self._leaders_changed)
 
     def tell(self, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> None:
-        """`on_written` hears of each partition that has its marker, or needs none; `is_wanted` says whether this broker
-        still has to write a marker that did not arrive.
+        """Set the callbacks: `on_written` for each partition that has its marker or needs none; `is_wanted` returns
+        whether this broker still has to write a marker whose request failed.
         """
         self._on_written = on_written
         self._is_wanted = is_wanted
@@ -75,12 +75,12 @@ class Markers:
         self._send_at(self._clock.monotonic_ms())
 
     def drop(self, transactional_id: str) -> None:
-        """This broker decides about the id no more; what is under way is under way."""
+        """Drop markers of an id that this broker no longer coordinates; requests in flight continue."""
         for marker in [each for each in self._waiting if each.transactional_id == transactional_id]:
             del self._waiting[marker]
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop sending markers."""
         self._closed = True
         self._metadata_cache.unwatch(self._leaders_changed)
         self._waiting.clear()
@@ -90,12 +90,12 @@ class Markers:
     # ---- sending
 
     def _leaders_changed(self) -> None:
-        """A partition that had no leader may have one now."""
+        """Send markers again, because a partition without a leader may have one now."""
         if self._waiting:
             self._send_at(self._clock.monotonic_ms())
 
     def _send_at(self, deadline_ms: int) -> None:
-        """Send what waits at this time, or at an earlier one that was set before."""
+        """Send waiting markers at this time, or at an earlier time that is already set."""
         if self._closed:
             return
         if self._timer is not None:
@@ -111,7 +111,7 @@ class Markers:
         gone: list[tuple[Marker, Partition]] = []
         now_ms = self._clock.monotonic_ms()
         later_ms: list[int] = []
-        # Answers name the producer only: of two markers of one, as of two coordinator epochs, the second waits.
+        # Responses contain the producer id only: of two markers of a producer, or two coordinator epochs, one waits.
         alone: dict[tuple[int, int], Marker] = {}
         for marker, partitions in self._waiting.items():
             for partition, not_before_ms in partitions.items():
@@ -123,7 +123,7 @@ class Markers:
                 elif leader in self._under_way or (
                     alone.setdefault((leader, marker.owner.producer_id), marker) != marker
                 ):
-                    continue  # the next answer of this leader sends it
+                    continue  # it is sent after the next response of this leader
                 elif not_before_ms > now_ms:
                     later_ms.append(not_before_ms)
                 else:
@@ -145,7 +145,7 @@ class Markers:
             self._send_at(min(later_ms))
 
     def _leader(self, partition: Partition) -> int | None:
-        """The broker that leads a partition, NO_LEADER while nobody does; None where there is no such partition."""
+        """The broker that leads a partition, NO_LEADER if there is none; None if the partition does not exist."""
         topic, index = partition
         known = self._metadata_cache.leader(topic, index)
         if known is None:
@@ -163,7 +163,7 @@ class Markers:
 
     def _answered(self, broker_id: int, response: m.WriteTxnMarkersResponse) -> None:
         entries = self._under_way.pop(broker_id, {})
-        told = {
+        codes = {
             (result.producer_id, topic.name, partition.partition_index): ErrorCode(partition.error_code)
             for result in response.markers
             for topic in result.topics
@@ -172,18 +172,28 @@ class Markers:
         again: dict[Marker, list[Partition]] = {}
         for marker, partitions in entries.items():
             for partition in partitions:
-                code = told.get((marker.owner.producer_id, *partition), ErrorCode.UNKNOWN_SERVER_ERROR)
+                code = codes.get((marker.owner.producer_id, *partition), ErrorCode.UNKNOWN_SERVER_ERROR)
                 if code is ErrorCode.NONE or code in NOT_TO_BE:
                     self._written(marker, partition)
                 elif code in ELSEWHERE:
-                    log.info("the marker of %s is refused by %s-%d: %s", marker, *partition, code.name)
+                    log.info(
+                        "leader refused transaction marker transactional_id=%s producer_id=%d"
+                        " producer_epoch=%d commit=%s coordinator_epoch=%d topic=%s partition=%d error=%s",
+                        marker.transactional_id,
+                        marker.owner.producer_id,
+                        marker.owner.epoch,
+                        marker.commits,
+                        marker.coordinator_epoch,
+                        *partition,
+                        code.name,
+                    )
                 else:
                     again.setdefault(marker, []).append(partition)
         self._again(again)
 
     def _lost(self, broker_id: int, why: str) -> None:
         entries = self._under_way.pop(broker_id, {})
-        log.info("markers of %d transactions are sent again: %s", len(entries), why)
+        log.info("retrying transaction markers broker=%d transactions=%d error=%s", broker_id, len(entries), why)
         self._again(entries)
 
     def _again(self, entries: dict[Marker, list[Partition]]) -> None:

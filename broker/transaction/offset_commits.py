@@ -1,7 +1,7 @@
-"""Offsets that belong to a transaction, on their way into `__consumer_offsets` (KIP-98, KIP-447, KIP-890).
+"""Appends offsets of transactions to `__consumer_offsets` (KIP-98, KIP-447, KIP-890).
 
-The partition of a group is a partition like any other of the transaction: its coordinator confirms that it is in it, or
-adds it, before the first offsets are written there, and a marker ends it.
+The partition of a group is a partition of the transaction like any other: the transaction coordinator verifies that it
+is in the transaction, or adds it, before the first offsets are appended, and a marker ends it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.storage.producers import OPEN, WAIVED, Verification
 
 
 class Permit(NamedTuple):
-    """That offsets of a transaction may be written now; not for keeping."""
+    """The permission to append offsets of a transaction now; it must not be stored."""
 
     producer_id: int
     producer_epoch: int
@@ -35,7 +35,7 @@ OnPermit = Callable[[ErrorCode, Permit | None], None]
 
 
 class TransactionalOffsets:
-    """Offsets of transactions into the partitions of `__consumer_offsets` that this broker leads."""
+    """Appends offsets of transactions to the partitions of `__consumer_offsets` that this broker leads."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TransactionalOffsets:
         self._timers = timers
 
     def ask(self, partition: int, transaction: Transaction, support: Support, done: OnPermit) -> None:
-        """Whether this transaction may write here; `done` is called with a permit or with an error, perhaps at once."""
+        """Verify the transaction; `done` is called with a permit or with an error, perhaps at once."""
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
         replica = self._replicas.get(GROUP_OFFSETS, partition)
         if replica is None:
@@ -70,8 +70,8 @@ class TransactionalOffsets:
         if verification is OPEN:
             done(ErrorCode.NONE, permit)
             return
-        told = partial(_notified, (GROUP_OFFSETS, partition), permit, done)
-        self._verification.verify(transaction, [(GROUP_OFFSETS, partition)], support, told)
+        notified = partial(_notified, (GROUP_OFFSETS, partition), permit, done)
+        self._verification.verify(transaction, [(GROUP_OFFSETS, partition)], support, notified)
 
     def append(
         self, partition: int, entries: list[KeyValue], permit: Permit, done: Callable[[ErrorCode], None]
@@ -90,7 +90,8 @@ class TransactionalOffsets:
         await_append(replica, end_offset, ACKS_ALL, done, self._clock, self._timers, timeout_ms)
 
     def append_again(self, partition: int, producer_id: int, entries: list[KeyValue]) -> None:
-        """Append offsets of the producer's open transaction once more, a batch for each; none where none is open.
+        """Append offsets of the producer's open transaction again, one batch for each; none without an open
+        transaction.
 
         The commit marker follows at once and waits for the in-sync replicas. Raises KafkaError.
         """
@@ -99,7 +100,7 @@ class TransactionalOffsets:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no replica of {GROUP_OFFSETS}-{partition} here")
         producer = replica.log.producers.get(producer_id)
         if producer is not None and producer.transaction_start >= 0:
-            for entry in entries:  # each of them fitted into a batch before
+            for entry in entries:  # each of them was appended in one batch before
                 self._write(replica, [entry], Permit(producer_id, producer.epoch, OPEN))
 
     def _write(self, replica: Replica, entries: list[KeyValue], permit: Permit) -> int:
@@ -110,7 +111,7 @@ class TransactionalOffsets:
             codec=CODECS[self._settings.offsets_topic_compression_codec],
             producer_id=permit.producer_id,
             producer_epoch=permit.producer_epoch,
-            base_sequence=0,  # as Kafka writes them; nobody counts
+            base_sequence=0,  # as Kafka writes them; no sequence numbers are assigned
             transactional=True,
         )
         return replica.write(batch, now_ms, permit.verification)

@@ -1,7 +1,7 @@
-"""Ids for idempotent producers, from blocks that the controller hands out (KIP-730; Kafka's RPCProducerIdManager).
+"""Producer ids for idempotent producers, in blocks from the controller (KIP-730; Kafka: RPCProducerIdManager).
 
-No two producers of a cluster share an id: a block belongs to one broker. While a new block is on its way, requests
-wait for it.
+No two producers of a cluster share an id: a block belongs to one broker. While the allocation of a new block is
+pending, requests wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OnProducerId = Callable[[int, ErrorCode], None]
 
 
 class ProducerIds:
-    """The ids that this broker may give."""
+    """The producer ids that this broker may assign."""
 
     def __init__(self, identity: Identity, ask: Ask) -> None:
         """`ask` sends a request to the controller."""
@@ -31,7 +31,7 @@ class ProducerIds:
         self._waiting: deque[OnProducerId] = deque()
 
     def take(self, done: OnProducerId) -> None:
-        """An unused id, or an error that the client may try again after; perhaps before this returns."""
+        """Call `done` with an unused id, or with a retriable error; perhaps before this returns."""
         if self._block:
             done(self._next(), ErrorCode.NONE)
             return
@@ -62,7 +62,7 @@ class ProducerIds:
             self._request()
 
     def _refused(self, why: str) -> None:
-        log.info("no block of producer ids: %s", why)
+        log.info("cannot allocate producer ids error=%s", why)
         waiting, self._waiting = self._waiting, deque()
         for done in waiting:
             done(-1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -1,8 +1,8 @@
-"""What stands in `__transaction_state`: the state of a transactional id, byte for byte as Kafka writes it.
+"""Records of `__transaction_state` in Kafka's format (Kafka: TransactionLog).
 
-The key is the id; the value is the whole state, so the last record of an id is all that counts, and a null value
-forgets it. Values are of version 0, which every release reads, unless the producer speaks transactions version 2
-(KIP-890): what that needs stands in tags of version 1.
+The key is the transactional id; the value is its whole state, so only the last record of an id is valid, and a null
+value is a tombstone. Values have version 0, which every release reads, unless the producer uses transactions version 2
+(KIP-890): the additional fields for that are tagged fields of version 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NOT_STARTED: Final = -1
 EPOCH_PER_TRANSACTION: Final = 2
-"""The version of transactions from which on each has an epoch of its own (KIP-890)."""
+"""The version of transactions from which on each transaction has its own epoch (KIP-890)."""
 
 VERSION: Final = struct.Struct(">h")
 KEY_VERSION: Final = 0
@@ -41,7 +41,7 @@ class Status(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that tools know."""
+        """The name that Kafka's tools use."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
@@ -56,11 +56,11 @@ class TransactionMetadata(NamedTuple):
     started_ms: int = NOT_STARTED
     updated_ms: int = 0
     last_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the last bump, so that a repeated InitProducerId is known again (KIP-360). Not in the record."""
+    """The epoch before the last bump, to detect a repeated InitProducerId (KIP-360). Not in the record."""
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     version: int = 0
-    """The version of transactions that its producer speaks."""
+    """The version of transactions that the producer uses."""
 
 
 def record(transactional_id: str, metadata: TransactionMetadata) -> KeyValue:
@@ -90,12 +90,12 @@ def record(transactional_id: str, metadata: TransactionMetadata) -> KeyValue:
 
 
 def tombstone(transactional_id: str) -> KeyValue:
-    """The record that forgets an id."""
+    """The tombstone of a transactional id."""
     return key(transactional_id), None
 
 
 def key(transactional_id: str) -> bytes:
-    """The key under which an id stands."""
+    """The key of a transactional id."""
     return VERSION.pack(KEY_VERSION) + m.TransactionLogKey(transactional_id=transactional_id).encode(KEY_VERSION)
 
 

@@ -1,4 +1,4 @@
-"""The broker properties that rule transactions, under Kafka's names and with the defaults of Kafka 3.9."""
+"""Broker properties of transactions, under Kafka's names and with the defaults of Kafka 3.9."""
 
 from __future__ import annotations
 

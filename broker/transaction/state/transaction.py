@@ -1,30 +1,30 @@
-"""One transactional id: who owns it, which transaction runs, and how it ended (KIP-98, KIP-360, KIP-588, KIP-890).
+"""State machine of one transactional id (KIP-98, KIP-360, KIP-588, KIP-890; Kafka: TransactionMetadata).
 
 The rules are those of Kafka's TransactionCoordinator and TransactionMetadata, for producers of transactions version 2
-(Kafka 4.x) and before. Everything that counts stands in a record of `__transaction_state`; a request returns the record
-to append, and the state changes when the record is durable. One append is under way at a time: until its outcome is
-known everybody else hears CONCURRENT_TRANSACTIONS. No marker leaves before the decision is durable.
+(Kafka 4.x) and before. The whole state is in a record of `__transaction_state`; a request returns the record to append,
+and the state changes when the record is durable. One append is pending at a time: until its outcome is final, other
+requests get CONCURRENT_TRANSACTIONS. No marker is sent before the decision is durable.
 
 | state          | InitProducerId       | adding partitions | EndTxn                                | time             |
 |----------------|----------------------|-------------------|---------------------------------------|------------------|
-| Empty          | next epoch           | Ongoing           | INVALID_TXN_STATE; v2: may abort      | forgotten        |
+| Empty          | next epoch           | Ongoing           | INVALID_TXN_STATE; v2: may abort      | expires          |
 | Ongoing        | fences and aborts    | Ongoing           | PrepareCommit or PrepareAbort         | fences and aborts|
 | PrepareCommit  | CONCURRENT           | CONCURRENT        | commit: CONCURRENT; else INVALID      | –                |
 | PrepareAbort   | CONCURRENT           | CONCURRENT        | abort: CONCURRENT; else INVALID       | –                |
-| CompleteCommit | next epoch           | Ongoing           | commit again: NONE; else INVALID      | forgotten        |
-| CompleteAbort  | next epoch           | Ongoing           | abort again: NONE; else INVALID       | forgotten        |
+| CompleteCommit | next epoch           | Ongoing           | commit again: NONE; else INVALID      | expires          |
+| CompleteAbort  | next epoch           | Ongoing           | abort again: NONE; else INVALID       | expires          |
 | Dead           | the id is unknown    | the same          | the same                              | –                |
 
 PrepareCommit becomes CompleteCommit, and PrepareAbort CompleteAbort, when every partition has its marker. Fencing
-raises the epoch while the abort is being written: until that is refused the old owner hears PRODUCER_FENCED (Kafka's
-PrepareEpochFence, which is never written). A producer of version 2 gets a new epoch with the end of each transaction,
-so a late EndTxn cannot end the next one; it may abort without having begun; when its epochs run out the end of the
-transaction gives it another producer id, with epoch 0.
+raises the epoch while the abort is being written: unless the log refuses the abort, requests of the old owner get
+PRODUCER_FENCED (Kafka's PrepareEpochFence, which is never written). A producer of version 2 gets a new epoch at the end
+of each transaction, so a late EndTxn cannot end the next one; it may abort a transaction that has not begun; when its
+epochs are exhausted, the end of the transaction assigns it another producer id, with epoch 0.
 
-When the log refuses a record, the state is what it was before, the epoch of a fenced owner included (Kafka keeps that
-one raised: hasFailedEpochFence), and an id of which nothing is in the log is forgotten. A record that the log takes too
-late is in the log: the request receives the error, and the transaction stays busy until the record is committed. Kafka
-goes back to the state before, which its own log then contradicts.
+When the log refuses a record, the former state is restored, including the epoch of a fenced owner (Kafka keeps that
+epoch raised: hasFailedEpochFence), and an id without any record in the log is removed. A record whose append times out
+is in the log: the request gets the error, and the transaction stays busy until the record is committed. Kafka restores
+the former state, which then contradicts its own log.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from odradek.broker.transaction.state.records import (
 from odradek.protocol.errors import ErrorCode
 
 LAST_EPOCH: Final = 2**15 - 2
-"""The last epoch that a client gets; one more is left for fencing it."""
+"""The last epoch that a client gets; one more is reserved for fencing it."""
 COMPLETE: Final = ("complete",)
 AGAIN_MS: Final = 100
 ENDING: Final = frozenset({Status.PREPARE_COMMIT, Status.PREPARE_ABORT})
 ENDED: Final = frozenset({Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT})
 IDLE: Final = frozenset({Status.EMPTY, *ENDED})
 
-# What a client hears when the log refuses a record (Kafka's TransactionStateManager.appendTransactionToLog).
+# The error of a request when the log refuses a record (Kafka's TransactionStateManager.appendTransactionToLog).
 STORE_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -69,23 +69,23 @@ STORE_ERRORS: Final = {
 
 
 class Owner(NamedTuple):
-    """Who speaks: a producer id and its epoch."""
+    """The owner of a transactional id, or the sender of a request: a producer id and its epoch."""
 
     producer_id: int
     epoch: int
 
 
 class Outcome(NamedTuple):
-    """The answer to every request; the owner where the request is told one."""
+    """The answer to every request; it contains the owner where the response has it."""
 
     error: ErrorCode
     owner: Owner = Owner(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class WriteMarkers(NamedTuple):
-    """Tell the leaders of these partitions how the transaction ended; it is durable.
+    """Effect: send markers with the durable decision to the leaders of these partitions.
 
-    Each partition comes back by `marker_written`.
+    The coordinator calls `marker_written` for each partition.
     """
 
     owner: Owner
@@ -94,7 +94,7 @@ class WriteMarkers(NamedTuple):
 
 
 class Storing(NamedTuple):
-    """Token of an append: what the state will be, what it was, and who waits for it."""
+    """Token of an append: the new state, the former state, and the request that waits for it."""
 
     target: TransactionMetadata
     reply_to: Any = None
@@ -107,12 +107,12 @@ Effects = list[Effect | WriteMarkers]
 
 
 class Transaction:
-    """The machine. What its methods return is to be carried out in order."""
+    """The state machine. The caller performs the effects that its methods return, in order."""
 
     __slots__ = ("_storing", "_unmarked", "metadata", "transactional_id")
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
-        """`metadata` is what the log says; `fresh` makes that of an id that is new."""
+        """`metadata` is the state from the log; `fresh` creates that of a new id."""
         self.transactional_id = transactional_id
         self.metadata = metadata
         self._storing: Storing | None = None
@@ -120,7 +120,7 @@ class Transaction:
 
     @classmethod
     def fresh(cls, transactional_id: str, producer_id: int, timeout_ms: int, now: Now) -> Transaction:
-        """An id that nobody has used; nothing of it is in the log yet."""
+        """A new transactional id; it has no record in the log yet."""
         return cls(
             transactional_id,
             TransactionMetadata(Status.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms, updated_ms=now.wall_ms),
@@ -128,17 +128,17 @@ class Transaction:
 
     @property
     def busy(self) -> bool:
-        """Whether the outcome of an append is awaited."""
+        """Whether the outcome of an append is open."""
         return self._storing is not None
 
     @property
     def is_dead(self) -> bool:
-        """Whether the id is forgotten."""
+        """Whether the id has been removed."""
         return self.metadata.status is Status.DEAD
 
     @property
     def unmarked(self) -> frozenset[Partition]:
-        """The partitions whose marker is awaited."""
+        """The partitions whose marker is not written yet."""
         return frozenset(self._unmarked)
 
     @property
@@ -153,13 +153,13 @@ class Transaction:
 
     @property
     def owner(self) -> Owner:
-        """Whose the id is now."""
+        """The producer that owns the id now."""
         return Owner(self.metadata.producer_id, self.metadata.epoch)
 
     # --- InitProducerId ---
 
     def init(self, token: Any, timeout_ms: int, expected: Owner | None, fresh_id: int, now: Now) -> Effects:
-        """A producer takes the id over, or goes on after an error where it says who it was (KIP-360).
+        """Make a producer the owner of the id, or bump its epoch after an error if it sends its former owner (KIP-360).
 
         Answered with the owner's id and epoch. `fresh_id` is an unused producer id, needed where `is_exhausted`.
         """
@@ -171,7 +171,7 @@ class Transaction:
         if metadata.status in ENDING:
             return [Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         if metadata.status is Status.ONGOING:
-            # The producer asks again until the abort is through.
+            # The producer retries until the abort is complete.
             return [*self._fence(now, fresh_id), Reply(token, Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))]
         target = self._next_owner(timeout_ms, expected, fresh_id, now)
         if target is None:
@@ -179,7 +179,7 @@ class Transaction:
         return self._store(Storing(target, token, Outcome(ErrorCode.NONE, Owner(target.producer_id, target.epoch))))
 
     def _was(self, expected: Owner) -> bool:
-        """Whether the id belongs, or belonged until just now, to this producer."""
+        """Whether this producer owns the id, or is its previous owner."""
         metadata = self.metadata
         return (
             metadata.epoch == NO_PRODUCER_EPOCH
@@ -212,17 +212,18 @@ class Transaction:
         if metadata.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
             return empty._replace(epoch=bumped, last_epoch=metadata.epoch)
         if expected.epoch == metadata.last_epoch:
-            return empty  # it asks again for what it was given before
+            return empty  # a repeated request: return the same epoch again
         return None
 
     def _fence(self, now: Now, fresh_id: int = NO_PRODUCER_ID) -> Effects:
-        """Take the id away from whoever has it, and abort; who it was may go on from there (KAFKA-19367)."""
+        """Fence the owner of the id and abort its transaction; the fenced owner may continue from there
+        (KAFKA-19367)."""
         metadata = self.metadata
         turns_to = fresh_id if self.is_exhausted and metadata.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
         last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else metadata.epoch
         before = metadata
         if metadata.epoch <= LAST_EPOCH:
-            # At once, not when it is durable: nothing of the old owner may come in between.
+            # At once, not when the abort is durable: no request of the old owner may come in between.
             metadata = self.metadata = metadata._replace(epoch=metadata.epoch + 1, last_epoch=last_epoch)
         target = metadata._replace(status=Status.PREPARE_ABORT, updated_ms=now.wall_ms, next_producer_id=turns_to)
         return self._store(Storing(target, fences=True, before=before))
@@ -230,7 +231,7 @@ class Transaction:
     # --- partitions ---
 
     def add(self, token: Any, owner: Owner, partitions: Iterable[Partition], version: int, now: Now) -> Effects:
-        """The transaction writes to these, too; the first ones begin it."""
+        """Add partitions to the transaction; the first ones begin it."""
         metadata = self.metadata
         error = self._check_owner(owner)
         wanted = frozenset(partitions)
@@ -265,15 +266,15 @@ class Transaction:
         return ErrorCode.NONE if self._is_current(owner.epoch) else ErrorCode.PRODUCER_FENCED
 
     def _is_current(self, epoch: int) -> bool:
-        # The epoch that fences after the last one is nobody's, and neither is the one before the first.
+        # The epoch after the last one, for fencing, has no owner, and neither has the one before the first.
         return epoch == self.metadata.epoch and 0 <= epoch <= LAST_EPOCH
 
     # --- EndTxn ---
 
     def end(self, token: Any, owner: Owner, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
-        """Commit or abort. Answered with the owner from then on.
+        """Commit or abort. Answered with the new owner.
 
-        `fresh_id` is an unused producer id, needed where `is_exhausted` and the producer speaks version 2.
+        `fresh_id` is an unused producer id, needed where `is_exhausted` and the producer uses version 2.
         """
         error = self._judge_end(owner, commit, version)
         if error is not None:
@@ -281,7 +282,7 @@ class Transaction:
         return self._decide(token, commit, version, fresh_id, now)
 
     def _judge_end(self, owner: Owner, commit: bool, version: int) -> ErrorCode | None:
-        """What to answer at once; None where there is something to decide."""
+        """The code of a request that needs no decision; None for a request that does."""
         metadata = self.metadata
         status, bumps = metadata.status, version >= EPOCH_PER_TRANSACTION
         turned = bumps and (owner.producer_id, owner.epoch, metadata.epoch) == (
@@ -310,7 +311,7 @@ class Transaction:
         if status in ENDED and (again or not bumps):
             is_same = commit == (status is Status.COMPLETE_COMMIT)
             return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
-        # Nothing has begun: a producer of version 2 may abort all the same, for it cannot know.
+        # No transaction has begun: a producer of version 2 may still abort, because it cannot detect that.
         return None if bumps and not commit else ErrorCode.INVALID_TXN_STATE
 
     @property
@@ -338,17 +339,17 @@ class Transaction:
     # --- time ---
 
     def is_overdue(self, now: Now) -> bool:
-        """Whether a transaction has run for too long, so that it is to be timed out."""
+        """Whether a transaction has exceeded its timeout, so that it must be aborted."""
         metadata = self.metadata
         overdue = metadata.started_ms + metadata.timeout_ms < now.wall_ms
         return metadata.status is Status.ONGOING and not self.busy and overdue
 
     def time_out(self, fresh_id: int, now: Now) -> Effects:
-        """Abort a transaction that is overdue; its producer is fenced. `fresh_id` is needed where `is_exhausted`."""
+        """Abort a transaction that is overdue; this fences its producer. `fresh_id` is needed where `is_exhausted`."""
         return self._fence(now, fresh_id) if self.is_overdue(now) else []
 
     def expire(self, now: Now, expiration_ms: int) -> Effects:
-        """Forget an id that has not been used for so long."""
+        """Remove a transactional id that was unused for the expiration time."""
         metadata = self.metadata
         if metadata.status not in IDLE or self.busy or metadata.updated_ms + expiration_ms > now.wall_ms:
             return []
@@ -363,7 +364,7 @@ class Transaction:
         return [Append([entry], storing)]
 
     def appended(self, token: Storing, error: ErrorCode, now: Now) -> Effects:
-        """An outcome of an append; the table at the head of `pending_writes` says what follows."""
+        """Handle an outcome of an append, as the table at the head of `pending_writes` defines."""
         if self._storing is None or token.target is not self._storing.target:
             return []
         token = self._storing
@@ -382,17 +383,17 @@ class Transaction:
         if token.before is not None:
             self.metadata = token.before
         if self.metadata.epoch == NO_PRODUCER_EPOCH:
-            self.metadata = self.metadata._replace(status=Status.DEAD)  # nothing of it is in the log
+            self.metadata = self.metadata._replace(status=Status.DEAD)  # it has no record in the log
         is_lost = STORE_ERRORS.get(error) is ErrorCode.NOT_COORDINATOR
         if token.target.status in ENDED and not is_lost:
-            # It is decided, and every partition knows: the record is only late.
+            # The transaction is decided, and every partition has its marker: only the record is late.
             return [SetTimer(COMPLETE, now.monotonic_ms + AGAIN_MS)]
         return []
 
     # --- markers ---
 
     def resume(self, now: Now) -> Effects:
-        """The decision is durable, just now or when the log was read: carry it out."""
+        """Send the markers of a decision that is durable, after its append or after a load."""
         metadata = self.metadata
         if metadata.status not in ENDING or self.busy or self._unmarked:
             return []
@@ -403,21 +404,21 @@ class Transaction:
         return [WriteMarkers(self.owner, commits, metadata.partitions)]
 
     def marker_written(self, owner: Owner, partition: Partition, now: Now) -> Effects:
-        """A partition has its marker, or does not exist any more."""
+        """Handle a partition that has its marker, or does not exist any more."""
         if owner != self.owner or self.metadata.status not in ENDING or partition not in self._unmarked:
             return []
         self._unmarked.discard(partition)
         return [] if self._unmarked else self._complete(now)
 
     def timer(self, now: Now) -> Effects:
-        """COMPLETE has come: try once more to write down that the transaction is complete."""
+        """Handle the timer COMPLETE: retry the record that completes the transaction."""
         return self._complete(now) if self.metadata.status in ENDING and not self._unmarked and not self.busy else []
 
     def _complete(self, now: Now) -> Effects:
         return self._store(Storing(_completed(self.metadata, now)))
 
     def unload(self) -> Effects:
-        """This broker coordinates the id no more; who waits looks elsewhere."""
+        """Answer the waiting request, because this broker no longer coordinates the id."""
         storing, self._storing = self._storing, None
         effects: Effects = [CancelTimer(COMPLETE)]
         if storing is not None and storing.reply_to is not None:
@@ -426,7 +427,7 @@ class Transaction:
 
 
 def _completed(metadata: TransactionMetadata, now: Now) -> TransactionMetadata:
-    """What follows on the decision once every partition has its marker."""
+    """The state that follows a decision once every partition has its marker."""
     after = metadata._replace(
         status=Status.COMPLETE_COMMIT if metadata.status is Status.PREPARE_COMMIT else Status.COMPLETE_ABORT,
         partitions=frozenset(),
@@ -434,7 +435,7 @@ def _completed(metadata: TransactionMetadata, now: Now) -> TransactionMetadata:
         next_producer_id=NO_PRODUCER_ID,
     )
     if metadata.next_producer_id != NO_PRODUCER_ID:
-        # The epochs have run out: the client goes from the last one it saw to another id with epoch 0.
+        # The epochs are exhausted: the client changes from its last epoch to another producer id with epoch 0.
         after = after._replace(
             producer_id=metadata.next_producer_id, previous_producer_id=metadata.producer_id, epoch=0
         )
