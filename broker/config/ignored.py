@@ -14,46 +14,46 @@ from odradek.broker.config.types import Property
 
 _LOOP: Final = "requests are served on one event loop"
 _KRAFT: Final = "it belongs to KRaft, and Odradek keeps its metadata as ZooKeeper mode does"
-_SHARE: Final = "share groups are an early access of KRaft's in Kafka 3.9"
-_SASL: Final = "SASL is not there yet"
-_TLS: Final = "TLS is not there yet"
-_QUOTAS: Final = "quotas are not kept to yet"
-_JVM: Final = "metrics have no reporters in Java here"
-_TIERS: Final = "tiered storage is not there yet"
-_WAITING: Final = "what waits is dropped as soon as it is answered"
+_SHARE: Final = "share groups are in early access in Kafka 3.9, with KRaft only"
+_SASL: Final = "SASL is not implemented"
+_TLS: Final = "TLS is not implemented"
+_QUOTAS: Final = "quotas are not enforced"
+_JVM: Final = "Odradek has no metrics reporters in Java"
+_TIERS: Final = "tiered storage is not implemented"
+_WAITING: Final = "a delayed operation is removed as soon as it is complete"
 
 _BY_NAME: Final[dict[str, str]] = {
-    "early.start.listeners": "all listeners open together, for there is no authorizer to wait for yet",
+    "early.start.listeners": "all listeners open together, because there is no authorizer to wait for",
     "connections.max.reauth.ms": _SASL,
     "connection.failed.authentication.delay.ms": _SASL,
-    "principal.builder.class": "every connection is User:ANONYMOUS until there is TLS or SASL",
+    "principal.builder.class": "every connection is User:ANONYMOUS without TLS or SASL",
     "security.providers": "it names classes of Java",
-    "authorizer.class.name": "authorizers are not there yet",
-    "queued.max.requests": f"{_LOOP}, so that none waits for a thread; queued.max.request.bytes bounds what is held",
+    "authorizer.class.name": "authorizers are not implemented",
+    "queued.max.requests": f"{_LOOP}, so that none waits for a thread; queued.max.request.bytes limits the memory",
     "num.network.threads": _LOOP,
     "num.io.threads": _LOOP,
     "background.threads": _LOOP,
-    "log.message.format.version": "the newest format is kept, as Kafka does since inter.broker.protocol.version 3.0",
-    "message.format.version": "the newest format is kept, as Kafka does since inter.broker.protocol.version 3.0",
+    "log.message.format.version": "the newest format is used, as in Kafka since inter.broker.protocol.version 3.0",
+    "message.format.version": "the newest format is used, as in Kafka since inter.broker.protocol.version 3.0",
     "log.dir.failure.timeout.ms": _KRAFT,
     "num.replica.alter.log.dirs.threads": "replicas move between directories without threads of their own",
-    "alter.config.policy.kraft.compatibility.enable": "a policy sees the properties as they will be",
+    "alter.config.policy.kraft.compatibility.enable": "a policy gets the properties after the change",
     "fetch.purgatory.purge.interval.requests": _WAITING,
     "producer.purgatory.purge.interval.requests": _WAITING,
     "delete.records.purgatory.purge.interval.requests": _WAITING,
-    "inter.broker.protocol.version": "brokers speak to each other as those of 3.9 do",
+    "inter.broker.protocol.version": "brokers use the protocol versions of 3.9",
     "unclean.leader.election.interval.ms": _KRAFT,
     "group.coordinator.threads": _LOOP,
     "group.coordinator.append.linger.ms": "a coordinator's records are written at once",
     "group.coordinator.new.enable": "there is one coordinator, for both protocols",
-    "group.consumer.min.session.timeout.ms": "it bounds what a group may ask for, which no group can with ZooKeeper",
-    "group.consumer.max.session.timeout.ms": "it bounds what a group may ask for, which no group can with ZooKeeper",
-    "group.consumer.min.heartbeat.interval.ms": "it bounds what a group may ask for, which no group can with ZooKeeper",
-    "group.consumer.max.heartbeat.interval.ms": "it bounds what a group may ask for, which no group can with ZooKeeper",
+    "group.consumer.min.session.timeout.ms": "it limits configurations of groups, which do not exist with ZooKeeper",
+    "group.consumer.max.session.timeout.ms": "it limits configurations of groups, which do not exist with ZooKeeper",
+    "group.consumer.min.heartbeat.interval.ms": "it limits configurations of groups, which do not exist with ZooKeeper",
+    "group.consumer.max.heartbeat.interval.ms": "it limits configurations of groups, which do not exist with ZooKeeper",
     "auto.include.jmx.reporter": _JVM,
     "client.quota.callback.class": _QUOTAS,
     "telemetry.max.bytes": "clients push metrics to KRaft clusters only",
-    "zookeeper.set.acl": "access lists in ZooKeeper are not there yet",
+    "zookeeper.set.acl": "ACLs in ZooKeeper are not implemented",
     "zookeeper.max.in.flight.requests": "one connection takes all requests in order",
     "zookeeper.clientCnxnSocket": "it names a class of ZooKeeper's client in Java",
     "process.roles": _KRAFT,
@@ -64,7 +64,7 @@ _BY_NAME: Final[dict[str, str]] = {
     "broker.session.timeout.ms": _KRAFT,
     "server.max.startup.time.ms": _KRAFT,
     "eligible.leader.replicas.enable": _KRAFT,
-    "unstable.api.versions.enable": "no version that Kafka 3.9 has not finished is on offer",
+    "unstable.api.versions.enable": "versions that are unstable in Kafka 3.9 are not supported",
     "unstable.feature.versions.enable": _KRAFT,
     "log.local.retention.ms": _TIERS,
     "log.local.retention.bytes": _TIERS,
@@ -85,8 +85,8 @@ _BY_BEGINNING: Final[dict[str, str]] = {
     "metric.": _JVM,
     "metrics.": _JVM,
     "kafka.metrics.": _JVM,
-    "zookeeper.ssl.": "TLS towards ZooKeeper is not there yet",
-    "zookeeper.metadata.migration.": "Odradek takes no part in the move to KRaft",
+    "zookeeper.ssl.": "TLS to ZooKeeper is not implemented",
+    "zookeeper.metadata.migration.": "Odradek cannot migrate to KRaft",
     "controller.quorum.": _KRAFT,
     "metadata.": _KRAFT,
     "sasl.": _SASL,

@@ -195,9 +195,9 @@ def _what_is_not_there(config: BrokerConfig) -> None:
 REFUSED: Final[dict[str, tuple[tuple[object, ...], str]]] = {
     "process.roles": (((),), "Odradek keeps its metadata as ZooKeeper mode does; leave process.roles out"),
     "controller.listener.names": ((None, ""), "it must be empty when not running in KRaft mode"),
-    "zookeeper.metadata.migration.enable": ((False,), "Odradek takes no part in the move to KRaft; allowed: false"),
-    "authorizer.class.name": (("",), "authorizers are not there yet; leave it out if everyone may do everything"),
-    "remote.log.storage.system.enable": ((False,), "tiered storage is not there yet; allowed: false"),
+    "zookeeper.metadata.migration.enable": ((False,), "Odradek cannot migrate to KRaft; allowed: false"),
+    "authorizer.class.name": (("",), "authorizers are not implemented; leave it out to allow every request"),
+    "remote.log.storage.system.enable": ((False,), "tiered storage is not implemented; allowed: false"),
 }
 """Properties that would be dangerous to ignore -> the values that do no harm, and what to do about others."""
 

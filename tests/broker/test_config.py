@@ -285,7 +285,7 @@ def test_a_description_has_what_describe_configs_wants() -> None:
         sensitive=False,
         read_only=True,
         type=Type.INT,
-        documentation="Partitions of a topic created without saying how many.",
+        documentation="Partitions of a topic that is created without a partition count.",
         synonyms=(
             Synonym("num.partitions", "3", Source.STATIC_BROKER_CONFIG),
             Synonym("num.partitions", "1", Source.DEFAULT_CONFIG),

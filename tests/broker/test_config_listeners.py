@@ -89,7 +89,7 @@ def test_an_address_left_open_is_filled_in_for_others() -> None:
         ({"listeners": "OTHER://h:1"}, ["OTHER", "listener.security.protocol.map"]),
         ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, ["different name"]),
         ({"listeners": ""}, ["at least one advertised listener"]),
-        ({"listeners": "SSL://h:1"}, ["SSL", "not there yet"]),
+        ({"listeners": "SSL://h:1"}, ["SSL", "not implemented"]),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, ["0.0.0.0", "nonroutable"]),
         ({"advertised_listeners": "SSL://h:1"}, ["inter.broker.listener.name", "valid options"]),
         ({"inter_broker_listener_name": "X"}, ["X", "not found in listener.security.protocol.map"]),
