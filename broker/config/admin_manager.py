@@ -1,9 +1,9 @@
-"""Changing configurations: what may be changed, and to what (Kafka's ConfigAdminManager and ZkAdminManager).
+"""Config admin manager: validates and writes changes of configurations (Kafka: ConfigAdminManager, ZkAdminManager).
 
-A topic's properties are changed by any broker, a broker's own only by that broker, those of all brokers by any. What
-passes the rules is written to the registry, and takes effect when its notification comes back (`config_changes.py`), on
-this broker as on the others. Kafka answers when it has written; here whoever asked is answered when this broker has
-obeyed, too, and so reads what it wrote. Levels of loggers are the broker's own affair and stand in no registry.
+Any broker changes a topic's properties and those of all brokers, but only the broker itself its own. A valid change is
+written to the metadata store, and takes effect when its notification arrives (`changes.py`), on this broker as on the
+others. Kafka answers when it has written; here the client gets the answer only when this broker has also applied the
+change, and so reads what it wrote. Log levels belong to one broker and are not in the metadata store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLIENT_METRICS: Final = 16
 
 
 class Operation(IntEnum):
-    """What to do with one property, numbered as on the wire (AlterConfigOp.OpType)."""
+    """The operation on one property, with its code in the protocol (AlterConfigOp.OpType)."""
 
     SET = 0
     DELETE = 1
@@ -45,7 +45,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """A wish for one property; `operation` is what came over the wire."""
+    """The requested change of one property; `operation` is the code from the request."""
 
     name: str
     operation: int
@@ -67,9 +67,9 @@ class ConfigWriter:
         registry: Callable[[], Registry],
         obey: Callable[[], Awaitable[None]],
     ) -> None:
-        """`registry()` is the session of the moment; `obey` puts in force on this broker what has been written.
+        """`registry()` returns the current session; `obey` applies written changes on this broker.
 
-        Raises ConfigError for a policy that is not there.
+        Raises ConfigError for a policy class that does not exist.
         """
         self._config = config
         self._metadata_cache = metadata_cache
@@ -80,7 +80,7 @@ class ConfigWriter:
     async def replace(
         self, kind: int, name: str, wanted: Sequence[tuple[str, str | None]], *, validate_only: bool
     ) -> None:
-        """Give a resource exactly these properties (AlterConfigs).
+        """Replace all properties of a resource (AlterConfigs).
 
         Raises KafkaError with INVALID_REQUEST, INVALID_CONFIG or UNKNOWN_TOPIC_OR_PARTITION, and RegistryError.
         """
@@ -97,7 +97,7 @@ class ConfigWriter:
         if kind == LOGGER:
             self._alter_loggers(name, changes, validate_only=validate_only)
             return
-        if kind == TOPIC and name in (".", ".."):  # no path of the registry; other wrong names are only unknown
+        if kind == TOPIC and name in (".", ".."):  # not a valid path; other names are unknown topics
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid path for the topic {name!r}")
         rows = TOPIC_PROPERTIES if kind == TOPIC else {**BROKER_PROPERTIES, **DYNAMIC_ONLY}
         await self._change(kind, name, lambda known: _edited(known, changes, rows), validate_only=validate_only)
@@ -105,12 +105,12 @@ class ConfigWriter:
     async def _change(self, kind: int, name: str, edit: Edit, *, validate_only: bool) -> None:
         if kind == TOPIC:
             if name and name not in self._metadata_cache.topics:
-                edit({})  # what is wrong with the changes themselves is said first, as Kafka does
+                edit({})  # errors of the changes themselves come first, as in Kafka
             entity, check = self._topic(name)
         elif kind == BROKER:
             entity, check = await self._broker(name)
         else:
-            # Kafka in ZooKeeper mode knows neither groups nor client metrics as resources; those came with KRaft.
+            # Kafka in ZooKeeper mode has neither groups nor client metrics as resources; KRaft introduced those.
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
         def checked(known: Properties) -> dict[str, str]:
@@ -118,7 +118,7 @@ class ConfigWriter:
             check(properties)
             self._judge(AlterConfigRequest(kind, name, properties))
             if not validate_only and kind == BROKER and (secret := secrets(properties)):
-                # Kafka encrypts them with its password.encoder.secret, and says this where there is none.
+                # Kafka encrypts them with password.encoder.secret, and returns this error without one.
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"secrets are not kept in the registry: {', '.join(secret)}")
             return properties
 
@@ -133,7 +133,9 @@ class ConfigWriter:
         try:
             await self._obey()
         except RegistryError as error:
-            log.warning("the change of %s is written, and obeyed when the registry is back: %s", entity, error)
+            log.warning(
+                "delaying config change until the metadata store is connected entity=%s error=%s", entity, error
+            )
 
     # ---- loggers
 
@@ -158,16 +160,16 @@ class ConfigWriter:
                     ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
                 )
             else:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # as Kafka: nobody says what went wrong
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # no message, like Kafka
         if not validate_only:
             for logger, operation, level in changes:
                 set_level(logger, level if operation == Operation.SET else None)
-                log.info("the level of logger %s is set to %s", logger, level)
+                log.info("log level changed logger=%s level=%s", logger, level)
 
     # ---- topics
 
     def _topic(self, name: str) -> tuple[str, Check]:
-        """Where a topic's properties stand, and their rules. Raises KafkaError."""
+        """The path of a topic's properties, and their validation. Raises KafkaError."""
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the default configuration of topics is that of the brokers")
         if name not in self._metadata_cache.topics:
@@ -177,7 +179,7 @@ class ConfigWriter:
     # ---- brokers
 
     async def _broker(self, name: str) -> tuple[str, Check]:
-        """Where the properties of this broker, or without a name those of all, stand, and their rules.
+        """The path of the properties of this broker, or without a name of all brokers, and their validation.
 
         Raises KafkaError, RegistryError.
         """

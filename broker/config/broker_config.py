@@ -1,11 +1,11 @@
-"""The broker's configuration: Kafka's property names, defaults, layers and complaints.
+"""Broker configuration: Kafka's property names, defaults, layers and error messages (Kafka: KafkaConfig).
 
-`BrokerConfig.load` reads a server.properties and the overrides of the command line. Four layers give a property its
-value, the nearest first: set at run time for this broker, set at run time for all brokers, set in the file, the default
-(KIP-226). A change at run time makes a new configuration with `with_dynamic`, which checks it; `adopt` puts it in force
-for everyone who holds the broker's configuration and asks it when a value is needed.
+`BrokerConfig.load` reads a server.properties and the overrides of the command line. A property gets its value from the
+first of four layers that has it: dynamic for this broker, dynamic for all brokers, the file, the default (KIP-226). For
+a dynamic change, `with_dynamic` creates and validates a new configuration; `adopt` copies its values into the object
+that all components share and read when they need a value.
 
-The properties stand in `config_table`, the rules that join several of them in `config_rules`.
+`definitions` lists the properties, `rules` the rules for several of them.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _UNIT_MS: Final = {".hours": HOUR, ".minutes": MINUTE, ".ms": 1}
 
 
 class BrokerConfig:
-    """One broker's settings, checked. `config["log.segment.bytes"]` is the typed value of a property, by Kafka's name.
+    """The validated settings of one broker. `config["log.segment.bytes"]` is the typed value of a property.
 
-    Where a setting needs more than one property or more than its own type, an attribute gives it: `listeners`,
-    `log_dirs`, `retention_ms` and so on. Asking for a name that no property has raises KeyError.
+    Attributes have settings that depend on several properties or on more than a type: `listeners`, `log_dirs`,
+    `retention_ms` and so on. A name that no property has raises KeyError.
     """
 
     __slots__ = ("_layers", "_of_listeners", "_values", "advertised_listeners", "inter_broker_listener", "listeners")
 
     listeners: tuple[Endpoint, ...]
-    advertised_listeners: tuple[Endpoint, ...]  # a host may be empty and a port 0 until the listener is open
+    advertised_listeners: tuple[Endpoint, ...]  # a host may be empty and a port 0 until the listener is bound
     inter_broker_listener: str
 
     def __init__(
@@ -60,7 +60,7 @@ class BrokerConfig:
         cluster_default: Mapping[str, str] | None = None,
         per_broker: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises ConfigError for a wrong value and for values that do not go together; unknown names are kept."""
+        """Raises ConfigError for an invalid value and for values that conflict; unknown names are kept."""
         self._layers: tuple[Layer, ...] = (
             (Source.DYNAMIC_BROKER_CONFIG, per_broker or {}),
             (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster_default or {}),
@@ -77,7 +77,7 @@ class BrokerConfig:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None, overrides: Iterable[str] = ()) -> BrokerConfig:
-        """The configuration in the file at `path`, if any, under `overrides`, each `key=value`.
+        """The configuration of the file at `path`, if any, with `overrides`, each `key=value`.
 
         Raises ConfigError as the constructor does, and OSError when the file cannot be read.
         """
@@ -90,53 +90,53 @@ class BrokerConfig:
         return cls(static)
 
     def with_dynamic(self, cluster_default: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
-        """This configuration with other layers set at run time; what cannot change at run time is left out of them."""
+        """This configuration with other dynamic layers; their read-only properties are ignored."""
         static = self._layers[-1][1]
         changed = BrokerConfig(static, only_dynamic(cluster_default), only_dynamic(per_broker))
         return changed.with_broker_id(self.broker_id)
 
     def with_broker_id(self, broker_id: int) -> BrokerConfig:
-        """This configuration for a broker whose number was found or made at its start.
+        """This configuration for a broker whose id was read or generated at its start.
 
-        A made number lies above `reserved.broker.max.id`, so the rule for configured ones does not apply to it.
+        A generated id is above `reserved.broker.max.id`, so the rule for configured ones does not apply to it.
         """
         numbered = copy(self)
         numbered._values = {**self._values, "broker.id": broker_id, "node.id": broker_id}
         return numbered
 
     def adopt(self, other: BrokerConfig) -> None:
-        """Take over the values of `other`, made by `with_dynamic` of this configuration."""
+        """Copy the values of `other`, which `with_dynamic` of this configuration has created."""
         self._layers, self._values, self._of_listeners = other._layers, other._values, other._of_listeners
         self.listeners, self.advertised_listeners = other.listeners, other.advertised_listeners
 
     @property
     def static(self) -> Mapping[str, str]:
-        """What stands in the file and on the command line, as text."""
+        """The properties of the file and the command line, as text."""
         return self._layers[-1][1]
 
     def __getitem__(self, name: str) -> Any:
-        """The value of property `name`, in the Python type that `config_types.Value` gives for its Kafka type."""
+        """The value of property `name`, in the Python type that `types.Value` has for its Kafka type."""
         return self._values[name]
 
     def of_listener(self, listener: str, name: str) -> Any:
-        """The value of property `name` for one listener: the one with its prefix, or else the broker's (KIP-103)."""
+        """The value of property `name` for one listener: the one with its prefix, otherwise the broker's (KIP-103)."""
         own = f"{_PREFIX}{listener.lower()}.{name}"
         return self._of_listeners[own] if own in self._of_listeners else self._values[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether the file, the command line or a change at run time names the property."""
+        """Whether the file, the command line or a dynamic layer contains the property."""
         return any(name in layer for _, layer in self._layers)
 
-    # Settings that join several properties
+    # Settings that depend on several properties
 
     @property
     def broker_id(self) -> int:
-        """The number asked for; -1 leaves it to the data directory or to the registry."""
+        """The configured id; for -1, the id comes from the data directory or from the metadata store."""
         return int(self["broker.id"])
 
     @property
     def control_listener(self) -> str:
-        """The listener on which brokers take the controller's orders (KIP-291)."""
+        """The listener on which brokers receive control requests (KIP-291)."""
         named = self["control.plane.listener.name"]
         return self.inter_broker_listener if named is None else str(named).upper()
 
@@ -148,7 +148,7 @@ class BrokerConfig:
 
     @property
     def roll_ms(self) -> int:
-        """Age in milliseconds at which a segment is closed, from log.roll.ms or log.roll.hours."""
+        """Age in milliseconds at which a segment is rolled, from log.roll.ms or log.roll.hours."""
         return self._duration_ms("log.roll.ms")
 
     @property
@@ -163,7 +163,8 @@ class BrokerConfig:
 
     @property
     def flush_ms(self) -> int:
-        """Longest time unsynced in milliseconds, from log.flush.interval.ms or log.flush.scheduler.interval.ms."""
+        """Longest time without an fsync in milliseconds, from log.flush.interval.ms or
+        log.flush.scheduler.interval.ms."""
         return self._duration_ms("log.flush.interval.ms")
 
     @property
@@ -206,9 +207,9 @@ class BrokerConfig:
             )
 
     def _read_own_values(self) -> dict[str, Any]:
-        """The properties with the prefix of a listener that is there, in their types. Raises ConfigError.
+        """The properties with the prefix of a listener that exists, in their types. Raises ConfigError.
 
-        As in Kafka, nobody looks at those of other listeners, and a prefix that is not in lower case is no listener's.
+        As in Kafka, those of other listeners are ignored, and so is a prefix that is not in lower case.
         """
         prefixes = tuple(f"{_PREFIX}{each.listener.lower()}." for each in self.listeners)
         return {
@@ -218,22 +219,22 @@ class BrokerConfig:
             if name.startswith(prefixes) and (row := BROKER_PROPERTIES.get(base_name(name)))
         }
 
-    # What to say about it
+    # Descriptions
 
     def unknown(self, cutoff: float = 0.6) -> dict[str, str | None]:
-        """Properties in the file or on the command line that Kafka does not have -> the nearest that it has.
+        """Properties of the file or the command line that Kafka does not have -> the most similar one that it has.
 
-        `cutoff` is how alike the names must be at least, from 0 to 1.
+        `cutoff` is the lowest similarity of the names, from 0 to 1.
         """
         names = [name for name in self.static if not _is_known(name) and name not in REPLACED_BY]
         return {name: _nearest(name, cutoff) for name in names}
 
     def replaced(self) -> dict[str, str]:
-        """Properties in the file or on the command line that Kafka has removed -> the property that decides instead."""
+        """Properties of the file or the command line that Kafka has removed -> the property that replaces each."""
         return {name: REPLACED_BY[name] for name in self.static if name in REPLACED_BY}
 
     def without_effect(self) -> list[str]:
-        """Properties set to something other than their default that change nothing in Odradek."""
+        """Properties with another value than their default that have no effect in Odradek."""
         return sorted(
             name
             for name in self._layers[-1][1]
@@ -241,13 +242,13 @@ class BrokerConfig:
         )
 
     def describe_broker(self) -> list[ConfigEntry]:
-        """Every property as DescribeConfigs answers for this broker (Kafka's `ConfigHelper`)."""
+        """Every property as DescribeConfigs returns it for this broker (Kafka's `ConfigHelper`)."""
         names = dict.fromkeys(name for _, layer in self._layers for name in layer)
         names.update(dict.fromkeys(name for name, row in BROKER_PROPERTIES.items() if not row.internal))
         return [self._describe(name, self.synonyms(name)) for name in names]
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
-        """The properties set at run time for all brokers, as DescribeConfigs answers for a broker without a name."""
+        """The dynamic properties of all brokers, as DescribeConfigs returns them for a broker without a name."""
         source, layer = self._layers[1]
         described = []
         for name, text in layer.items():
@@ -259,10 +260,10 @@ class BrokerConfig:
         return described
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """The places that could give property `name` its value, the one that does first.
+        """The sources that could give property `name` its value, the effective one first.
 
-        As in Kafka, the list starts at the first place with that very name: log.retention.ms is not said to come from a
-        file that sets log.retention.hours, though its effect does.
+        As in Kafka, the list starts at the first source with that exact name: a file that sets log.retention.hours is
+        not a source of log.retention.ms, although it has an effect on it.
         """
         base = base_name(name)
         row = BROKER_PROPERTIES.get(base)
@@ -289,7 +290,7 @@ class BrokerConfig:
             value = None if row.sensitive else show_value(self._values[name])
             read_only = row.update is Update.READ_ONLY
             return ConfigEntry(name, value, source, row.sensitive, read_only, row.type, documentation(row), synonyms)
-        # Of a listener's own property Kafka shows the text, and calls it read-only although it is not.
+        # Kafka returns the text of a listener's own property, and marks it read-only although it is not.
         base = BROKER_PROPERTIES.get(base_name(name))
         if base is None:
             return ConfigEntry(name, None, source, True, True, Type.UNKNOWN, None, synonyms)
@@ -298,7 +299,7 @@ class BrokerConfig:
 
 
 def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
-    """`broker.id` and `node.id` each stand in for the other (`KafkaConfig.populateSynonyms`)."""
+    """`broker.id` and `node.id` are synonyms of each other (`KafkaConfig.populateSynonyms`)."""
     both = dict(static)
     if "broker.id" in both:
         both.setdefault("node.id", both["broker.id"])
@@ -308,14 +309,14 @@ def _with_both_ids(static: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_known(name: str) -> bool:
-    # Properties of one listener and of plug-ins have open ends; Kafka reads them through these prefixes.
+    # Properties of a listener and of plug-ins have any name; Kafka reads them by these prefixes.
     prefixes = (_PREFIX, "config.providers", "rsm.config.", "rlmm.config.")
     return name in BROKER_PROPERTIES or name.startswith(prefixes)
 
 
 def _nearest(name: str, cutoff: float) -> str | None:
-    """The property that was most likely meant; for a topic property the broker's default of it."""
-    from difflib import get_close_matches  # only a mistake pays for these imports
+    """The most similar property; for a topic property, the broker property with its default."""
+    from difflib import get_close_matches  # slow imports, needed only after a mistake
 
     from odradek.broker.config.topic_definitions import BROKER_DEFAULTS
 

@@ -1,10 +1,10 @@
-"""How a change of configuration reaches every broker: a notification in the registry (KIP-21).
+"""Config change notifications: distributes changes through the metadata store (KIP-21; Kafka: ZkConfigManager).
 
-Whoever changes a topic's or a broker's configuration writes its node below /config and then a sequential node below
-/config/changes that names it. Every broker watches there, reads again what is named, and obeys it from then on.
-Notifications are never acknowledged: each broker remembers the number up to which it has seen them, and whoever comes
-across one older than fifteen minutes removes it (ZkNodeChangeNotificationListener). A broker whose session was lost may
-have missed some that are gone, so it reads everything again with the next.
+A broker that changes the configuration of a topic or a broker writes its node below /config and then a sequential node
+below /config/changes that contains its name. Every broker watches that path, reads the changed configuration again and
+applies it. Notifications are never acknowledged: each broker stores the highest number that it has processed, and any
+broker that finds a notification older than fifteen minutes deletes it (ZkNodeChangeNotificationListener). A broker with
+an expired session may have missed some that are deleted, so it reads everything again in its next session.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Properties = Mapping[str, str]
 
 
 class Obedient(Protocol):
-    """Who obeys a configuration."""
+    """Applies configurations."""
 
     def topic(self, name: str, properties: Properties) -> None:
-        """All properties that are set for a topic now."""
+        """Apply all properties that are set for a topic."""
         ...
 
     def broker(self, cluster_default: Properties, own: Properties) -> None:
-        """The properties set at run time for all brokers, and those for this one."""
+        """Apply the dynamic properties of all brokers, and those of this one."""
         ...
 
 
@@ -58,7 +58,7 @@ class ConfigChanges:
     """Watches for changes; lives as long as the broker, through all its sessions."""
 
     def __init__(self, broker_id: int, obedient: Obedient, request_tasks: RequestTasks, clock: Clock) -> None:
-        """Nothing is watched before the first session begins."""
+        """There are no watches before the first session begins."""
         self._entities = frozenset({f"{BROKERS}/{broker_id}", f"{BROKERS}/{znodes.DEFAULT_ENTITY}"})
         self._broker_id = broker_id
         self._obedient = obedient
@@ -67,16 +67,16 @@ class ConfigChanges:
         self._registry: Registry | None = None
         self._seen = NONE_SEEN
         self._created_ms: dict[str, int] = {}
-        """When each notification was created that is in the registry and was read: it needs no second read."""
+        """The creation time of each existing notification that was read: it needs no second read."""
         self._begun = False
-        self._turn = asyncio.Lock()  # changes are obeyed one after the other
+        self._turn = asyncio.Lock()  # changes are applied one after the other
 
     def session_lost(self) -> None:
-        """What is watched for does not come any more."""
+        """Stop, because the watches have ended with the session."""
         self._registry = None
 
     async def session_begun(self, registry: Registry) -> None:
-        """Obey what is set, and watch for changes. Raises RegistryError."""
+        """Apply the present configuration, and watch for changes. Raises RegistryError."""
         await ensure_path(registry, znodes.CONFIG_CHANGES)
         self._registry = registry
         async with self._turn:
@@ -87,7 +87,7 @@ class ConfigChanges:
         self._begun = True
 
     async def catch_up(self) -> None:
-        """Obey what has been changed until now. Raises RegistryError."""
+        """Apply all changes until now. Raises RegistryError."""
         registry = self._registry
         if registry is not None:
             async with self._turn:
@@ -105,8 +105,8 @@ class ConfigChanges:
                     await self._look(registry)
             except RegistryError as error:
                 if registry is not self._registry:
-                    return  # the next session looks for itself
-                log.warning("changes of configuration cannot be read yet: %s", error)
+                    return  # the next session reads them itself
+                log.warning("cannot read config changes, retrying error=%s", error)
                 await asyncio.sleep(RETRY_S)
             else:
                 return
@@ -120,7 +120,7 @@ class ConfigChanges:
             if name not in self._created_ms:
                 try:
                     data, stat = await registry.get(path)
-                except NoNodeError:  # another broker has deleted it, so it was old
+                except NoNodeError:  # another broker has deleted it, so it was expired
                     continue
                 if number > self._seen:
                     await self._obey(registry, data)
@@ -135,13 +135,13 @@ class ConfigChanges:
             except NoNodeError:
                 return
 
-    # ---- obeying
+    # ---- applying
 
     async def _obey(self, registry: Registry, notification: bytes | None) -> None:
         try:
             entity = znodes.decode_config_change(notification)
         except znodes.ZnodeError as error:
-            log.error("a change of configuration is passed over: %s", error)
+            log.error("skipping invalid config change notification error=%s", error)
             return
         kind, _, name = entity.partition("/")
         if kind == TOPICS:
@@ -164,16 +164,17 @@ class ConfigChanges:
 
 
 async def read_config(registry: Registry, entity: str) -> dict[str, str]:
-    """What is set for "topics/T", "brokers/N" or "brokers/<default>"; what cannot be read counts as nothing, and is
-    logged. Raises RegistryError.
+    """The properties of "topics/T", "brokers/N" or "brokers/<default>"; unreadable data is logged and counts as
+    empty. Raises RegistryError.
     """
     return (await _read(registry, entity))[0]
 
 
 async def change_config(registry: Registry, entity: str, change: Callable[[dict[str, str]], Properties]) -> None:
-    """Set what `change` makes of the properties that are set for an entity, and tell every broker.
+    """Set the properties that `change` returns for those of an entity, and write a notification for every broker.
 
-    Where somebody else is faster, `change` is asked again. Raises RegistryError, and whatever `change` raises.
+    If another broker changes the entity at the same time, `change` is called again. Raises RegistryError, and the
+    exceptions of `change`.
     """
     path = znodes.config_path(entity)
     while True:
@@ -200,7 +201,7 @@ async def _read(registry: Registry, entity: str) -> tuple[dict[str, str], Stat |
     try:
         return znodes.decode_config(data), stat
     except znodes.ZnodeError as error:
-        log.error("the configuration of %s counts as empty: %s", entity, error)
+        log.error("ignoring unreadable configuration entity=%s error=%s", entity, error)
         return {}, stat
 
 

@@ -1,8 +1,8 @@
-"""What is set for users, client ids and addresses: quotas and SCRAM credentials, in the registry where Kafka 3.9 keeps
-them (/config/users, /config/clients, /config/ips).
+"""Client quotas and SCRAM credentials in the metadata store (Kafka: ZkAdminManager, AdminZkClient).
 
-An entity for which nothing is left loses its node, and with it those above that held nothing else (AdminZkClient).
-Quotas are kept and told; nothing is slowed down by them, and a warning says so when one is set.
+The nodes are those of Kafka 3.9 (/config/users, /config/clients, /config/ips). When an entity has no properties left,
+its node is deleted, and with it parent nodes without other content (AdminZkClient). Quotas are stored and returned, but
+not enforced; a log line warns of that when one is set.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ IPS = "ips"
 
 
 class ClientConfigs:
-    """Reads and changes them."""
+    """Reads and changes quotas and credentials."""
 
     def __init__(self, registry: Callable[[], Registry]) -> None:
-        """`registry()` is the session of the moment."""
+        """`registry()` returns the current session."""
         self._registry = registry
 
     # ---- quotas
 
     async def list_quotas(self, wanted: quotas.Filter, *, strict: bool) -> list[Quotas]:
-        """The quotas of the entities that a filter means. Raises RegistryError."""
+        """The quotas of the entities that match a filter. Raises RegistryError."""
         entities: list[quotas.Entity] = []
         if quotas.IP not in wanted:
             for user in await self._names(USERS):
@@ -83,12 +83,12 @@ class ClientConfigs:
             return
         await self._change(path, edit)
         if any(value is not None for value in changes.values()):
-            log.warning("a quota of %s is set; quotas are kept and told, but nobody is slowed down by them", path)
+            log.warning("quotas are stored but not enforced entity=%s", path)
 
     # ---- credentials
 
     async def users_with_credentials(self) -> list[str]:
-        """Every user who has a SCRAM credential. Raises RegistryError."""
+        """Every user with a SCRAM credential. Raises RegistryError."""
         names = [name for name in await self._names(USERS) if name is not None]
         return [name for name in names if await self.credentials(name)]
 
@@ -118,7 +118,7 @@ class ClientConfigs:
         return [quotas.name_of_node(node) for node in sorted(nodes)]
 
     async def _read(self, path: str) -> dict[str, str]:
-        """What is set for an entity; nothing where its name is none that a node can have."""
+        """The properties of an entity; empty if its name is not valid for a node."""
         try:
             return await read_config(self._registry(), path)
         except BadArgumentsError:
@@ -127,13 +127,13 @@ class ClientConfigs:
     async def _change(self, path: str, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
         try:
             await change_config(self._registry(), path, edit)
-        except BadArgumentsError as error:  # a name that no node can have, or more data than one can hold
+        except BadArgumentsError as error:  # an invalid name for a node, or too much data for one
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path} cannot be written: {error}") from error
         if not await read_config(self._registry(), path):
             await self._clear(path)
 
     async def _clear(self, path: str) -> None:
-        """Remove the node of an entity for which nothing is set, and those above that are there only for it."""
+        """Delete the node of an entity without properties, and parent nodes that exist only for it."""
         registry = self._registry()
         while "/" in path:
             try:

@@ -1,9 +1,9 @@
-"""Every broker property of Kafka 3.9: name, type, default, what it allows, whether it can change while running.
+"""Every broker property of Kafka 3.9: name, type, default, validator, and whether it can change at run time.
 
-The rows follow `KafkaConfig.configDef` and `DynamicBrokerConfig`. All of them stand here, those without effect in
-Odradek too, so that the server.properties of an existing broker is read without false alarms: WORKS means that setting
-the property changes something, IGNORED that it is read, checked and then left alone; why, `config_reasons` says. A row
-becomes WORKS in the change that gives it an effect.
+The rows follow `KafkaConfig.configDef` and `DynamicBrokerConfig`. The table contains all of them, including those
+without effect in Odradek, so that an existing server.properties is read without false warnings: WORKS means that the
+property has an effect, IGNORED that it is parsed, validated and then ignored; `ignored` has the reasons. A row becomes
+WORKS in the change that gives it an effect.
 """
 
 from __future__ import annotations
@@ -768,4 +768,4 @@ FALLBACKS: Final[dict[str, tuple[str, ...]]] = {
     )
     for name in family
 }
-"""Properties that say one thing in several units: the first that has a value counts (`brokerConfigSynonyms`)."""
+"""Properties with the same meaning in several units: the first that has a value applies (`brokerConfigSynonyms`)."""

@@ -1,8 +1,8 @@
-"""What of a broker's configuration may change while it runs, and how far at a time (Kafka's DynamicBrokerConfig).
+"""Dynamic broker configuration: which properties can change at run time, and by how much (Kafka: DynamicBrokerConfig).
 
-Properties that are read-only never change; those of keys and certificates only for a single listener, with its prefix;
-those that are a broker's own only for a broker, not for all at once. What remains must be a value that the property
-allows, and no further from the value in force than one change may take it.
+Read-only properties never change; those of keys and certificates change only for a single listener, with its prefix;
+per-broker properties only for one broker, not for all at once. Every other change must be a valid value of the
+property, and no further from the effective value than one change allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DYNAMIC_ONLY: Final = {
         ("replica.alter.log.dirs.io.max.bytes.per.second", "Bytes a second between data directories of this broker."),
     )
 }
-"""Properties of a broker that no file can set (Kafka's DynamicConfig)."""
+"""Broker properties that cannot be set in a file (Kafka's DynamicConfig)."""
 
 _OF_ONE_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _ABOVE_ZERO: Final = ("max.connections", "max.connection.creation.rate")
@@ -55,7 +55,7 @@ _BY_A_FACTOR_OF_TWO: Final = (
 
 
 def only_dynamic(layer: Mapping[str, str]) -> dict[str, str]:
-    """What can change at run time of what is set at run time: read-only names may stand in the registry, too."""
+    """The dynamic properties of a layer, which in the metadata store may contain read-only names, too."""
     return {
         name: text
         for name, text in layer.items()
@@ -64,7 +64,7 @@ def only_dynamic(layer: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_dynamic(properties: Mapping[str, str], *, own: bool) -> None:
-    """Whether these may be set at run time, for one broker (`own`) or for all. Raises ConfigError."""
+    """Validate dynamic properties of one broker (`own`) or of all. Raises ConfigError."""
     rows = {name: row for name in properties if (row := BROKER_PROPERTIES.get(name)) is not None}
     _refuse(
         [name for name, row in rows.items() if row.update is Update.READ_ONLY],
@@ -86,7 +86,7 @@ def check_dynamic(properties: Mapping[str, str], *, own: bool) -> None:
 
 
 def check_change(old: BrokerConfig, new: BrokerConfig) -> None:
-    """Raise ConfigError where a change at run time goes further than one change may."""
+    """Raise ConfigError where a dynamic change exceeds the limit of one change."""
     for name in _BY_A_FACTOR_OF_TWO:
         _check_threads(name, old[name], new[name])
     stay = {each.listener for each in new.listeners}
@@ -117,7 +117,7 @@ def _check_threads(name: str, before: int, after: int) -> None:
 
 
 def _check_listener(listener: str, old: BrokerConfig, new: BrokerConfig) -> None:
-    """What is in force for one listener, be it its own or the broker's (SocketServer's ListenerConnectionQuota)."""
+    """Check the effective values of one listener, its own or the broker's (SocketServer's ListenerConnectionQuota)."""
     limits = {name: new.of_listener(listener, name) for name in _ABOVE_ZERO}
     if limits != {name: old.of_listener(listener, name) for name in _ABOVE_ZERO}:
         for name, limit in limits.items():
@@ -127,13 +127,13 @@ def _check_listener(listener: str, old: BrokerConfig, new: BrokerConfig) -> None
 
 
 def secrets(properties: Mapping[str, str]) -> list[str]:
-    """The names of those that are secrets, with a listener's prefix or without."""
+    """The names of secret properties, with a listener's prefix or without."""
     rows = {name: BROKER_PROPERTIES.get(base_name(name)) for name in properties}
     return [name for name, row in rows.items() if row is not None and row.sensitive]
 
 
 def base_name(name: str) -> str:
-    """The property behind one for a single listener, as in "listener.name.inside.ssl.keystore.type"."""
+    """The property name without a listener's prefix, as in "listener.name.inside.ssl.keystore.type"."""
     found = _OF_ONE_LISTENER.fullmatch(name)
     return name if found is None else found[1]
 

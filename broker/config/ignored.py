@@ -1,8 +1,8 @@
-"""Why a property that Kafka 3.9 has changes nothing here, in a few words for its documentation.
+"""Reasons for ignored configs: why a property of Kafka 3.9 has no effect, as a part of its documentation.
 
-A reason holds for a property by its name, or for all whose names begin alike. Each property that is marked IGNORED in
-the tables has one, and none that works. Some may not even be set to something else: it would be dangerous to go on as
-if they were not there (`config_rules`).
+A reason applies to a property by its name, or to all properties with a prefix. Each property that is marked IGNORED in
+the tables has one, and no other property has. Some accept no value but their default, because it would be dangerous to
+ignore it (`rules`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _BY_BEGINNING: Final[dict[str, str]] = {
 
 
 def without_effect(row: Property) -> str | None:
-    """Why setting the property changes nothing; None where it does. Raises KeyError where nobody has said why."""
+    """Why the property has no effect; None if it has one. Raises KeyError for an ignored property without a reason."""
     if row.effect:
         return None
     reason = _BY_NAME.get(row.name)
@@ -110,7 +110,7 @@ def without_effect(row: Property) -> str | None:
 
 
 def documentation(row: Property) -> str:
-    """What DescribeConfigs and the documentation say of the property."""
+    """The documentation of the property for DescribeConfigs and the configuration page."""
     reason = without_effect(row)
     if reason is None:
         return row.doc
@@ -118,10 +118,10 @@ def documentation(row: Property) -> str:
 
 
 def named() -> tuple[str, ...]:
-    """The properties that have a reason by their own name."""
+    """The properties with a reason of their own."""
     return tuple(_BY_NAME)
 
 
 def beginnings() -> tuple[str, ...]:
-    """What the names begin with that have a reason together."""
+    """The prefixes of properties that share a reason."""
     return tuple(_BY_BEGINNING)

@@ -1,8 +1,8 @@
-"""Addresses to listen on and addresses to tell: `listeners`, `advertised.listeners` and the names that join them.
+"""Endpoints: `listeners`, `advertised.listeners` and the properties that map them (Kafka: EndPoint).
 
-A listener is NAME://host:port. The name points to a security protocol through `listener.security.protocol.map`; clients
-reach a broker on a listener and are told the advertised addresses of that same listener (KIP-103). The rules are those
-of Kafka's `EndPoint` and `CoreUtils.listenerListToEndPoints`.
+A listener is NAME://host:port. `listener.security.protocol.map` maps the name to a security protocol; a client that
+connects to a listener receives the advertised addresses of that same listener (KIP-103). The rules are those of Kafka's
+`EndPoint` and `CoreUtils.listenerListToEndPoints`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Endpoint(NamedTuple):
         return f"{self.listener}://{host}:{self.port}"
 
     def advertise(self, host: str, port: int) -> Endpoint:
-        """This address as others may use it: `host` where it names none, `port` where it leaves the port open."""
+        """This address for others: with `host` where it has none, and `port` where its port is 0."""
         return self._replace(host=self.host or host, port=self.port or port)
 
 
@@ -49,7 +49,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_pairs(property_name: str, text: str) -> dict[str, str]:
-    """A list of key:value with commas between them; the last colon parts the two. Raises ConfigError."""
+    """A list of key:value pairs, separated by commas; the last colon separates key and value. Raises ConfigError."""
     pairs = {}
     for item in filter(None, map(str.strip, text.split(","))):
         key, colon, value = item.rpartition(":")
@@ -60,7 +60,7 @@ def parse_pairs(property_name: str, text: str) -> dict[str, str]:
 
 
 def parse_listeners(property_name: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """The listeners that `text` names, in order; `protocols` comes from `parse_protocol_map`. Raises ConfigError."""
+    """The listeners in `text`, in order; `protocols` comes from `parse_protocol_map`. Raises ConfigError."""
     endpoints = tuple(
         _parse_endpoint(property_name, item, protocols) for item in filter(None, map(str.strip, text.split(",")))
     )
@@ -71,9 +71,9 @@ def parse_listeners(property_name: str, text: str, protocols: Mapping[str, str])
 
 
 def address_of(property_name: str, host: str) -> str:
-    """The numeric address behind a host that a property names. Raises ConfigError where there is none.
+    """The numeric address of a host in a property. Raises ConfigError if it has none.
 
-    Asks the system's resolver, and waits for it, where the host is a name: properties are read rarely.
+    For a host name it calls the system's resolver, and blocks: properties are read rarely.
     """
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
@@ -110,7 +110,7 @@ def _parse_endpoint(property_name: str, text: str, protocols: Mapping[str, str])
     if listener not in protocols:
         raise ConfigError(
             f"Invalid value {text} for configuration {property_name}: No security protocol defined for listener "
-            f"{listener}; name it in listener.security.protocol.map, which knows {', '.join(protocols)}"
+            f"{listener}; add it to listener.security.protocol.map, which contains {', '.join(protocols)}"
         )
     return Endpoint(listener, host, int(port), protocols[listener])
 

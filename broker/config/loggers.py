@@ -1,8 +1,8 @@
-"""Levels of loggers, seen and changed while the broker runs: resources of type BROKER_LOGGER (KIP-412).
+"""Log levels at run time: resources of type BROKER_LOGGER (KIP-412; Kafka: Log4jController).
 
 The loggers are those of Python's logging below "odradek", by their names; "root" is "odradek" itself, from which all
-others take their level until they are given one of their own. The levels have the names that Kafka's clients know; they
-last until the broker stops.
+others inherit their level until they get their own. The levels have the names that Kafka's clients use; they last until
+the broker stops.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LEVELS: Final = {
 
 
 def describe_loggers() -> list[ConfigEntry]:
-    """Each logger with the level that holds for it, the root first, as DescribeConfigs answers."""
-    # A name that only stands between others has a placeholder.
+    """Each logger with its effective level, the root first, as DescribeConfigs returns them."""
+    # A name without a logger of its own, which is a parent of others, has a placeholder.
     found = {name: each for name, each in logging.root.manager.loggerDict.items() if isinstance(each, logging.Logger)}
     loggers = {ROOT: logging.getLogger(TOP)}
     loggers.update({name: found[name] for name in sorted(found) if name.startswith(f"{TOP}.")})
@@ -47,7 +47,7 @@ def describe_loggers() -> list[ConfigEntry]:
 
 
 def check_level(name: str, level: str) -> None:
-    """Whether a logger could have this level. Raises KafkaError with INVALID_CONFIG."""
+    """Validate a level for a logger. Raises KafkaError with INVALID_CONFIG."""
     _find(name)
     if level not in LEVELS:
         raise KafkaError(
@@ -57,14 +57,14 @@ def check_level(name: str, level: str) -> None:
 
 
 def check_reset(name: str) -> None:
-    """Whether a logger could do without a level of its own. Raises KafkaError: INVALID_CONFIG, INVALID_REQUEST."""
+    """Validate the removal of a logger's level. Raises KafkaError: INVALID_CONFIG, INVALID_REQUEST."""
     if name == ROOT:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
     _find(name)
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Give a logger a level, or with None the one of the logger above it. What it is given has been checked."""
+    """Set the level of a logger, or inherit it with None. The caller has validated the arguments."""
     _find(name).setLevel(logging.NOTSET if level is None else LEVELS[level])
 
 

@@ -1,9 +1,9 @@
-"""Policies of an operator's own: what topics may be created, and what configurations altered (KIP-108, KIP-133).
+"""Policies for new topics and changed configurations (KIP-108, KIP-133; Kafka: CreateTopicPolicy, AlterConfigPolicy).
 
-`create.topic.policy.class.name` and `alter.config.policy.class.name` name a Python class by its dotted path,
-"package.module.Class". The broker makes one object of it when it starts, calls its `configure` with what stands in
-server.properties, if it has one, and then `validate` before each change; a `PolicyViolationError` raised there refuses
-the change with POLICY_VIOLATION and its text.
+`create.topic.policy.class.name` and `alter.config.policy.class.name` contain a Python class by its dotted path,
+"package.module.Class". The broker creates one object of it at its start, calls its `configure`, if it has one, with the
+content of server.properties, and then `validate` before each change; a `PolicyViolationError` that it raises refuses
+the change with POLICY_VIOLATION and its message.
 
     class FewPartitions:
         def validate(self, topic: NewTopicRequest) -> None:
@@ -26,14 +26,14 @@ ALTER_CONFIG: Final = "alter.config.policy.class.name"
 
 
 class PolicyViolationError(KafkaError):
-    """A wish that a policy refuses."""
+    """A request that a policy refuses."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.POLICY_VIOLATION, message)
 
 
 class NewTopicRequest(NamedTuple):
-    """A topic that is to be created. Either both numbers are there, or the replicas of each partition."""
+    """A topic to be created. Either both numbers are set, or the replicas of each partition."""
 
     topic: str
     partitions: int | None
@@ -43,7 +43,7 @@ class NewTopicRequest(NamedTuple):
 
 
 class AlterConfigRequest(NamedTuple):
-    """Properties that a topic (`resource_type` 2) or a broker (4) is to have; a name of "" means all brokers."""
+    """The new properties of a topic (`resource_type` 2) or a broker (4); a name of "" means all brokers."""
 
     resource_type: int
     resource_name: str
@@ -51,9 +51,9 @@ class AlterConfigRequest(NamedTuple):
 
 
 def load_policy(config: BrokerConfig, name: str) -> Callable[[Any], object]:
-    """What judges, by the property that names it; it allows everything where none is named.
+    """The validation function of the policy that a property contains; without one, it accepts every request.
 
-    Raises ConfigError where there is no such class: a policy that is not asked would be worse than no broker.
+    Raises ConfigError for a class that does not exist: a broker must not run without its configured policy.
     """
     path = config[name]
     if path is None:

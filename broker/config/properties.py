@@ -1,9 +1,9 @@
 """Reads a Java .properties file, the format of Kafka's server.properties (java.util.Properties.load).
 
-Lines end at LF, CR or CRLF; a line that ends in an odd number of backslashes goes on in the next, whose leading blanks
-fall away. `#` and `!` open a comment. A key ends at the first unescaped `=`, `:` or blank. The escapes are \\t, \\n,
-\\r, \\f and \\uXXXX; a backslash before anything else vanishes. Bytes are ISO 8859-1. A key given twice keeps its last
-value.
+Lines end at LF, CR or CRLF; a line that ends in an odd number of backslashes continues in the next, whose leading
+blanks are removed. `#` and `!` begin a comment. A key ends at the first unescaped `=`, `:` or blank. The escapes are
+\\t, \\n, \\r, \\f and \\uXXXX; a backslash before any other character is removed. Bytes are ISO 8859-1. For a repeated
+key, the last value is used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Address configs that Kafka removed in 3.0: `host.name`, `port`, `advertised.host.name`, `advertised.port`.
 
-Kafka 3.9 ignores them and listens on port 9092 of all interfaces instead. This broker does not start with a config that
-decided the address in Kafka 2.8, and names the config that has replaced it: an address that a file asks for is never
-exchanged for another one in silence. Where the replacement is set as well, it decides, in Kafka 2.8 too.
+Kafka 3.9 ignores them and listens on port 9092 of all interfaces instead. Odradek refuses to start with a config that
+was effective for the address in Kafka 2.8, and the error contains its replacement: the broker must not silently use
+another address than the file contains. Where the replacement is set as well, it is effective, in Kafka 2.8 too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_PORT: Final = "9092"
 
 
 def refusal(static: Mapping[str, str]) -> str:
-    """Why a broker must not start with the configs of its file and command line; empty where it may."""
+    """Why a broker must not start with the configs of its file and command line; empty if it may."""
     decisive = [name for name, replacement in REPLACED_BY.items() if name in static and replacement not in static]
     if not decisive:
         return ""

@@ -1,8 +1,8 @@
-"""Rules that join several broker properties, and refusals of what Odradek does not do yet.
+"""Rules for several broker properties, and refusals of unsupported settings (Kafka: KafkaConfigValidator).
 
 The first part follows Kafka's `KafkaConfigValidator` and `KafkaConfig.validateValues`. The second refuses settings that
-would be dangerous to ignore: a broker must not listen elsewhere than its file says, a listener that should be encrypted
-must not open in clear text, and a broker told to ask an authorizer must not let everyone in.
+are dangerous to ignore: a broker must not listen on other addresses than its file contains, a listener with encryption
+must not open in clear text, and a broker with an authorizer must not allow every request.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _replication(config: BrokerConfig) -> None:
 
 
 def _addresses(config: BrokerConfig) -> None:
-    """An address that the file asks for under a name that Kafka 3.9 does not read must not become another one."""
+    """Refuse an address in a property that Kafka 3.9 does not read, so that the broker listens on no other address."""
     _require(not (removed := refusal(config.static)), removed)
     if "listeners" in config.static:
         return
@@ -163,7 +163,7 @@ def _connections(config: BrokerConfig) -> None:
 
 
 def _bounded(config: BrokerConfig) -> None:
-    """Each of these settings has a least and a greatest value beside it, which groups may choose between."""
+    """Each of these settings has a minimum and a maximum beside it, which limit the configurations of groups."""
     for pattern in _BOUNDED:
         name, least, greatest = pattern.format(""), pattern.format("min."), pattern.format("max.")
         for smaller, larger in ((least, greatest), (least, name), (name, greatest)):
@@ -187,8 +187,8 @@ def _what_is_not_there(config: BrokerConfig) -> None:
     for endpoint in config.listeners:
         if endpoint.security_protocol != "PLAINTEXT":
             raise ConfigError(
-                f"Invalid value {config['listeners']} for configuration listeners: listener {endpoint.listener} asks "
-                f"for {endpoint.security_protocol}; this version speaks PLAINTEXT only, TLS and SASL are not there yet"
+                f"Invalid value {config['listeners']} for configuration listeners: listener {endpoint.listener} has "
+                f"{endpoint.security_protocol}; only PLAINTEXT is supported, TLS and SASL are not implemented"
             )
 
 
@@ -199,7 +199,7 @@ REFUSED: Final[dict[str, tuple[tuple[object, ...], str]]] = {
     "authorizer.class.name": (("",), "authorizers are not implemented; leave it out to allow every request"),
     "remote.log.storage.system.enable": ((False,), "tiered storage is not implemented; allowed: false"),
 }
-"""Properties that would be dangerous to ignore -> the values that do no harm, and what to do about others."""
+"""Properties that are dangerous to ignore -> their harmless values, and the message for others."""
 
 _RULES: Final[tuple[Callable[[BrokerConfig], None], ...]] = (
     _ids,

@@ -1,7 +1,7 @@
-"""A topic's configuration: what it was created with, over what the broker gives every topic.
+"""Topic configuration: a topic's own properties over the broker's defaults (Kafka: LogConfig).
 
-`overrides` is everywhere the text of the topic's own properties, as the registry keeps them. The rules are those of
-Kafka's `LogConfig.validate`, the sources and synonyms those of `ConfigHelper.createTopicConfigEntry`.
+`overrides` are always the texts of the topic's own properties, as in the metadata store. The rules are those of Kafka's
+`LogConfig.validate`, the sources and synonyms those of `ConfigHelper.createTopicConfigEntry`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TIMESTAMP_LIMITS: Final = ("message.timestamp.before.max.ms", "message.timestam
 
 
 def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Every topic property -> its value, typed: the topic's own, else the broker's, else the default.
+    """Every topic property -> its typed value: the topic's own, otherwise the broker's, otherwise the default.
 
-    Raises ConfigError for a value that cannot be read; names that no topic property has are passed over.
+    Raises ConfigError for an invalid value; unknown names are ignored.
     """
     values: dict[str, Value] = {}
     for name, row in TOPIC_PROPERTIES.items():
@@ -43,9 +43,9 @@ def topic_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str
 
 
 def effective_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
-    """`topic_values` as a log is to obey them. Raises ConfigError as `topic_values` does.
+    """`topic_values` as a log applies them. Raises ConfigError as `topic_values` does.
 
-    The limits on a record's time are two since KIP-937; where one of them is left open, the older limit stands in.
+    Since KIP-937 there are two limits on a record's timestamp; where one of them is unset, the older limit applies.
     """
     values = topic_values(broker, overrides)
     for name in _TIMESTAMP_LIMITS:
@@ -55,7 +55,7 @@ def effective_values(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict
 
 
 def check_topic_value(name: str, text: str) -> Value:
-    """The value that `text` spells for topic property `name`. Raises ConfigError in Kafka's words."""
+    """The value of `text` for topic property `name`. Raises ConfigError with Kafka's messages."""
     row = TOPIC_PROPERTIES.get(name)
     if row is None:
         raise ConfigError(f"Unknown topic config name: {name}")
@@ -63,9 +63,9 @@ def check_topic_value(name: str, text: str) -> Value:
 
 
 def check_topic(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> dict[str, str]:
-    """`overrides` as they may be kept, once every rule for the properties of a new or changed topic holds.
+    """`overrides` without nulls, after the validation of the properties of a new or changed topic.
 
-    Raises ConfigError for an unknown name, a missing or wrong value, and values that do not go together.
+    Raises ConfigError for an unknown name, a missing or invalid value, and values that conflict.
     """
     if missing := [name for name, text in overrides.items() if text is None]:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
@@ -92,7 +92,7 @@ def check_topic(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> di
 
 
 def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every topic property as DescribeConfigs answers for a topic, and CreateTopics from version 5 on."""
+    """Every topic property as DescribeConfigs returns it, and CreateTopics from version 5 on."""
     entries = []
     for name, value in topic_values(broker, overrides).items():
         row = TOPIC_PROPERTIES[name]

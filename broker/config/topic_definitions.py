@@ -1,6 +1,6 @@
-"""Every topic property of Kafka 3.9, and the broker property from which each takes its default.
+"""Every topic property of Kafka 3.9, and the broker property with its default.
 
-The rows follow `LogConfig` and `ServerTopicConfigSynonyms`; WORKS and IGNORED mean what they mean in `config_table`.
+The rows follow `LogConfig` and `ServerTopicConfigSynonyms`; WORKS and IGNORED are explained in `definitions`.
 """
 
 from __future__ import annotations
@@ -143,4 +143,4 @@ BROKER_DEFAULTS: Final[dict[str, str]] = {
     "local.retention.ms": "log.local.retention.ms",
     "local.retention.bytes": "log.local.retention.bytes",
 }
-"""Topic property -> the broker property that gives its default; the others have a default of their own."""
+"""Topic property -> the broker property with its default; the others have a default of their own."""

@@ -1,7 +1,7 @@
-"""What is set for each topic, as far as this broker has to know: its logs obey it.
+"""Topic overrides: the properties set for each topic, as this broker's logs apply them (Kafka: ZkConfigRepository).
 
-The registry is the authority. Everything is read at the start, a topic that is new here with the first order about it,
-and a change when the notification of it comes (`config_changes.py`).
+The metadata store is authoritative. The broker reads all properties at its start, those of a new topic with the first
+control request for it, and changed ones when their notification arrives (`changes.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class TopicConfigs:
     """The properties of topics, as texts."""
 
     def __init__(self, registry: Callable[[], Registry]) -> None:
-        """`registry()` is the session of the moment."""
+        """`registry()` returns the current session."""
         self._registry = registry
         self._known: dict[str, dict[str, str]] = {}
 
@@ -28,14 +28,14 @@ class TopicConfigs:
         self._known = {name: await self.read(name) for name in names}
 
     async def load(self, topics: list[str]) -> Mapping[str, Mapping[str, str]]:
-        """The properties of these topics, from the registry where they are not known yet. Raises RegistryError."""
+        """The properties of these topics, read from the metadata store where they are missing. Raises RegistryError."""
         for name in topics:
             if name not in self._known:
                 self._known[name] = await self.read(name)
         return {name: self._known.get(name, {}) for name in topics}
 
     async def read(self, topic: str) -> dict[str, str]:
-        """The properties as they stand in the registry now. Raises RegistryError."""
+        """The present properties in the metadata store. Raises RegistryError."""
         try:
             data, _ = await self._registry().get(znodes.config_path(f"topics/{topic}"))
         except NoNodeError:
@@ -43,13 +43,13 @@ class TopicConfigs:
         return znodes.decode_config(data)
 
     def get(self, topic: str) -> Mapping[str, str]:
-        """The properties that this broker goes by."""
+        """The properties that this broker applies."""
         return self._known.get(topic, {})
 
     def put(self, topic: str, properties: Mapping[str, str]) -> None:
-        """The properties have changed."""
+        """Store changed properties of a topic."""
         self._known[topic] = dict(properties)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone; one of the same name starts anew."""
+        """Remove the properties of a deleted topic."""
         self._known.pop(topic, None)

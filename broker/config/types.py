@@ -1,7 +1,7 @@
-"""What a configuration property is: its type, its default, what it allows, and how its text is read.
+"""Definition of a configuration property: type, default, validator, and how its text is parsed (Kafka: ConfigDef).
 
-The rules are those of Kafka's `ConfigDef`: the nine types, the way each turns a text into a value, the words of each
-complaint. `config_table` and `topic_config` list the properties; `config` and `topic_config` hold values for them.
+The rules are those of Kafka's `ConfigDef`: the nine types, the conversion of a text to a value, and the error messages.
+`definitions` and `topic_definitions` list the properties; `broker_config` and `topic_config` have their values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class ConfigError(KafkaError):
-    """A configuration that cannot be used; `message` names property, value and what is allowed."""
+    """An invalid configuration; `message` contains property, value and what is allowed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_CONFIG, message)
@@ -35,7 +35,7 @@ class Type(IntEnum):
 
 
 class Update(Enum):
-    """Whether a property can change while the broker runs, in the words of Kafka's documentation."""
+    """Whether a property can change at run time, with the terms of Kafka's documentation."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -43,7 +43,7 @@ class Update(Enum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs sends it (KIP-226)."""
+    """The source of a value, numbered as DescribeConfigs sends it (KIP-226)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -55,7 +55,7 @@ class Source(IntEnum):
 
 
 class Password:
-    """A secret that shows itself only when asked by `value`, so that no log and no error spells it."""
+    """A secret that only `value` returns, so that no log and no error contains it."""
 
     __slots__ = ("value",)
 
@@ -78,17 +78,17 @@ LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
 Value = bool | int | float | str | tuple[str, ...] | Password | None
-"""A value once read. INT, SHORT and LONG are `int`; LIST is a tuple; CLASS is the name of the class."""
+"""A parsed value. INT, SHORT and LONG are `int`; LIST is a tuple; CLASS is the name of the class."""
 
 
 class Check(Protocol):
-    """A limit on a value beyond its type."""
+    """A limit on a value in addition to its type (Kafka: ConfigDef.Validator)."""
 
     def complaint(self, value: Value) -> str | None:
-        """What is wrong with `value`, in Kafka's words, or None."""
+        """The error of an invalid value, with Kafka's message, or None."""
 
     def __str__(self) -> str:
-        """What is allowed, as Kafka's documentation prints it."""
+        """The allowed values, in the format of Kafka's documentation."""
 
 
 class Property(NamedTuple):
@@ -99,18 +99,18 @@ class Property(NamedTuple):
     default: Value
     allowed: Check | None
     update: Update
-    effect: bool  # whether setting it changes anything in Odradek today
+    effect: bool  # whether the property has an effect in Odradek
     doc: str
-    internal: bool = False  # read like any other, but not shown by DescribeConfigs
+    internal: bool = False  # parsed like any other, but DescribeConfigs does not return it
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret that no answer and no log may show."""
+        """Whether the value is a secret that no response and no log may contain."""
         return self.type is Type.PASSWORD
 
 
 class Synonym(NamedTuple):
-    """One place that gives a property its value, or would if a nearer one did not."""
+    """One source that gives a property its value, or would without a source of higher priority."""
 
     name: str
     value: str | None
@@ -118,7 +118,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One property as DescribeConfigs tells it, free of any protocol version."""
+    """One property as DescribeConfigs returns it, independent of any protocol version."""
 
     name: str
     value: str | None
@@ -131,7 +131,7 @@ class ConfigEntry(NamedTuple):
 
 
 class Range:
-    """A number between two bounds, or one special number beside them."""
+    """A number between two bounds, or one special number outside of them."""
 
     __slots__ = ("also", "high", "low")
 
@@ -158,7 +158,7 @@ class Range:
 
 
 class OneOf:
-    """A string, or a list of strings, taken from a few."""
+    """A string, or a list of strings, of a set of choices."""
 
     __slots__ = ("any_case", "choices")
 
@@ -215,7 +215,7 @@ class KafkaVersion:
 
     def complaint(self, value: Value) -> str | None:
         text = str(value)
-        # What follows the release is ignored, as Kafka does: 3.0.1 is 3.0.
+        # Text after the release is ignored, as in Kafka: 3.0.1 is 3.0.
         release = ".".join(text.split(".")[: 3 if text.startswith("0.") else 2])
         if release in KAFKA_VERSIONS or any(release == version.partition("-")[0] for version in KAFKA_VERSIONS):
             return None
@@ -239,14 +239,14 @@ _NUMBER_RANGES: Final = {
     Type.INT: (-(2**31), INT_MAX),
     Type.LONG: (-(2**63), LONG_MAX),
 }
-_BLANKS: Final = "".join(map(chr, range(33)))  # what Java's String.trim takes off
-_LONGEST_NUMBER: Final = 40  # characters; keeps a hostile text from a slow conversion
+_BLANKS: Final = "".join(map(chr, range(33)))  # the characters that Java's String.trim removes
+_LONGEST_NUMBER: Final = 40  # characters; prevents a slow conversion of a malicious text
 
 
 def read_value(row: Property, text: str) -> Value:
-    """The value that `text` spells, as `ConfigDef.parseType` and the row's validator see it.
+    """The value of `text`, as parsed by `ConfigDef.parseType` and validated by the row's validator.
 
-    Raises ConfigError, naming the property, the text (unless secret) and what is allowed.
+    Raises ConfigError, which contains the property, the text (unless secret) and what is allowed.
     """
     trimmed = text.strip(_BLANKS)
     value: Value = trimmed
@@ -295,12 +295,12 @@ def show_value(value: Value) -> str | None:
 
 
 def is_digits(text: str) -> bool:
-    """Whether `text` is nothing but the digits 0 to 9, and at least one."""
+    """Whether `text` consists of the digits 0 to 9 only, and has at least one."""
     return text.isascii() and text.isdigit()
 
 
 def whole_number(kind: Type, text: str) -> int | None:
-    """The number of a SHORT, INT or LONG that `text` spells as Java reads it, without blanks; None for none."""
+    """The number of a SHORT, INT or LONG in `text` as Java parses it, without blanks; None if it is invalid."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isdecimal() or len(digits) > _LONGEST_NUMBER:
         return None
@@ -327,7 +327,7 @@ def _java_double(number: float) -> str:
     """`number` as Java's Double.toString writes it: 0.5, 1.0E7, 1.7976931348623157E308."""
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
-    from decimal import Decimal  # rarely needed, and costs a little to import
+    from decimal import Decimal  # rarely needed, and a slow import
 
     sign, digits, shift = Decimal(repr(number)).normalize().as_tuple()
     shown = "".join(map(str, digits))

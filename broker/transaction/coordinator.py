@@ -7,8 +7,7 @@ markers to its state machine, and performs the effects. The rules are those of K
 TransactionStateManager.
 
 A new coordinator continues transactions from its log only when the whole log is on the in-sync replicas: a decision
-that
-the next leader might not have must not appear in any marker. (Kafka does not wait.)
+that the next leader might not have must not appear in any marker. (Kafka does not wait.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the numbers of access rules mean (ResourceType, PatternType, AclOperation, AclPermissionType)."""
+"""Codes of access control lists (Kafka: ResourceType, PatternType, AclOperation, AclPermissionType)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNKNOWN: Final = 0
 
 
 def is_unknown(resource_type: int, pattern_type: int, operation: int, permission_type: int) -> bool:
-    """Whether one of these numbers is the one that no request may have. Others that mean nothing are an authorizer's
-    to refuse.
+    """Whether one of these codes is UNKNOWN, which no request may contain. An authorizer would refuse other undefined
+    codes.
     """
     return UNKNOWN in (resource_type, pattern_type, operation, permission_type)

@@ -1,7 +1,7 @@
-"""The rules for quotas of clients: what has one, which there are, and which of them a filter means (KIP-546, KIP-612).
+"""Rules of client quotas: entities, quota names, values and filters (KIP-546, KIP-612; Kafka: ZkAdminManager).
 
-A quota belongs to a user, a client id, a client id of a user, or an address; None in place of a name stands for all
-that have none of their own. Kafka's classes are `ZkAdminManager` and `DynamicConfig`.
+A quota belongs to a user, a client id, a client id of a user, or an address; None in place of a name means all that
+have no quota of their own. Kafka's classes are `ZkAdminManager` and `DynamicConfig`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _OF_ADDRESSES: Final = {"connection_creation_rate": int}
 _LARGEST: Final = {"connection_creation_rate": 2**31 - 1}
 _LARGEST_LONG: Final = 2**63 - 1
 _EPSILON: Final = 1e-6
-"""How far from a whole number a value may be that has to be one."""
+"""The tolerance for a value that must be a whole number."""
 
 Entity = Mapping[str, str | None]
-"""The parts of what has a quota: from USER, CLIENT_ID or IP to a name, None for the default."""
+"""The parts of a quota entity: USER, CLIENT_ID or IP -> name, None for the default."""
 
 
 class Wanted(NamedTuple):
-    """What a filter says of one part of an entity: the name, None for the default; or any name at all."""
+    """The condition of a filter for one part of an entity: the name, None for the default; or any name."""
 
     name: str | None = None
     any_name: bool = False
@@ -47,7 +47,7 @@ Filter = Mapping[str, Wanted]
 
 
 def check_entity(entity: Entity) -> None:
-    """Raises KafkaError with INVALID_REQUEST for what cannot have a quota."""
+    """Raises KafkaError with INVALID_REQUEST for an entity that cannot have a quota."""
     if not entity:
         raise _refused("a quota needs a user, a client id or an address")
     for kind, name in entity.items():
@@ -60,7 +60,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def path(entity: Entity) -> str:
-    """Where the quotas of an entity stand below /config, as "users/U/clients/C"."""
+    """The path of an entity's quotas below /config, such as "users/U/clients/C"."""
     if IP in entity:
         return f"ips/{_node(entity[IP])}"
     if USER not in entity:
@@ -70,12 +70,12 @@ def path(entity: Entity) -> str:
 
 
 def name_of_node(node: str) -> str | None:
-    """The name that a node of a path stands for."""
+    """The name of an entity from the node of its path."""
     return None if node == znodes.DEFAULT_ENTITY else znodes.desanitize(node)
 
 
 def value_text(entity: Entity, key: str, value: float) -> str:
-    """A quota as it stands in the registry. Raises KafkaError with INVALID_REQUEST."""
+    """A quota as text for the metadata store. Raises KafkaError with INVALID_REQUEST."""
     kinds = _OF_ADDRESSES if IP in entity else _OF_CLIENTS
     if key not in kinds:
         raise _refused(f"{key!r} is no quota of {' and '.join(entity)}; {', '.join(kinds)} are")
@@ -94,7 +94,7 @@ def values(properties: Mapping[str, str]) -> dict[str, float]:
 
 
 def check_filter(kinds: Iterable[str]) -> None:
-    """Raises KafkaError for parts of a filter that do not go together: INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    """Raises KafkaError for parts of a filter that conflict: INVALID_REQUEST, UNSUPPORTED_VERSION."""
     seen: dict[str, None] = {}
     for kind in kinds:
         if kind in seen:
@@ -109,19 +109,19 @@ def check_filter(kinds: Iterable[str]) -> None:
 
 
 def matches(wanted: Filter, entity: Entity, *, strict: bool) -> bool:
-    """Whether a filter means an entity; a strict one only those that have no other parts than it names."""
+    """Whether an entity matches a filter; with `strict`, it has no parts that the filter does not have."""
     if strict and set(entity) - set(wanted):
         return False
     return all(kind in entity and (each.any_name or entity[kind] == each.name) for kind, each in wanted.items())
 
 
 def java_double(value: float) -> str:
-    """A number as Java writes it, which is how Kafka keeps one: "12.5", "1.0E9", "NaN"."""
+    """A number in Java's format, which Kafka stores: "12.5", "1.0E9", "NaN"."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    # The shortest digits that give this number again, with the point behind the first of them.
+    # The shortest digits that represent this number, with the point behind the first of them.
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     text, power = "".join(map(str, digits)), len(digits) - 1 + exponent

@@ -1,7 +1,7 @@
-"""SCRAM credentials as a cluster keeps them: salted and hashed, so that nobody can log in with what is kept (KIP-554).
+"""SCRAM credentials: salted and hashed, so that a stored credential is not sufficient to log in (KIP-554).
 
-What a client sends is already salted; what is kept are the two keys that follow from it (RFC 5802). Kafka's classes are
-`ScramFormatter`, `ScramCredentialUtils` and, for the order of complaints, `ZkAdminManager`.
+Clients send salted passwords; the metadata store contains the two keys that are derived from them (RFC 5802). Kafka's
+classes are `ScramFormatter`, `ScramCredentialUtils` and, for the order of errors, `ZkAdminManager`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class Mechanism(NamedTuple):
-    """A SCRAM mechanism: its name, which is also its property, its hash, and the least iterations."""
+    """A SCRAM mechanism: its name, which is also its property, its hash, and the minimum of iterations."""
 
     name: str
     hash: str
@@ -28,19 +28,19 @@ MECHANISMS: Final[Mapping[int, Mechanism]] = {
     1: Mechanism("SCRAM-SHA-256", "sha256", 4096),
     2: Mechanism("SCRAM-SHA-512", "sha512", 4096),
 }
-"""By their number on the wire."""
+"""The mechanisms by their code in the protocol."""
 MOST_ITERATIONS: Final = 16384
 
 
 class Deletion(NamedTuple):
-    """A wish to delete a user's credential."""
+    """A request to delete a user's credential."""
 
     user: str
     mechanism: int
 
 
 class Upsertion(NamedTuple):
-    """A wish to give a user a credential, or another one."""
+    """A request to create or replace a user's credential."""
 
     user: str
     mechanism: int
@@ -50,7 +50,7 @@ class Upsertion(NamedTuple):
 
 
 def problems(deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, KafkaError]:
-    """What is wrong with wishes, by user; a user of whom anything is wrong gets nothing changed."""
+    """The errors of requests, by user; if a user has an error, none of the user's requests is applied."""
     found: dict[str, KafkaError] = {}
     requests: list[Deletion | Upsertion] = [*upsertions, *deletions]
     for request in requests:
@@ -80,10 +80,10 @@ def _problem(request: Deletion | Upsertion) -> KafkaError | None:
 def changed(
     properties: Mapping[str, str], deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
 ) -> dict[str, str]:
-    """The properties of a user after these wishes.
+    """The properties of a user after these requests.
 
-    Raises KafkaError: RESOURCE_NOT_FOUND for a credential that is to be deleted and is not there,
-    UNKNOWN_SERVER_ERROR where there is no password.
+    Raises KafkaError: RESOURCE_NOT_FOUND for the deletion of a credential that does not exist, UNKNOWN_SERVER_ERROR for
+    a missing password.
     """
     result = dict(properties)
     for deletion in deletions:
@@ -97,7 +97,7 @@ def changed(
 
 
 def text(request: Upsertion) -> str:
-    """The credential as it is kept. Raises KafkaError with UNKNOWN_SERVER_ERROR, as Kafka does, without a password."""
+    """The credential in stored form. Raises KafkaError with UNKNOWN_SERVER_ERROR, as Kafka does, without a password."""
     if not request.salted_password:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the salted password is empty")
     algorithm = MECHANISMS[request.mechanism].hash

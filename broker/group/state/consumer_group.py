@@ -332,8 +332,7 @@ class ConsumerMembership:
         """Whether this sender may commit offsets of these partitions.
 
         A member may commit in its epoch, and in an older one if it has owned the partitions since then (KIP-1251): it
-        may
-        not have received the response with the new epoch yet.
+        may not have received the response with the new epoch yet.
         """
         if epoch < 0 and not self.group_members.members:
             return ErrorCode.NONE

@@ -219,9 +219,8 @@ class Group:
         """Store offsets that become valid once the producer's transaction has committed. Answered as `commit` is.
 
         Producers from before KIP-447 send no member id, and their commits are accepted unchecked. A rebalance in
-        progress
-        does not prevent the commit: members of the new generation that request stable offsets cannot read these before
-        the transaction has ended.
+        progress does not prevent the commit: members of the new generation that request stable offsets cannot read
+        these before the transaction has ended.
         """
         error = ErrorCode.NONE
         if self.is_dead:
