@@ -1,8 +1,8 @@
 """Broker-to-controller channel: sends requests to the active controller (Kafka: NodeToControllerChannelManager).
 
 The metadata cache contains the controller's id. A request to the controller of this broker is a function call; a
-request to another broker uses a connection of its own. The channel does not retry. (Kafka's class was called
-BrokerToControllerChannelManager before 3.8.)
+request to another broker uses a connection of its own. The channel does not retry. (Kafka's class
+was called BrokerToControllerChannelManager in earlier releases.)
 """
 
 from __future__ import annotations

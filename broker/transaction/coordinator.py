@@ -39,10 +39,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 log = logging.getLogger(__name__)
 
 RECORDS_AT_A_TIME: Final = 1000
+"""How many records a load reads before it returns to the event loop."""
 DEADLINE_MS: Final = 100
 MOST_EARLY: Final = 8
 """The limit of waiting requests for one transactional id; a client has one such request in flight."""
-"""How many records a load reads before it returns to the event loop."""
 OnOutcome = Callable[[Outcome], None]
 
 
