@@ -452,9 +452,7 @@ class Reading:
         return 0
 
     def finish(self) -> m.FetchResponse | None:
-        """The response for the last read, as message sets where the client needs them; None if the conversion takes
-        long, and the response is sent later.
-        """
+        """The response for the last read, converted for old clients; None if a thread converts it and replies later."""
         response = self.response()
         if self._call.version >= OLDEST_WITH_BATCHES:
             return response

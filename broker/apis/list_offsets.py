@@ -119,8 +119,10 @@ class ListOffsets:
     def _before(
         self, request: m.ListOffsetsRequest, name: str, partition: m.ListOffsetsRequest.ListOffsetsPartition
     ) -> list[int]:
-        """The result of version 0: the base offsets of segments that were last modified at a time or before, newest
-        first, preceded by the end of the log. Raises KafkaError.
+        """The result of version 0. Raises KafkaError.
+
+        The base offsets of segments that were last modified at a time or before, newest first, preceded by the end of the
+        log.
         """
         _check_known(OLDEST, partition.timestamp)
         replica = self._replica(request, name, partition)

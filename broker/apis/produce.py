@@ -355,8 +355,9 @@ def _first_fault(records: memoryview | None, refused: KafkaError, version: int) 
 
 
 def _is_work(records: memoryview, replica: Replica) -> bool:
-    """Whether a batch may need more than a validation of each record: it or the topic has a codec, or it is a message
-    set. This is a fast check that is negative for most batches.
+    """Whether a batch may need more than a validation of each record. The check is fast and negative for most batches.
+
+    It is positive if the batch or the topic has a codec, or if the batch is a message set.
     """
     return (
         records[CODEC_POSITION] & CODEC_MASK != 0

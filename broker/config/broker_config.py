@@ -163,8 +163,7 @@ class BrokerConfig:
 
     @property
     def flush_ms(self) -> int:
-        """Longest time without an fsync in milliseconds, from log.flush.interval.ms or
-        log.flush.scheduler.interval.ms."""
+        """Longest time without an fsync in ms, from log.flush.interval.ms or log.flush.scheduler.interval.ms."""
         return self._duration_ms("log.flush.interval.ms")
 
     @property

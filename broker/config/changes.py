@@ -164,8 +164,9 @@ class ConfigChanges:
 
 
 async def read_config(registry: Registry, entity: str) -> dict[str, str]:
-    """The properties of "topics/T", "brokers/N" or "brokers/<default>"; unreadable data is logged and counts as
-    empty. Raises RegistryError.
+    """The properties of "topics/T", "brokers/N" or "brokers/<default>". Raises RegistryError.
+
+    Unreadable data is logged and counts as empty.
     """
     return (await _read(registry, entity))[0]
 

@@ -347,8 +347,10 @@ class GroupCoordinator:
         support: Support,
         answer: Callable[[list[ErrorCode]], None],
     ) -> None:
-        """TxnOffsetCommit: answered, once durable, with a code for each entry; the commit marker makes the offsets
-        valid."""
+        """TxnOffsetCommit: answered, once durable, with a code for each entry.
+
+        The commit marker makes the offsets valid.
+        """
         error = self._check(group_id)
         if error:
             answer([error] * len(request.entries))

@@ -48,8 +48,7 @@ class Handler(Protocol):
     VERSIONS: tuple[int, int]
 
     def handle(self, call: Call, request: Any) -> Any:
-        """Return the response; or None after storing `call` for a later `reply`, or if there is no response
-        (acks=0)."""
+        """Return the response; or None after storing `call` for a later `reply`, or without a response (acks=0)."""
         ...
 
 
@@ -142,8 +141,10 @@ class LocalCall:
 
     @property
     def connection(self) -> LocalCall:
-        """The object to close. A stored reference would be a cycle and keep the caller alive until a garbage
-        collection."""
+        """The object to close.
+
+        A stored reference would be a cycle and keep the caller alive until a garbage collection.
+        """
         return self
 
     def reply(self, response: Any) -> None:
@@ -228,8 +229,10 @@ class Dispatcher:
         self.serve(handlers)
 
     def serve(self, handlers: Iterable[Handler]) -> None:
-        """Add handlers; earlier requests for their keys are refused. Raises ValueError for two handlers with one
-        key."""
+        """Add handlers; earlier requests for their keys are refused.
+
+        Raises ValueError for two handlers with one key.
+        """
         for handler in handlers:
             if handler.KEY in self._handlers:
                 raise ValueError(f"API key {handler.KEY} has two handlers")

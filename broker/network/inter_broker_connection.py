@@ -66,8 +66,7 @@ class Network(NamedTuple):
     frame_bytes: int = 100 * 1024 * 1024
     """The size limit of a response."""
     setup_timeout_ms: int = 10_000
-    """The timeout of the first connection attempt (socket.connection.setup.timeout.ms); it doubles with each failed
-    attempt."""
+    """Timeout of the first connection attempt (socket.connection.setup.timeout.ms); it doubles with each failure."""
     setup_timeout_max_ms: int = 30_000
     """The upper limit of that timeout (socket.connection.setup.timeout.max.ms)."""
 
@@ -145,7 +144,7 @@ class Peer:
         self._dialing = None
         self._failed_to_open = 0
         if self._closed or not self._unsent:
-            channel.close()  # the requests have timed out
+            channel.close()  # no request waits for it any more
             return
         self._channel = channel
         unsent, self._unsent = self._unsent, []

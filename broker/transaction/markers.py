@@ -63,8 +63,10 @@ class Markers:
         metadata_cache.watch(self._leaders_changed)
 
     def tell(self, on_written: OnWritten, is_wanted: Callable[[Marker], bool]) -> None:
-        """Set the callbacks: `on_written` for each partition that has its marker or needs none; `is_wanted` returns
-        whether this broker still has to write a marker whose request failed.
+        """Set the callbacks of the coordinator.
+
+        `on_written` is called for each partition that has its marker or needs none; `is_wanted` returns whether this
+        broker still has to write a marker whose request failed.
         """
         self._on_written = on_written
         self._is_wanted = is_wanted

@@ -90,8 +90,7 @@ class TransactionalOffsets:
         await_append(replica, end_offset, ACKS_ALL, done, self._clock, self._timers, timeout_ms)
 
     def append_again(self, partition: int, producer_id: int, entries: list[KeyValue]) -> None:
-        """Append offsets of the producer's open transaction again, one batch for each; none without an open
-        transaction.
+        """Append offsets of the producer's open transaction again, if there is one, with one batch for each.
 
         The commit marker follows at once and waits for the in-sync replicas. Raises KafkaError.
         """

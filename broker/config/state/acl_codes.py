@@ -9,7 +9,8 @@ UNKNOWN: Final = 0
 
 
 def is_unknown(resource_type: int, pattern_type: int, operation: int, permission_type: int) -> bool:
-    """Whether one of these codes is UNKNOWN, which no request may contain. An authorizer would refuse other undefined
-    codes.
+    """Whether one of these codes is UNKNOWN, which no request may contain.
+
+    An authorizer would refuse other undefined codes.
     """
     return UNKNOWN in (resource_type, pattern_type, operation, permission_type)

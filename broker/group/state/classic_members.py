@@ -34,8 +34,10 @@ class Member:
 
     @property
     def counts_as_alive(self) -> bool:
-        """Whether its session cannot expire because a request of it waits. The first join of a member is still
-        bounded."""
+        """Whether its session cannot expire because a request of it waits.
+
+        The first join of a member is still bounded.
+        """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def metadata(self, protocol: str | None) -> bytes:

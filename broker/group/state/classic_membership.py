@@ -510,8 +510,7 @@ class Membership(Generation):
         return self._effects.drain()
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> list[Effect]:
-        """Answer all waiting requests: this broker no longer coordinates the group, or the other protocol takes
-        over."""
+        """Answer all waiting requests, because this broker no longer coordinates the group or its protocol changes."""
         for member in self.group_members:
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))

@@ -105,8 +105,7 @@ class ConsumerMembership:
     # --- heartbeats ---
 
     def heartbeat(self, token: Any, request: HeartbeatRequest, unique: str, now: Now) -> list[Effect]:
-        """Handle a member that joins, stays or leaves. Answered with a HeartbeatResult; `unique` is the id of a new
-        member."""
+        """Handle a member that joins, stays or leaves. Answered with a HeartbeatResult; `unique` names a new member."""
         try:
             result = self._leave(request, now) if leaves(request) else self._beat(request, unique, now)
         except KafkaError as refused:

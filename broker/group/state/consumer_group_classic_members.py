@@ -183,8 +183,7 @@ class ClassicMembers:
         )
 
     def leave(self, member_id: str, instance_id: str | None, now: Now) -> tuple[ErrorCode, list[Effect]]:
-        """Remove a member that leaves or that an administrator removes, of either protocol; a static one by instance
-        id."""
+        """Remove a member of either protocol that leaves or is removed; a static one by its instance id alone."""
         group = self._group
         if member_id == UNKNOWN_MEMBER_ID:
             member = group.group_members.of_instance(instance_id)

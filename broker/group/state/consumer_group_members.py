@@ -83,8 +83,7 @@ class ConsumerMember(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The topics that match a regular expression, and the time and the version of the topics at which it was
-    resolved."""
+    """The topics that match a regular expression, and when and at which version of the topics it was resolved."""
 
     topics: tuple[str, ...]
     version: int

@@ -106,8 +106,7 @@ class ConsumerGroupWrites:
         return self._in_flight
 
     def close(self, error: ErrorCode) -> None:
-        """Answer every waiting request with the error and cancel all timers; this broker no longer coordinates the
-        group."""
+        """Answer every waiting request with the error and cancel all timers, as coordination ends."""
         for written in self._in_flight:
             for token, _, refused in written.waiting:
                 self.effects.reply(token, refused(error))

@@ -357,8 +357,7 @@ class Group:
         return self._write_tombstones(self.offsets.remove(partitions, pending=True), now)
 
     def expire(self, now: Now) -> list[Effect]:
-        """Remove the offsets that were unused for the retention time (KIP-211), and a group without members or
-        offsets."""
+        """Remove offsets unused for the retention time (KIP-211), and the group without members or offsets."""
         membership, retention_ms = self.membership, self._settings.offsets_retention_ms
         expired = Removed()
         if isinstance(membership, ConsumerMembership):

@@ -136,8 +136,7 @@ def may_downgrade(group: ConsumerMembership, settings: GroupSettings) -> bool:
 def downgraded(
     group: ConsumerMembership, settings: GroupSettings, topics: Topics, now: Now
 ) -> tuple[Membership, KeyValue]:
-    """Convert the group to the classic protocol, Stable in the newest epoch of its members; returns it and its
-    record."""
+    """The group in the classic protocol, Stable in the newest epoch of its members, and its record."""
     classic = Membership(group.group_id, settings, now)
     for member in group.group_members.members.values():
         terms = member.classic

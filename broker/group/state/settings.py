@@ -42,8 +42,7 @@ class GroupSettings:
 
     @property
     def assignors(self) -> list[str]:
-        """The names of the enabled server-side assignors, the default first; Kafka's class names are accepted as
-        well."""
+        """The names of the enabled server-side assignors, the default first. Kafka's class names are accepted, too."""
         names = [CLASSES.get(name, name) for name in self.group_consumer_assignors]
         return [name for name in names if name in ASSIGNORS]
 

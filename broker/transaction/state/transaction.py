@@ -216,8 +216,7 @@ class Transaction:
         return None
 
     def _fence(self, now: Now, fresh_id: int = NO_PRODUCER_ID) -> Effects:
-        """Fence the owner of the id and abort its transaction; the fenced owner may continue from there
-        (KAFKA-19367)."""
+        """Fence the owner and abort its transaction; the fenced owner may continue from there (KAFKA-19367)."""
         metadata = self.metadata
         turns_to = fresh_id if self.is_exhausted and metadata.version >= EPOCH_PER_TRANSACTION else NO_PRODUCER_ID
         last_epoch = NO_PRODUCER_EPOCH if self.is_exhausted and turns_to == NO_PRODUCER_ID else metadata.epoch
