@@ -121,8 +121,8 @@ class ListOffsets:
     ) -> list[int]:
         """The result of version 0. Raises KafkaError.
 
-        The base offsets of segments that were last modified at a time or before, newest first, preceded by the end of the
-        log.
+        It has the base offsets of segments that were last modified at a time or before, newest first, preceded by the
+        end of the log.
         """
         _check_known(OLDEST, partition.timestamp)
         replica = self._replica(request, name, partition)
