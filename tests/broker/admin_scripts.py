@@ -1,7 +1,7 @@
-"""Scripts of administrators' requests, for Apache Kafka and Odradek alike, and the transcripts of what they answer.
+"""Scripts of admin requests, for Apache Kafka and Odradek alike, and the transcripts of the responses.
 
-A transcript says of an error message only whether there is one. What is random or a time is replaced, and where the
-order of an answer is that of a hash table it is sorted.
+Error messages are compared only for presence. Random values and times are replaced, and where the order in a response
+is that of a hash table it is sorted.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ SECRET = (b"s" * 20, b"p" * 64)
 
 
 class Script:
-    """One run of a script against one broker, and the transcript of what was answered."""
+    """One run of a script against one broker, and the transcript of the responses."""
 
     def __init__(self, port: int, name: str) -> None:
-        """`name` begins the names of all topics, users and the like, so that no two runs meet."""
+        """`name` begins the names of all topics, users and the like, so that no two runs share one."""
         self.name = name
         self.transcript: list[str] = []
         self._port = port
         self._client: Client | None = None
 
     async def client(self) -> Client:
-        """The connection of the moment."""
+        """The current connection."""
         if self._client is None:
             self._client = await Client.connect(self._port)
         return self._client
 
     async def ask(self, request: Any, *versions: int) -> Any:
-        """Send in each of these versions (all that Kafka 3.9 has, if none is said) and write down the answers, or that
-        the connection is ended; returns the last answer.
+        """Send in each of these versions (by default all that Kafka 3.9 has) and record the responses, or that the
+        broker closed the connection; returns the last response.
         """
         answer: Any = None
         for version in versions or spoken(type(request)):
@@ -57,7 +57,7 @@ class Script:
         return answer
 
     async def quietly(self, request: Any, version: int) -> Any:
-        """Send and return the answer, None when the connection is ended; nothing is written down."""
+        """Send and return the response, None when the broker closes the connection; records nothing."""
         try:
             return await (await self.client()).ask(request, version)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -65,7 +65,7 @@ class Script:
             return None
 
     def note(self, what: str, answer: Any) -> None:
-        """Write down."""
+        """Record."""
         tidy(answer)
         self.transcript.append(f"{UUID.sub('ID', what)}\n    {answer!r}".replace(self.name, "NAME"))
 
@@ -75,13 +75,13 @@ class Script:
 
 
 def spoken(request: type) -> range:
-    """The versions of an API that Kafka 3.9 speaks."""
+    """The versions of an API that Kafka 3.9 supports."""
     newest: int = NEWEST_OF_ZOOKEEPER.get(request.API_KEY, request.MAX_VERSION)  # type: ignore[attr-defined]
     return range(request.MIN_VERSION, newest + 1)  # type: ignore[attr-defined]
 
 
 def tidy(part: Any) -> None:
-    """Sort what has no order, replace what differs by nature, leave of messages only that they are there."""
+    """Sort unordered fields, replace values that differ between brokers, and replace messages by their presence."""
     if not hasattr(type(part), "__slots__"):
         return
     if getattr(part, "error_message", None):
@@ -101,7 +101,7 @@ def tidy(part: Any) -> None:
 
 
 def acl(word: str, number: int = 2) -> dict[str, Any]:
-    """What filters of access rules have in common."""
+    """The fields that ACL filters have in common."""
     return {"resource_type_filter": number, "resource_name_filter": word, "operation": 3, "permission_type": 3}
 
 
@@ -139,7 +139,7 @@ def alter_quotas(*entries: tuple[Entity, Ops], validate_only: bool = False) -> m
 def alter_scram(
     *users: tuple[str, int, int] | tuple[str, int, int, bytes, bytes], deletions: tuple[tuple[str, int], ...] = ()
 ) -> m.AlterUserScramCredentialsRequest:
-    """`users`: name, mechanism, iterations, and where it counts salt and salted password."""
+    """`users`: name, mechanism, iterations, and, for some cases, salt and salted password."""
     request = m.AlterUserScramCredentialsRequest
     return request(
         deletions=[request.ScramCredentialDeletion(name=name, mechanism=mechanism) for name, mechanism in deletions],
@@ -187,7 +187,7 @@ def update_features(
 
 
 async def without_security(script: Script) -> None:
-    """What needs SASL, access rules or tokens, on a plain listener without an authorizer."""
+    """Requests that need SASL, ACLs or tokens, on a plaintext listener without an authorizer."""
     for mechanism in ("PLAIN", "SCRAM-SHA-256", ""):
         await script.ask(m.SaslHandshakeRequest(mechanism=mechanism))
     await script.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0user\0secret"))
@@ -233,7 +233,7 @@ async def without_security(script: Script) -> None:
 
 
 async def quotas(script: Script) -> None:
-    """Quotas set, told, and refused."""
+    """Quotas set, described, and refused."""
     user, client, address = f"{script.name}-user &%", f"{script.name}-client", "192.0.2.17"
     rate = "producer_byte_rate"
     for entries in (
@@ -315,7 +315,7 @@ async def quotas(script: Script) -> None:
 
 
 async def credentials(script: Script) -> None:
-    """SCRAM credentials made, told, deleted, and refused."""
+    """SCRAM credentials created, described, deleted, and refused."""
     one, two = f"{script.name}-one", f"{script.name}-two"
     sha256, sha512 = 1, 2
     await script.ask(describe_scram(one))
@@ -357,7 +357,7 @@ async def credentials(script: Script) -> None:
 
 
 async def features(script: Script) -> None:
-    """Feature levels that somebody wants to change."""
+    """Feature levels that a client tries to change."""
     up, down, unsafe = 1, 2, 3
     removal = update_features(("no.such.feature", 0))
     removal.feature_updates[0].allow_downgrade = True
@@ -389,7 +389,7 @@ SCRIPTS: tuple[Play, ...] = (without_security, quotas, credentials, features)
 
 
 async def transcript(play: Play, port: int, name: str) -> list[str]:
-    """What a broker says to a script."""
+    """The responses of a broker to a script."""
     script = Script(port, name)
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -1,6 +1,6 @@
-"""Requests of administrators and between brokers for the tables of `test_every_version`: one in every version.
+"""Requests of admin clients and of brokers for the tables of `test_every_version`: one in every version.
 
-Each has: how to make a request, where the error code stands in the response, what it has to be.
+Each has a way to make the request, the place of the error code in the response, and the expected error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode
 
 Entry = tuple[Callable[[int, bytes], Any], Callable[[Any, int], int], Callable[[int], ErrorCode]]
 PAST = 0
-"""A controller epoch, and a broker epoch, that is over."""
+"""A controller epoch, and a broker epoch, that have ended."""
 NONE, E = ErrorCode.NONE, ErrorCode
 
 
@@ -121,7 +121,7 @@ CLIENT_APIS: dict[int, Entry] = {
     57: (update_features, lambda r, v: r.error_code or r.results[0].error_code, refused_update),
     75: (describe_topic_partitions, lambda r, v: r.topics[0].error_code, lambda v: NONE),
 }
-"""What is asked about clients and their rights, where nobody has any; and what is newer than ZooKeeper."""
+"""Requests about clients and their ACLs, of which there are none; and APIs that are newer than ZooKeeper mode."""
 
 CLUSTER_APIS: dict[int, Entry] = {
     **CLIENT_APIS,

@@ -1,4 +1,4 @@
-"""What the tests of bad clients share: raw connections to a broker, its memory and descriptors, its log."""
+"""Helpers of the tests of bad clients: raw connections to a broker, its memory, its descriptors and its log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MB = 1_000_000
 
 
 def limited_command(files: int, *, hard: bool) -> tuple[str, ...]:
-    """The command line under a limit on file descriptors; a soft one the broker may raise itself."""
+    """The command line under a limit on file descriptors; the broker may raise a soft one itself."""
     return ("sh", "-c", f'ulimit -{"" if hard else "S"}n {files}; exec "$0" -m odradek "$@"', sys.executable)
 
 
 def most_descriptors() -> int:
-    """Let this process open as many files as it may, and say how many that are."""
+    """Let this process open as many files as it may, and return that number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -42,20 +42,20 @@ def open_files(pid: int) -> int:
 
 
 def notified(process: BrokerProcess, kind: str) -> list[str]:
-    """What a broker that logs in JSON said of one kind of refusal."""
+    """The messages of one kind of refusal that a broker logged as JSON."""
     entries: list[dict[str, Any]] = [json.loads(line) for line in process.output.splitlines()]
     return [entry["message"] for entry in entries if entry.get("kind") == kind]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another process does, which nobody tells us of."""
+    """Poll for a condition that another process meets."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def assault(port: int, data: bytes) -> bytes:
-    """Send bytes on a connection of their own, and read until the broker has worked through them and ends it."""
+    """Send bytes on a new connection, and read until the broker has processed them and closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     async with asyncio.timeout(DEADLINE_S):
         try:
@@ -69,7 +69,7 @@ async def assault(port: int, data: bytes) -> bytes:
 
 
 async def assault_all(port: int, attacks: list[bytes]) -> None:
-    """Many of them, some at a time."""
+    """`assault` many times, some at a time."""
     left = iter(attacks)
 
     async def one_after_the_other() -> None:
@@ -80,7 +80,7 @@ async def assault_all(port: int, attacks: list[bytes]) -> None:
 
 
 class Neighbour:
-    """A good client, who wants to notice nothing of what others do: it writes a record and reads it, on and on."""
+    """A good client, which bad clients must not affect: it writes a record and reads it, again and again."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client

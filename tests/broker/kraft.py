@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.0, one node with KRaft: the oracle for what Kafka with ZooKeeper does not have."""
+"""Apache Kafka 4.3.0, one node with KRaft: the oracle for features that Kafka with ZooKeeper does not have."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def running_kraft(folder: Path, properties: dict[str, str] | None = None) 
         **(properties or {}),
     }
     config = _written(folder, values)
-    # As Kafka draws it: none that begins with a dash, which the tool would take for an option.
+    # As Kafka draws it: no id that begins with a dash, which the tool would take for an option.
     ids = (base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=") for _ in iter(int, 1))
     cluster = next(each for each in ids if not each.startswith("-"))
     arguments = ["format", "-t", cluster, "-c", str(config)]

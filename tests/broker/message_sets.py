@@ -1,4 +1,6 @@
-"""Message sets of magic 0 and 1 as old clients send them, good and bad, and what is read back, in a comparable form."""
+"""Message sets of magic 0 and 1 as old clients send them, valid and invalid, and the records read back, in a comparable
+form.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def message(
     at_ms: int = THEN_MS,
     attributes: int = 0,
 ) -> bytes:
-    """One message; magic 0 has no time."""
+    """One message; magic 0 has no timestamp."""
     body = bytes((magic, attributes)) + (struct.pack(">q", at_ms) if magic else b"")
     for content in (key, value):
         body += struct.pack(">i", -1 if content is None else len(content)) + (content or b"")
@@ -54,14 +56,15 @@ def wrapper(
 
 
 def damaged(data: bytes, position: int) -> bytes:
-    """With one bit turned."""
+    """The bytes with one bit flipped."""
     return data[:position] + bytes((data[position] ^ 1,)) + data[position + 1 :]
 
 
 def messages_in(data: bytes, base: int | None = None) -> Iterator[tuple[Any, ...]]:
-    """What a reader finds in a set: (magic, attributes, offset, time, key, value or the set inside, checksum holds)…
+    """The messages that a reader finds in a set: (magic, attributes, offset, time, key, value or the set inside,
+    checksum holds)…
 
-    A message that is cut off is told as how much of it is there.
+    A message that is cut off is represented by the number of its bytes that are there.
     """
     position = 0
     while position < len(data):
@@ -102,9 +105,9 @@ def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def batches_in(data: bytes, now_ms: int) -> list[Any]:
-    """What a log has: all header fields but checksum and size, and the records; an append's own time is "now".
+    """The batches of a log: all header fields except checksum and size, and the records; an append's own time is "now".
 
-    A batch without codec is told as its bytes, too.
+    A batch without codec includes its bytes, too.
     """
     found: list[Any] = []
     for position, header in headers(data):

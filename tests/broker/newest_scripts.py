@@ -1,4 +1,4 @@
-"""Scripts of what Apache Kafka 4.3 has and 3.9 with ZooKeeper has not: see `admin_scripts`."""
+"""Scripts for APIs that Apache Kafka 4.3 has and 3.9 with ZooKeeper has not: see `admin_scripts`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def pages(script: Script) -> None:
         answer = await script.quietly(each, 0)
         _without_eligible(answer)
         script.note(repr(each), answer)
-    # All topics: those of this script come last but for the tail of the alphabet.
+    # All topics: those of this script come last except for the tail of the alphabet.
     for cursor in (None, (a, 0), (b, 2)):
         answer = await script.quietly(requested(cursor=cursor), 0)
         answer.topics = [topic for topic in answer.topics if topic.name.startswith(script.name)]
@@ -65,7 +65,7 @@ async def pages(script: Script) -> None:
 
 
 def _without_eligible(answer: m.DescribeTopicPartitionsResponse) -> None:
-    """Which KRaft has, none of them here, and ZooKeeper has not: an empty list there is null here."""
+    """KRaft has this list, empty here, and ZooKeeper has not: an empty list there is null here."""
     for topic in answer.topics:
         for partition in topic.partitions:
             assert not partition.eligible_leader_replicas
@@ -78,7 +78,7 @@ async def newest_times(script: Script) -> None:
     request, name = m.ListOffsetsRequest, script.name
     await script.quietly(create(new(name, 2, 1)), 7)
     client = await script.client()
-    # Kafka's broker leads a moment after the controller has made the topic.
+    # Kafka's broker becomes leader a moment after the controller has created the topic.
     early = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     while code in early:
@@ -90,7 +90,7 @@ async def newest_times(script: Script) -> None:
                 wanted = request.ListOffsetsPartition(partition_index=partition, timestamp=time)
                 topics = [request.ListOffsetsTopic(name=topic, partitions=[wanted])]
                 each = request(replica_id=replica, timeout_ms=5_000, topics=topics)
-                if partition or topic != name:  # an error's leader epoch is a matter of taste
+                if partition or topic != name:  # no document defines the leader epoch of an error
                     await script.ask(each, 10, 11)
                 else:
                     for version in (10, 11):

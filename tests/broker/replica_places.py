@@ -23,7 +23,7 @@ CONFIG = LogConfig(segment_bytes=9000, index_interval_bytes=1000, file_delete_de
 
 
 class Clock:
-    """Time that stands still."""
+    """A clock that stands still."""
 
     def now_ms(self) -> int:
         return NOW_MS
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Hands:
-    """Threads that work when they are told to, one piece of work after the other."""
+    """A thread pool that runs on demand, one piece of work after the other."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
@@ -42,7 +42,7 @@ class Hands:
         self._waiting.append((work, done))
 
     def turn(self) -> bool:
-        """Do the piece that has waited longest; False where none waits."""
+        """Run the piece that has waited longest; False where none waits."""
         if not self._waiting:
             return False
         work, done = self._waiting.pop(0)
@@ -56,7 +56,7 @@ class Hands:
 
 
 class Places:
-    """The data directories of one broker, its replicas, and what was told of failures."""
+    """The data directories of one broker, its replicas, and the failures that its host was notified of."""
 
     def __init__(self, disk: Disk, paths: tuple[str, ...] = PATHS[:2]) -> None:
         self.disk = disk
@@ -66,7 +66,7 @@ class Places:
         self.epoch = -1
 
     def open(self, cluster_id: str | None = "c") -> None:
-        """As a broker that starts."""
+        """Start as a broker does."""
         request = DirectoryRequest(
             broker_id=0,
             cluster_id=cluster_id,
@@ -82,7 +82,7 @@ class Places:
         self.host.moves.piece_bytes = 4000
 
     def lead(self, name: tuple[str, int] = NAME, *, is_new: bool = False, topic_id: bytes = TOPIC_ID) -> Replica:
-        """As the controller orders."""
+        """Apply a control request as from the controller."""
         replica = self.host.obtain(name, topic_id, PROPERTIES, is_new=is_new)
         self.epoch += 1
         replica.lead(LeaderAndIsr(0, self.epoch, (0,), (0,), 0))
@@ -92,7 +92,7 @@ class Places:
         self.host.moves.ask(name, path)
 
     def settle(self) -> None:
-        """Do all that waits."""
+        """Run all work that waits."""
         while self.hands.turn():
             pass
 
@@ -102,7 +102,7 @@ class Places:
         return directory.logs[name]
 
     def append(self, size: int = 700, *, producer: int = -1, sequence: int = 0, transactional: bool = False) -> None:
-        """As a producer does; two records."""
+        """Append two records as a producer does."""
         replica = self.replicas.get(*NAME)
         assert replica is not None
         data = batch(2, size=size // 2, producer=(producer, 0, sequence) if producer >= 0 else (-1, -1, -1))
@@ -113,7 +113,7 @@ class Places:
         found = self.directories.holding(name), self.directories.expecting(name)
         return tuple(each.path if each is not None else None for each in found)  # type: ignore[return-value]
 
-    # ---- what the host tells
+    # ---- the callbacks of the replica manager's host
 
     def replicas_lost(self, replicas: list[Replica]) -> None:
         self.lost += replicas

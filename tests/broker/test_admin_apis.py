@@ -1,5 +1,5 @@
-"""Administrators' APIs of a single broker: pages of topics, quotas, credentials, and what has no meaning without
-security. What Kafka answers to the same is in `test_admin_apis_oracle`.
+"""Admin APIs of a single broker: pages of topics, quotas, credentials, and requests that have no meaning without
+security. Kafka's responses to the same requests are in `test_admin_apis_oracle`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.broker.wire import Client, running_broker
 Pages = m.DescribeTopicPartitionsRequest
 
 
-async def test_what_is_set_for_clients_outlives_a_restart_and_a_warning_says_that_quotas_bind_nobody(
+async def test_client_settings_survive_a_restart_and_a_warning_states_that_quotas_have_no_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_broker(tmp_path / "data") as broker:
@@ -48,7 +48,7 @@ async def test_what_is_set_for_clients_outlives_a_restart_and_a_warning_says_tha
 
 
 @pytest.mark.parametrize("user", [".", ".."])
-async def test_a_user_of_whom_nothing_can_be_kept_is_refused_and_the_connection_goes_on(
+async def test_a_user_that_cannot_be_stored_is_refused_and_the_connection_stays_open(
     client: Client, user: str
 ) -> None:
     (entry,) = (await client.ask(alter_quotas(({"user": user}, {"producer_byte_rate": 5.0})))).entries
@@ -60,7 +60,7 @@ async def test_a_user_of_whom_nothing_can_be_kept_is_refused_and_the_connection_
     assert (await client.ask(describe_quotas())).entries == []
 
 
-async def test_the_levels_of_features_are_nobodys_to_change(client: Client) -> None:
+async def test_no_client_can_change_feature_levels(client: Client) -> None:
     levels = {"group.version": 1, "transaction.version": 2}
     for name, level in levels.items():
         for wanted, kind in ((level, 1), (level + 1, 1), (level - 1, 2), (level - 1, 3), (0, 2)):
@@ -74,7 +74,7 @@ async def test_the_levels_of_features_are_nobodys_to_change(client: Client) -> N
 
 
 async def test_every_partition_is_on_one_page(tmp_path: Path) -> None:
-    """Whatever the size of a page, following the cursors gives every partition once, in order."""
+    """For any size of a page, following the cursors gives every partition once, in order."""
     topics = {"a": 3, "b": 1, "c.d": 4}
     every = [(name, index) for name, count in topics.items() for index in range(count)]
     async with running_broker(tmp_path / "data", {"max.request.partition.size.limit": "5"}) as broker:
@@ -97,14 +97,14 @@ async def test_every_partition_is_on_one_page(tmp_path: Path) -> None:
         client.close()
 
 
-async def test_the_topic_of_the_groups_can_be_deleted_as_with_kafka(client: Client) -> None:
+async def test_the_topic_of_group_offsets_can_be_deleted_as_in_kafka(client: Client) -> None:
     metadata = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="__consumer_offsets")])
     assert (await client.ask(metadata)).topics[0].error_code == ErrorCode.NONE
     answer = await client.ask(m.DeleteTopicsRequest(topic_names=["__consumer_offsets"], timeout_ms=10_000), 5)
     assert answer.responses[0].error_code == ErrorCode.NONE
 
 
-async def test_an_envelope_ends_only_its_own_connection(broker: Broker, client: Client) -> None:
+async def test_an_envelope_closes_only_its_own_connection(broker: Broker, client: Client) -> None:
     other = await Client.connect(broker.port)
     await other.send(m.EnvelopeRequest(request_data=b"", client_host_address=b"\x7f\0\0\1"), 0)
     assert await other.is_closed()
@@ -114,8 +114,8 @@ async def test_an_envelope_ends_only_its_own_connection(broker: Broker, client: 
 # ---- rules
 
 
-def test_credentials_are_those_of_the_rfc() -> None:
-    """The exchange of RFC 7677: what is kept checks the client's proof, and signs as the server there did."""
+def test_credentials_match_those_of_the_rfc() -> None:
+    """The exchange of RFC 7677: the stored credentials verify the client's proof, and sign as the server there did."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     kept = dict(part.split("=", 1) for part in scram.text(scram.Upsertion("user", 1, 4096, salt, salted)).split(","))
@@ -134,7 +134,7 @@ def test_credentials_are_those_of_the_rfc() -> None:
 
 
 @given(st.floats())
-def test_a_number_as_java_writes_it_is_the_same_number(value: float) -> None:
+def test_a_number_in_javas_notation_is_the_same_number(value: float) -> None:
     text = quotas.java_double(value)
     assert float(text) == value or (value != value and text == "NaN")
     assert value != value or "." in text or "Infinity" in text
@@ -161,13 +161,13 @@ entities = st.one_of(
 
 @given(entities, entities)
 def test_every_entity_has_a_node_of_its_own(one: quotas.Entity, other: quotas.Entity) -> None:
-    default = "<default>"  # which no name is written as
+    default = "<default>"  # the path encoding of names never produces it
     assert (quotas.path(one) == quotas.path(other)) == (dict(one) == dict(other))
     assert quotas.path(one).count(default) == sum(name is None for name in one.values())
 
 
 @given(entities, st.booleans())
-def test_the_filter_that_names_an_entity_means_it(entity: quotas.Entity, strict: bool) -> None:
+def test_a_filter_that_names_an_entity_matches_it(entity: quotas.Entity, strict: bool) -> None:
     assert quotas.matches({kind: quotas.Wanted(name) for kind, name in entity.items()}, entity, strict=strict)
     assert quotas.matches({}, entity, strict=False)
     assert not quotas.matches({}, entity, strict=True)

@@ -1,5 +1,5 @@
-"""What would Kafka do: the same requests of administrators go to Apache Kafka 3.9.2, what only newer clients know to
-4.3.0, and to Odradek; the answers must agree, and so must what stands in ZooKeeper afterwards.
+"""Comparison with Kafka: the same admin requests go to Apache Kafka 3.9.2, those that only newer clients have to 4.3.0,
+and to Odradek; the responses must agree, and so must the znodes in ZooKeeper afterwards.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def registry(kafka: Kafka) -> Iterator[KazooClient]:
 
 
 @pytest.mark.parametrize("play", [*admin_scripts.SCRIPTS, *topic_scripts.SCRIPTS])
-async def test_odradek_says_what_kafka_says(play: Play, kafka: Kafka, tmp_path: Path) -> None:
+async def test_odradek_answers_as_kafka_does(play: Play, kafka: Kafka, tmp_path: Path) -> None:
     name = uuid.uuid4().hex[:12]
     async with running_broker(tmp_path / "data") as broker:
         ours = await transcript(play, broker.port, name)
     assert ours == await transcript(play, kafka.port, name)
 
 
-async def test_odradek_says_what_the_newest_kafka_says(tmp_path: Path) -> None:
+async def test_odradek_answers_as_the_newest_kafka_does(tmp_path: Path) -> None:
     name = uuid.uuid4().hex[:12]
     async with (
         running_kraft(tmp_path / "kraft") as port,
@@ -54,7 +54,7 @@ async def test_odradek_says_what_the_newest_kafka_says(tmp_path: Path) -> None:
 # ---- the stock tool
 
 
-async def test_kafka_configs_sets_and_shows_what_is_kept_for_clients(tmp_path: Path) -> None:
+async def test_kafka_configs_sets_and_shows_client_settings(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data") as broker:
 
         async def configs(*arguments: str) -> str:
@@ -103,8 +103,10 @@ async def both(kafka: Kafka, tmp_path: Path) -> AsyncIterator[tuple[Client, Clie
         theirs.close()
 
 
-async def test_quotas_stand_where_kafka_keeps_them(both: tuple[Client, Client], registry: KazooClient) -> None:
-    """Byte for byte; each reads what the other wrote, and whoever removes the last leaves nothing behind."""
+async def test_quotas_are_stored_where_kafka_stores_them(both: tuple[Client, Client], registry: KazooClient) -> None:
+    """Byte for byte; each broker reads the nodes that the other wrote, and removing the last setting leaves no node
+    behind.
+    """
     ours, theirs = both
     entities = (
         ({"user": "ä & %/", "client-id": "c+*~"}, {"producer_byte_rate": 1e9, "request_percentage": 0.1}),
@@ -129,7 +131,7 @@ async def test_quotas_stand_where_kafka_keeps_them(both: tuple[Client, Client], 
     assert written[0] == written[1]
 
 
-async def test_credentials_stand_as_kafka_keeps_them(both: tuple[Client, Client], registry: KazooClient) -> None:
+async def test_credentials_are_stored_as_kafka_stores_them(both: tuple[Client, Client], registry: KazooClient) -> None:
     """Salted and hashed the same way, so that either can check them."""
     ours, theirs = both
     controller = (await theirs.ask(m.MetadataRequest(topics=[]), 7)).controller_id
@@ -148,7 +150,7 @@ async def test_credentials_stand_as_kafka_keeps_them(both: tuple[Client, Client]
 
 
 def _tree(registry: KazooClient) -> dict[str, bytes]:
-    """Every node below /config that is of users, clients and addresses, with its data."""
+    """Every node below /config for users, clients and addresses, with its data."""
     found: dict[str, bytes] = {}
 
     def walk(path: str) -> None:

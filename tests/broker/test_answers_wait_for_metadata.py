@@ -27,7 +27,7 @@ SHORT_MS = 200
 
 
 class Held:
-    """UpdateMetadata requests for one broker, which wait while `open` is not set."""
+    """UpdateMetadata requests for one broker, held back while `open` is not set."""
 
     def __init__(self) -> None:
         self.broker_id = -1
@@ -62,7 +62,7 @@ async def cluster(tmp_path: Path, held: Held) -> AsyncIterator[Cluster]:
 
 
 async def partitions(client: Client, topic: str) -> list[m.MetadataResponse.MetadataResponsePartition]:
-    """What a broker returns for a topic; nothing where it has no such topic."""
+    """The response of a broker for a topic; nothing where it has no such topic."""
     request = m.MetadataRequest(
         topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
@@ -127,7 +127,9 @@ CASES: dict[str, Case] = {
 
 
 async def prepare(cluster: Cluster) -> Client:
-    """A topic on brokers other than the controller, which its preferred leader does not lead; a client to ask."""
+    """A topic on brokers other than the controller, which its preferred leader does not lead; a client of the
+    controller.
+    """
     one, other = cluster.others
     await cluster.create("t", [one, other])
     client = cluster.clients[cluster.controller]
@@ -138,7 +140,7 @@ async def prepare(cluster: Cluster) -> Client:
 
 
 @pytest.mark.parametrize("api", CASES)
-async def test_the_answer_comes_after_the_metadata(cluster: Cluster, held: Held, api: str) -> None:
+async def test_the_response_comes_after_the_metadata(cluster: Cluster, held: Held, api: str) -> None:
     request, code, shows = CASES[api]
     client = await prepare(cluster)
     held.open.clear()
@@ -156,7 +158,7 @@ async def test_the_answer_comes_after_the_metadata(cluster: Cluster, held: Held,
 
 @pytest.mark.parametrize("timeout_ms", [SHORT_MS, 0, -1])
 @pytest.mark.parametrize("api", CASES)
-async def test_metadata_that_come_too_late(cluster: Cluster, held: Held, api: str, timeout_ms: int) -> None:
+async def test_metadata_that_comes_too_late_causes_request_timed_out(cluster: Cluster, held: Held, api: str, timeout_ms: int) -> None:
     request, code, _ = CASES[api]
     client = await prepare(cluster)
     held.open.clear()
@@ -164,7 +166,7 @@ async def test_metadata_that_come_too_late(cluster: Cluster, held: Held, api: st
     held.open.set()
 
 
-async def test_a_topic_of_which_all_partitions_and_the_id_are_known_is_known(cluster: Cluster, held: Held) -> None:
+async def test_a_topic_with_all_partitions_and_its_id_in_the_cache_is_known(cluster: Cluster, held: Held) -> None:
     """A topic of the same name that was deleted a moment ago is another topic."""
     client = await prepare(cluster)
     held.open.clear()
@@ -179,7 +181,7 @@ async def test_a_topic_of_which_all_partitions_and_the_id_are_known_is_known(clu
     held.open.set()
 
 
-async def test_a_topic_whose_deletion_goes_on_is_unknown(cluster: Cluster, held: Held) -> None:
+async def test_a_topic_during_its_deletion_is_unknown(cluster: Cluster, held: Held) -> None:
     """A replica's broker is away: the topic is gone for clients, and so it is for another DeleteTopics."""
     client = await prepare(cluster)
     await cluster.brokers[cluster.others[0]].stop()

@@ -1,4 +1,4 @@
-"""Whatever a client sends, the broker answers the others as before, and keeps nothing."""
+"""Bad input of clients: the broker serves all other clients as before, and keeps nothing of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DRAWN = 300
 BOMB_BYTES = 20 * MB
 REFUSED_TLS = (ssl.SSLError, ConnectionError)
 AMONG_BROKERS = frozenset({4, 5, 6, 7})
-"""What a controller orders; Kafka, too, obeys it from anybody where there is no authorizer."""
+"""Control requests; Kafka, too, applies them from any client where there is no authorizer."""
 
 
 def valid_frames() -> list[bytes]:
@@ -59,7 +59,7 @@ def valid_frames() -> list[bytes]:
 
 
 def spoil(data: bytes, chance: random.Random) -> bytes:
-    """Change, cut or stretch a frame; its size stays what it says or becomes a lie."""
+    """Change, cut or extend a frame; its size field stays true or becomes false."""
     changed = bytearray(data)
     for _ in range(chance.randint(1, 4)):
         place = chance.randrange(4 if chance.random() < 0.9 else 0, len(changed))
@@ -72,7 +72,7 @@ def spoil(data: bytes, chance: random.Random) -> bytes:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[Broker, Client]]:
-    """A broker with small limits, and a client that has nothing to do with the bad ones."""
+    """A broker with small limits, and a client that is unrelated to the bad ones."""
     limits = {"socket.request.max.bytes": "1000000", "group.initial.rebalance.delay.ms": "0"}
     async with running_broker(tmp_path / "data", limits) as broker:
         client = await Client.connect(broker.port)
@@ -83,7 +83,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Broker, Client]]:
 
 
 async def still_well(broker: Broker, client: Client) -> None:
-    """The other client is served as before, and nothing is kept of the bad ones."""
+    """The other client is served as before, and the broker keeps nothing of the bad ones."""
     assert (await client.produce("there", batch(b"later"))).error_code == 0
     read = await client.fetch("there", 0)
     assert read.error_code == 0
@@ -92,9 +92,9 @@ async def still_well(broker: Broker, client: Client) -> None:
 
 
 def requests_of_all_apis(seed: int) -> list[tuple[bytes, bytes, bool]]:
-    """A request of every API that clients use, in its oldest and its newest version, with values drawn for all fields.
+    """A request of every API that clients use, in its oldest and its newest version, with drawn values for all fields.
 
-    They come as header, body, and whether the version is a flexible one.
+    They consist of header, body, and whether the version is a flexible one.
     """
     made = []
     for key, api in sorted(m.APIS.items()):
@@ -106,8 +106,8 @@ def requests_of_all_apis(seed: int) -> list[tuple[bytes, bytes, bool]]:
     return made
 
 
-async def test_requests_of_all_apis_that_are_cut_off(server: tuple[Broker, Client]) -> None:
-    """Each at many places, some with a length that lies and some with one that does not."""
+async def test_truncated_requests_of_all_apis(server: tuple[Broker, Client]) -> None:
+    """Each truncated at many places, some with a false length and some with a true one."""
     broker, client = server
     attacks = []
     for head, body, _ in requests_of_all_apis(1):
@@ -118,7 +118,7 @@ async def test_requests_of_all_apis_that_are_cut_off(server: tuple[Broker, Clien
     await still_well(broker, client)
 
 
-async def test_counts_and_lengths_that_promise_two_billions(server: tuple[Broker, Client]) -> None:
+async def test_counts_and_lengths_of_two_billions(server: tuple[Broker, Client]) -> None:
     broker, client = server
     before = resident_bytes(os.getpid())
     attacks = []
@@ -131,8 +131,8 @@ async def test_counts_and_lengths_that_promise_two_billions(server: tuple[Broker
     assert resident_bytes(os.getpid()) - before < 60 * MB
 
 
-async def test_sound_requests_full_of_nonsense(server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture) -> None:
-    """They are answered or refused, but nothing fails that did not expect them."""
+async def test_well_formed_requests_with_meaningless_values(server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture) -> None:
+    """They are answered or refused, without an unexpected exception."""
     broker, client = server
     await assault_all(
         broker.port, [frame(head, body) for seed in (3, 4) for head, body, _ in requests_of_all_apis(seed)]
@@ -142,7 +142,7 @@ async def test_sound_requests_full_of_nonsense(server: tuple[Broker, Client], ca
 
 
 async def test_drawn_bytes(server: tuple[Broker, Client]) -> None:
-    """Bytes behind a true length, so that they get as far as they can."""
+    """Bytes behind a true length, so that the decoder gets as far as it can."""
     broker, client = server
     loop = asyncio.get_running_loop()
 
@@ -157,8 +157,8 @@ async def test_drawn_bytes(server: tuple[Broker, Client]) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-async def test_records_that_unpack_to_far_more_than_their_size(server: tuple[Broker, Client], codec: int) -> None:
-    """Zeros without end, in a batch that says it is small, to a topic as it is and to one that packs anew."""
+async def test_records_that_decompress_to_far_more_than_their_size(server: tuple[Broker, Client], codec: int) -> None:
+    """Zeros without end, in a batch that declares a small size, to a topic as it is and to one that recompresses."""
     broker, client = server
     await client.create_topic("packed", configs={"compression.type": "zstd"})
     bomb = batch(bytes(BOMB_BYTES), codec=codec)
@@ -190,7 +190,7 @@ def shake_hands(port: int) -> None:
     [(get, "this looks like HTTP (GET...)"), (shake_hands, "this looks like a TLS handshake")],
     ids=["HTTP", "TLS"],
 )
-async def test_whoever_speaks_something_else_is_told_in_the_log(
+async def test_bytes_of_other_protocols_are_named_in_the_log(
     server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture, knock: Callable[[int], None], words: str
 ) -> None:
     broker, client = server
@@ -202,7 +202,7 @@ async def test_whoever_speaks_something_else_is_told_in_the_log(
     await still_well(broker, client)
 
 
-async def test_what_is_refused_is_said_and_not_more_than_a_few_times(
+async def test_refusals_are_logged_and_limited_in_number(
     server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, client = server
@@ -256,7 +256,7 @@ async def test_absurd_sizes(server: tuple[Broker, Client], size: int) -> None:
     await still_well(broker, client)
 
 
-async def test_half_open_connections_that_promise_much(server: tuple[Broker, Client]) -> None:
+async def test_half_open_connections_with_large_declared_sizes(server: tuple[Broker, Client]) -> None:
     broker, client = server
     bad = [await Client.connect(broker.port) for _ in range(50)]
     for each in bad:

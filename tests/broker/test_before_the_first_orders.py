@@ -1,6 +1,8 @@
-"""A broker that has just started, or has lost the controller, knows less than there is: clients are to come back.
+"""A broker that has just started, or has lost the controller, has incomplete metadata: clients must get retriable
+errors.
 
-Somebody else has the controller's seat here and gives no orders, as a controller does that is paused or cut off.
+Another session holds the controller znode here and sends no control requests, as a controller that is paused or cut
+off.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Incarnations:
 
     @asynccontextmanager
     async def not_notified(self) -> AsyncIterator[tuple[Broker, Callable[[], Any]]]:
-        """The broker starts, and no controller speaks to it until the second thing is called and awaited."""
+        """The broker starts, and no controller sends it a request until the second item is called and awaited."""
         silent = await self._ensemble.connect()
         await ensure_path(silent, "/")
         await silent.create(znodes.CONTROLLER, znodes.Controller(SILENT_CONTROLLER, 0).encode(), ephemeral=True)
@@ -105,7 +107,7 @@ async def codes(client: Client, *, auto_create: bool, version: int = 12) -> list
     return [ErrorCode(each.error_code) for each in topics]
 
 
-async def test_who_was_told_nothing_yet_does_not_say_that_a_topic_is_not_there(incarnations: Incarnations) -> None:
+async def test_a_broker_without_metadata_does_not_return_unknown_topic(incarnations: Incarnations) -> None:
     async with incarnations.not_notified() as (_, speak):
         client = await connected(incarnations.port)
         not_yet = [LEADER_NOT_AVAILABLE, LEADER_NOT_AVAILABLE, ErrorCode.INVALID_TOPIC_EXCEPTION]
@@ -117,7 +119,7 @@ async def test_who_was_told_nothing_yet_does_not_say_that_a_topic_is_not_there(i
         wanted = [m.DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in ("a b", "known")]
         described = await client.ask(m.DescribeTopicPartitionsRequest(topics=wanted), 0)
         assert [each.error_code for each in described.topics] == [not_yet[2], LEADER_NOT_AVAILABLE]
-        # These are what Kafka answers in this place, and clients come back after each.
+        # Kafka answers these errors in this place, and clients retry after each.
         assert (await client.produce("known", batch(b"v"))).error_code == UNKNOWN
         assert (await client.fetch("known", 0)).error_code == UNKNOWN
         find = await client.ask(m.FindCoordinatorRequest(key="g"), 2)
@@ -131,7 +133,7 @@ async def test_who_was_told_nothing_yet_does_not_say_that_a_topic_is_not_there(i
         client.close()
 
 
-async def test_a_client_that_knows_a_topic_goes_on_after_the_broker_has_started_again(
+async def test_a_client_with_topic_metadata_continues_after_the_broker_has_restarted(
     incarnations: Incarnations,
 ) -> None:
     broker = incarnations.broker()
@@ -139,7 +141,7 @@ async def test_a_client_that_knows_a_topic_goes_on_after_the_broker_has_started_
     config = {
         "bootstrap.servers": f"127.0.0.1:{incarnations.port}",
         "topic.metadata.refresh.interval.ms": 20,
-        # Of a topic that it has known for longer than this it believes at once that it is gone.
+        # librdkafka accepts at once that a topic is gone when it has had it for longer than this.
         "topic.metadata.propagation.max.ms": 1,
         "reconnect.backoff.ms": 10,
         "reconnect.backoff.max.ms": 20,
@@ -167,7 +169,7 @@ async def test_a_client_that_knows_a_topic_goes_on_after_the_broker_has_started_
     assert set(outcomes) == {None}
 
 
-async def test_who_cannot_ask_the_controller_does_not_say_that_a_topic_is_not_there(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_reach_the_controller_does_not_return_unknown_topic(tmp_path: Path) -> None:
     async with running_pair(tmp_path) as pair:
         pair.dialing[2].silence()
         (topic,) = await metadata(pair.clients[2], "fresh", auto_create=True)
@@ -179,7 +181,7 @@ async def test_who_cannot_ask_the_controller_does_not_say_that_a_topic_is_not_th
 
 
 class Creator:
-    """Every creation ends like this; the broker hears nothing of a topic."""
+    """Every creation ends with this outcome; the broker receives no metadata of the topic."""
 
     def __init__(self, outcome: ErrorCode) -> None:
         self._outcome = outcome
@@ -189,7 +191,7 @@ class Creator:
 
 
 class Question:
-    """As much of a call as Metadata needs."""
+    """The part of a call that Metadata needs."""
 
     version = 12
     listener = "PLAINTEXT"
@@ -202,7 +204,7 @@ class Question:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "notified"),
     [
         (ErrorCode.NONE, LEADER_NOT_AVAILABLE),
         (ErrorCode.REQUEST_TIMED_OUT, LEADER_NOT_AVAILABLE),
@@ -210,7 +212,7 @@ class Question:
         (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_what_may_be_there_is_not_said_to_be_missing(outcome: ErrorCode, notified: ErrorCode) -> None:
+def test_a_topic_that_may_exist_is_not_reported_as_missing(outcome: ErrorCode, notified: ErrorCode) -> None:
     metadata_cache = MetadataCache("cluster")
     metadata_cache.put_topics([])
     metadata_api = Metadata(

@@ -1,4 +1,5 @@
-"""Administration of three brokers in this process: who answers what, and what reaches everybody."""
+"""Administration of three brokers in this process: which broker answers a request, and which changes reach all brokers.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Cluster:
         return [broker_id for broker_id in self.brokers if broker_id != self.controller]
 
     async def create(self, topic: str, *assignment: list[int]) -> None:
-        """A topic that everybody knows, its replicas all in sync."""
+        """A topic in the metadata of every broker, its replicas all in sync."""
         request = m.CreateTopicsRequest
         replicas = [
             request.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
@@ -67,7 +68,7 @@ class Cluster:
             await self.known(client, topic, list(assignment))
 
     async def known(self, client: Client, topic: str, assignment: list[list[int]]) -> None:
-        """Wait until a broker tells its clients of these replicas."""
+        """Wait until a broker returns these replicas to its clients."""
         request = m.MetadataRequest(
             topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
@@ -79,7 +80,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def running_cluster(folder: Path, **overrides: str) -> AsyncIterator[Cluster]:
-    """Three brokers on one embedded registry; `{id}` in an override stands for the broker's."""
+    """Three brokers on one embedded registry; `{id}` in an override stands for the broker's id."""
     ensemble = EmbeddedEnsemble(OsDisk(), str(folder / "registry"), now_ms=SystemClock().now_ms)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(ensemble.close)
@@ -113,10 +114,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield running
 
 
-# ---- who answers
+# ---- which broker answers
 
 
-async def test_what_only_the_controller_can_do_the_others_leave_to_it(cluster: Cluster) -> None:
+async def test_other_brokers_leave_requests_for_the_controller_to_it(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2], [2, 3])
     requests: list[tuple[Any, Any]] = [
         (create_partitions(("t", 3, None), ("u", 3, None)), lambda r: {each.error_code for each in r.results}),
@@ -142,7 +143,7 @@ async def test_what_only_the_controller_can_do_the_others_leave_to_it(cluster: C
     assert [len(broker.metadata_cache.topics["t"].partitions) for broker in cluster.brokers.values()] == [2, 2, 2]
 
 
-async def test_new_partitions_are_there_when_the_controller_has_answered(cluster: Cluster) -> None:
+async def test_new_partitions_exist_when_the_controller_has_answered(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2])
     client = cluster.clients[cluster.controller]
     answer = await client.ask(create_partitions(("t", 3, [[2, 3], [3, 1]])))
@@ -165,7 +166,7 @@ async def test_new_partitions_are_there_when_the_controller_has_answered(cluster
         pytest.param(99_999, id="larger than a node of the registry", marks=pytest.mark.slow),
     ],
 )
-async def test_a_number_of_partitions_that_cannot_be_kept_is_refused(cluster: Cluster, count: int) -> None:
+async def test_a_number_of_partitions_over_the_limit_is_refused(cluster: Cluster, count: int) -> None:
     await cluster.create("t", [1, 2, 3])
     client = cluster.clients[cluster.controller]
     maker = cluster.brokers[cluster.controller].controller.maker
@@ -178,7 +179,7 @@ async def test_a_number_of_partitions_that_cannot_be_kept_is_refused(cluster: Cl
     assert (await client.ask(create_partitions(("t", 2, [[1, 2, 3]])))).results[0].error_code == ErrorCode.NONE
 
 
-async def test_a_configuration_that_cannot_be_kept_is_refused(cluster: Cluster) -> None:
+async def test_a_configuration_that_cannot_be_stored_is_refused(cluster: Cluster) -> None:
     too_much = [(f"plug.in.{number}", SET, "x" * 32_000) for number in range(40)]
     for client in cluster.clients.values():
         answer = await client.ask(alter((BROKER, "", too_much)), 1)
@@ -187,7 +188,7 @@ async def test_a_configuration_that_cannot_be_kept_is_refused(cluster: Cluster) 
         assert answer.responses[0].error_code == ErrorCode.NONE
 
 
-async def test_the_number_of_replicas_stays_where_it_is_not_to_change(cluster: Cluster) -> None:
+async def test_a_change_of_assignment_keeps_the_number_of_replicas_where_it_must(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2])
     client = cluster.clients[cluster.controller]
     request = reassign(("t", 0, [1, 2, 3]))
@@ -200,7 +201,7 @@ async def test_the_number_of_replicas_stays_where_it_is_not_to_change(cluster: C
     await cluster.known(client, "t", [[1, 2, 3]])
 
 
-# ---- what reaches everybody
+# ---- changes that reach all brokers
 
 
 async def test_any_broker_changes_a_topic_for_all(cluster: Cluster) -> None:
@@ -217,7 +218,7 @@ async def test_any_broker_changes_a_topic_for_all(cluster: Cluster) -> None:
         )
 
 
-async def test_min_insync_replicas_counts_at_once(cluster: Cluster) -> None:
+async def test_min_insync_replicas_takes_effect_at_once(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2, 3])
     leader = cluster.clients[1]
     assert (await leader.produce("t", batch(b"v"))).error_code == ErrorCode.NONE
@@ -235,7 +236,7 @@ async def test_min_insync_replicas_counts_at_once(cluster: Cluster) -> None:
     assert (await leader.produce("t", batch(b"v"), acks=1)).error_code == ErrorCode.NONE
 
 
-async def test_a_broker_changes_itself_and_anyone_all(cluster: Cluster) -> None:
+async def test_a_broker_changes_its_own_configuration_and_any_broker_the_default(cluster: Cluster) -> None:
     wrong = await cluster.clients[1].ask(alter((BROKER, "2", [("message.max.bytes", SET, "5")])), 1)
     assert wrong.responses[0].error_code == ErrorCode.INVALID_REQUEST
     both = [("", "1000"), ("2", "2000")]
@@ -268,7 +269,7 @@ async def test_followers_have_what_the_leader_has(cluster: Cluster) -> None:
     assert sizes.pop() > 100
 
 
-def test_a_directory_that_has_failed_shows_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_directory_is_described_by_its_error_alone(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("good", "bad")]
     good, bad = (Directory.open(path, DirectoryRequest(1, "cluster", 0)) for path in paths)
     try:

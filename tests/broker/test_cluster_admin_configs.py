@@ -1,4 +1,4 @@
-"""Configurations that change while the broker runs: how the change travels, and what obeys it."""
+"""Configurations that change while the broker runs: how a change reaches the brokers, and which parts apply it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 2, 3
 
 
 async def until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
-    """Ask until the answer is as wanted."""
+    """Repeat the request until the response is the expected one."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds(answer := await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
             await asyncio.sleep(0.005)
@@ -44,10 +44,10 @@ async def config_of(client: Client, kind: int, name: str, key: str) -> tuple[str
     return entry.value, entry.config_source
 
 
-# ---- what obeys
+# ---- parts that apply changes
 
 
-async def test_a_topic_obeys_its_new_configuration(client: Client) -> None:
+async def test_a_topic_applies_its_new_configuration(client: Client) -> None:
     await client.create_topic("t")
     large = batch(bytes(2000))
     assert (await client.produce("t", large)).error_code == ErrorCode.NONE
@@ -60,7 +60,7 @@ async def test_a_topic_obeys_its_new_configuration(client: Client) -> None:
 @pytest.mark.parametrize(
     ("name", "source"), [("0", DYNAMIC_BROKER_CONFIG), ("", DYNAMIC_DEFAULT_BROKER_CONFIG)], ids=["own", "of all"]
 )
-async def test_topics_obey_what_the_broker_gives_them(client: Client, name: str, source: int) -> None:
+async def test_topics_apply_the_defaults_of_the_broker(client: Client, name: str, source: int) -> None:
     await client.create_topic("plain")
     await client.create_topic("own", configs={"max.message.bytes": "5000"})
     large = batch(bytes(2000))
@@ -73,7 +73,7 @@ async def test_topics_obey_what_the_broker_gives_them(client: Client, name: str,
     await until(lambda: client.produce("plain", large), lambda answer: answer.error_code == ErrorCode.NONE)
 
 
-async def test_the_nearest_layer_wins_and_all_outlive_a_restart(tmp_path: Path) -> None:
+async def test_the_nearest_layer_wins_and_all_layers_survive_a_restart(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data") as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")
@@ -91,7 +91,7 @@ async def test_the_nearest_layer_wins_and_all_outlive_a_restart(tmp_path: Path) 
         client.close()
 
 
-async def test_a_topic_made_anew_has_nothing_of_the_old_one(client: Client) -> None:
+async def test_a_recreated_topic_has_no_configuration_of_the_old_one(client: Client) -> None:
     await client.create_topic("t")
     await set_config(client, TOPIC, "t", ("max.message.bytes", SET, "1000"))
     large = batch(bytes(2000))
@@ -103,7 +103,7 @@ async def test_a_topic_made_anew_has_nothing_of_the_old_one(client: Client) -> N
     assert (await config_of(client, TOPIC, "t", "max.message.bytes"))[0] != "1000"
 
 
-async def test_secrets_are_not_kept(client: Client) -> None:
+async def test_secrets_are_not_stored(client: Client) -> None:
     for name, value in (
         ("listener.name.plaintext.ssl.keystore.password", "hunter2"),
         ("ssl.keystore.password", "hunter2"),
@@ -115,11 +115,11 @@ async def test_secrets_are_not_kept(client: Client) -> None:
         assert value not in result.error_message
 
 
-# ---- how it travels
+# ---- how a change reaches the brokers
 
 
 class Notified:
-    """Keeps account of what is to be obeyed."""
+    """Records the changes that handlers are notified of."""
 
     def __init__(self) -> None:
         self.topics: list[tuple[str, dict[str, str]]] = []
@@ -146,7 +146,7 @@ class Clock:
 
 
 class Harness:
-    """A registry, somebody who changes configurations in it, and what watches for them."""
+    """A registry, a session that changes configurations in it, and the watch on them."""
 
     def __init__(self, ensemble: EmbeddedEnsemble, admin: Registry, clock: Clock) -> None:
         self.ensemble, self.admin, self.clock = ensemble, admin, clock
@@ -181,7 +181,7 @@ async def reaches(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_changes_are_told_in_order_each_with_all_that_is_set(harness: Harness) -> None:
+async def test_changes_are_delivered_in_order_each_with_all_overrides(harness: Harness) -> None:
     await harness.change("topics/before", a="1")
     await harness.changes.session_begun(await harness.ensemble.connect())
     assert harness.notified.topics == [("before", {"a": "1"})]
@@ -195,7 +195,7 @@ async def test_changes_are_told_in_order_each_with_all_that_is_set(harness: Harn
     assert sizes == sorted(sizes)
 
 
-async def test_a_broker_hears_of_itself_and_of_all_but_not_of_others(harness: Harness) -> None:
+async def test_a_broker_receives_its_own_and_default_changes_but_not_those_of_others(harness: Harness) -> None:
     await harness.change("brokers/<default>", a="1")
     await harness.changes.session_begun(await harness.ensemble.connect())
     assert harness.notified.brokers[0] == ({"a": "1"}, {})
@@ -208,7 +208,7 @@ async def test_a_broker_hears_of_itself_and_of_all_but_not_of_others(harness: Ha
     assert not harness.notified.topics
 
 
-async def test_notifications_of_kafka_are_understood_and_nonsense_is_passed_over(harness: Harness) -> None:
+async def test_notifications_of_kafka_are_read_and_invalid_ones_are_skipped(harness: Harness) -> None:
     await harness.changes.session_begun(await harness.ensemble.connect())
     await harness.admin.create(znodes.config_path("topics/t"), b'{"version":1,"config":{"retention.ms":"5"}}')
     for data in (b"", None, b"{", b"[]", b'{"version":2}', b'{"version":3,"entity_path":7}', b"\xff"):
@@ -223,7 +223,7 @@ async def test_notifications_of_kafka_are_understood_and_nonsense_is_passed_over
     assert harness.notified.topics == [("t", {"retention.ms": "5"}), ("gone", {})]
 
 
-async def test_old_notifications_are_cleared_away(harness: Harness) -> None:
+async def test_old_notifications_are_deleted(harness: Harness) -> None:
     await harness.change("topics/old", a="1")
     harness.clock.time_ms += EXPIRE_AFTER_MS
     await harness.change("topics/young", a="1")
@@ -251,7 +251,7 @@ class CountingReads:
         return await self._registry.get(path, *watcher)
 
 
-async def test_each_notification_is_read_once_however_many_there_are(harness: Harness) -> None:
+async def test_each_notification_is_read_once(harness: Harness) -> None:
     session = CountingReads(await harness.ensemble.connect())
     await harness.changes.session_begun(session)  # type: ignore[arg-type]
     for number in range(20):
@@ -263,14 +263,14 @@ async def test_each_notification_is_read_once_however_many_there_are(harness: Ha
     assert set(read.values()) == {1}
 
 
-async def test_what_was_missed_between_two_sessions_is_read_again(harness: Harness) -> None:
+async def test_changes_between_two_sessions_are_read_again(harness: Harness) -> None:
     first = await harness.ensemble.connect()
     await harness.changes.session_begun(first)
     harness.changes.session_lost()
     await first.close()
     await harness.change("topics/t", a="1")
     await harness.change("brokers/1", b="2")
-    for name in await harness.notifications():  # all that was told is gone before the broker is back
+    for name in await harness.notifications():  # all notifications are gone before the broker is back
         await harness.admin.delete(f"{znodes.CONFIG_CHANGES}/{name}")
     await harness.changes.session_begun(await harness.ensemble.connect())
     assert harness.notified.topics == [("t", {"a": "1"})]
@@ -279,7 +279,7 @@ async def test_what_was_missed_between_two_sessions_is_read_again(harness: Harne
     await reaches(lambda: harness.notified.topics[-1] == ("t", {"a": "3"}))
 
 
-async def test_two_who_change_the_same_topic_at_once_lose_nothing(harness: Harness) -> None:
+async def test_two_concurrent_changes_of_one_topic_lose_nothing(harness: Harness) -> None:
     other = await harness.ensemble.connect()
     await asyncio.gather(
         *(

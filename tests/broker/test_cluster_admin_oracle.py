@@ -1,8 +1,8 @@
-"""What would Kafka do: administrators' requests go to Apache Kafka 3.9.2 and to Odradek; the answers must agree.
+"""Comparison with Kafka: admin requests go to Apache Kafka 3.9.2 and to Odradek; the responses must agree.
 
-The answers are compared field by field in every version that Kafka 3.9 speaks. Where Kafka's order is that of a hash
-table both are sorted; names and sizes that differ by nature are replaced. Of an error message it counts whether there
-is one.
+The responses are compared field by field in every version that Kafka 3.9 supports. Where Kafka's order is that of a
+hash table both are sorted; names and sizes that differ between brokers are replaced. Error messages are compared only
+for presence.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WITHOUT_ORDER = (
 
 
 class Script:
-    """One run of a script against one broker, and the transcript of what was answered."""
+    """One run of a script against one broker, and the transcript of the responses."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self.topic = topic
@@ -54,30 +54,30 @@ class Script:
         assert (await self._client.produce(self.topic, batch(b"value"), version=9)).error_code == 0
 
     async def quietly(self, request: Any, version: int) -> Any:
-        """Send and wait; what is answered is not compared."""
+        """Send and wait; the response is not compared."""
         return await self._client.ask(request, version)
 
     async def ask(self, request: Any, *versions: int) -> Any:
-        """Send in each of these versions (all that Kafka 3.9 has, if none is said), wait, write down."""
+        """Send in each of these versions (by default all that Kafka 3.9 has), wait, record."""
         for version in versions or range(*_spoken(type(request))):
             answer = await self._client.ask(request, version)
             self.note(f"{type(request).__name__} v{version}", answer)
         return answer
 
     def note(self, what: str, answer: Any) -> None:
-        """Write an answer down."""
+        """Record a response."""
         _tidy(answer)
         self.transcript.append(f"{what}: {answer!r}".replace(self.topic, "TOPIC"))
 
 
 def _spoken(request: type) -> tuple[int, int]:
-    """The versions of an API that Kafka 3.9 speaks, as a range."""
+    """The versions of an API that Kafka 3.9 supports, as a range."""
     newest = {m.AlterPartitionReassignmentsRequest: 0, m.DescribeLogDirsRequest: 4}
     return request.MIN_VERSION, newest.get(request, request.MAX_VERSION) + 1  # type: ignore[attr-defined]
 
 
 def _tidy(part: Any) -> None:
-    """Sort what has no order, and leave of messages only that they are there."""
+    """Sort unordered fields, and replace messages by their presence."""
     if getattr(part, "error_message", None):
         part.error_message = "said"
     if hasattr(part, "topic_id"):
@@ -193,7 +193,7 @@ def describe(kind: int, name: str, *keys: str) -> m.DescribeConfigsRequest:
 
 
 async def partitions(script: Script) -> None:
-    """Topics grow, or do not. (Of a topic without a name Kafka says that it does not know what went wrong.)"""
+    """Topics grow, or do not. (For a topic without a name Kafka returns UNKNOWN_SERVER_ERROR.)"""
     topic = script.topic
     for wanted in (
         (topic, 2, None),
@@ -222,7 +222,7 @@ async def partitions(script: Script) -> None:
 
 
 async def elections(script: Script) -> None:
-    """Every replica leads what it can lead already."""
+    """Every replica already leads where it can lead."""
     topic = script.topic
     for kind in (PREFERRED, UNCLEAN):
         await script.ask(elect(kind, [(topic, [0, 1])]), 1, 2)
@@ -234,7 +234,7 @@ async def elections(script: Script) -> None:
 
 
 async def reassignments(script: Script) -> None:
-    """Nothing can move in a cluster of one, but much can be refused."""
+    """Nothing can move in a cluster of one broker, but many requests can be refused."""
     topic = script.topic
     for wanted in (
         (topic, 0, None),
@@ -259,9 +259,10 @@ async def reassignments(script: Script) -> None:
 
 
 async def topic_configs(script: Script) -> None:
-    """A topic's properties: set, deleted, appended to, subtracted from; and what is refused.
+    """A topic's properties: set, deleted, appended to, subtracted from; and refused changes.
 
-    Of operations that do not exist, and of lists that no property is, Kafka says that it does not know what went wrong.
+    For operations that do not exist, and for list operations on properties that are no list, Kafka returns
+    UNKNOWN_SERVER_ERROR.
     """
     topic = script.topic
     for changes in (
@@ -300,7 +301,7 @@ async def topic_configs(script: Script) -> None:
 
 
 async def whole_configs(script: Script) -> None:
-    """AlterConfigs: what is not named is gone."""
+    """AlterConfigs: it removes the properties that are not named."""
     topic = script.topic
     for configs in (
         [("retention.ms", "1000"), ("segment.bytes", "1048576")],
@@ -355,7 +356,7 @@ async def broker_configs(script: Script) -> None:
 
 
 async def log_dirs(script: Script) -> None:
-    """Sizes of replicas, and of what holds them."""
+    """Sizes of replicas, and of their directories."""
     request = m.DescribeLogDirsRequest
 
     async def ask(topics: Any) -> None:
@@ -379,12 +380,12 @@ async def log_dirs(script: Script) -> None:
 
 
 async def between_brokers(script: Script) -> None:
-    """What brokers ask the controller, asked by a broker that is not there or is another incarnation."""
+    """Requests of brokers to the controller, from a broker that is not there or is another incarnation."""
     alter_partition = m.AlterPartitionRequest
     for broker_id, epoch in ((0, PAST_BROKER_EPOCH), (7, 5), (0, 1 << 60), (7, NO_BROKER_EPOCH)):
         await script.ask(m.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch))
         await script.ask(alter_partition(broker_id=broker_id, broker_epoch=epoch))
-    # Not for a broker that lives, in its epoch or a later one: Kafka would begin to move everything away from it.
+    # Not for a live broker, in its epoch or a later one: Kafka would begin to move all leaders away from it.
     await script.ask(m.ControlledShutdownRequest(broker_id=0, broker_epoch=PAST_BROKER_EPOCH), 2, 3)
     await script.ask(m.ControlledShutdownRequest(broker_id=7, broker_epoch=NO_BROKER_EPOCH))
 
@@ -402,7 +403,7 @@ PLAYS = (
 
 
 async def transcript(play: Callable[[Script], Awaitable[None]], port: int, name: str) -> list[str]:
-    """What a broker says to a script."""
+    """The responses of a broker to a script."""
     client = await Client.connect(port)
     script = Script(client, f"topic-{name}")
     try:
@@ -414,7 +415,7 @@ async def transcript(play: Callable[[Script], Awaitable[None]], port: int, name:
 
 
 @pytest.mark.parametrize("play", PLAYS)
-async def test_odradek_says_what_kafka_says(
+async def test_odradek_answers_as_kafka_does(
     play: Callable[[Script], Awaitable[None]], kafka: Kafka, tmp_path: Path
 ) -> None:
     name = uuid.uuid4().hex

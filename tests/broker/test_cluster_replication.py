@@ -1,4 +1,6 @@
-"""Replication of three brokers in this process, seen over the wire: who may read what where, and who is fenced."""
+"""Replication of three brokers in this process, seen over the wire: which client may read which records where, and
+fencing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """Broker N stands in rack N; a follower that is silent for a second is behind."""
+    """Broker N is in rack N; a follower that sends no fetch for a second is behind."""
     overrides = {
         "broker_rack": "rack-{id}",
         "replica_selector_class": RACK_AWARE,
@@ -44,7 +46,7 @@ async def test_a_write_with_all_acks_is_on_every_in_sync_replica(cluster: Cluste
             assert replica.log.end_offset > number
 
 
-async def test_logs_of_all_replicas_are_the_same_bytes(cluster: Cluster, tmp_path: Path) -> None:
+async def test_logs_of_all_replicas_are_byte_identical(cluster: Cluster, tmp_path: Path) -> None:
     await cluster.create("t", [2, 3, 1])
     for number in range(30):
         assert (await cluster.clients[2].produce("t", batch(b"v" * number, b"w"), acks=-1)).error_code == 0
@@ -55,7 +57,7 @@ async def test_logs_of_all_replicas_are_the_same_bytes(cluster: Cluster, tmp_pat
     assert epochs[0] == epochs[1] == epochs[2]
 
 
-async def test_a_consumer_is_sent_to_the_replica_in_its_rack_and_served_there(cluster: Cluster) -> None:
+async def test_a_consumer_is_redirected_to_the_replica_in_its_rack_and_served_there(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2, 3])
     assert (await cluster.clients[1].produce("t", batch(b"near"), acks=-1)).error_code == 0
     request = fetch_request("t", 0)
@@ -75,7 +77,7 @@ async def test_a_consumer_is_sent_to_the_replica_in_its_rack_and_served_there(cl
     assert answer.preferred_read_replica == -1, "the leader itself is as near"
 
 
-async def test_only_the_leader_takes_writes_and_old_clients(cluster: Cluster) -> None:
+async def test_only_the_leader_accepts_writes_and_old_clients(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2, 3])
     follower = cluster.clients[2]
     assert (await follower.produce("t", batch(b"v"), acks=-1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -86,7 +88,7 @@ async def test_only_the_leader_takes_writes_and_old_clients(cluster: Cluster) ->
     assert (await follower.fetch("t", 0, version=11)).error_code == ErrorCode.NONE
 
 
-async def test_a_reader_with_another_history_is_told_where_to_cut(cluster: Cluster) -> None:
+async def test_a_consumer_with_a_divergent_history_receives_the_offset_to_truncate_to(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2, 3])
     assert (await cluster.clients[1].produce("t", batch(b"a", b"b"), acks=-1)).error_code == 0
     request = fetch_request("t", 7)
@@ -99,7 +101,7 @@ async def test_a_reader_with_another_history_is_told_where_to_cut(cluster: Clust
         assert (await cluster.clients[1].ask(request, 12)).responses[0].partitions[0].error_code == code
 
 
-async def test_records_are_deleted_when_every_replica_that_runs_has_moved_its_start(cluster: Cluster) -> None:
+async def test_records_are_deleted_when_every_running_replica_has_moved_its_start(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2, 3])
     for number in range(6):
         assert (await cluster.clients[1].produce("t", batch(b"%d" % number), acks=-1)).error_code == 0
@@ -117,14 +119,14 @@ async def test_records_are_deleted_when_every_replica_that_runs_has_moved_its_st
 
     assert await delete(4, 30_000) == (4, ErrorCode.NONE)
     assert starts() == [4, 4, 4]
-    # A start that the followers have no time to follow: the leader has moved, and says what the least is.
+    # The followers have no time to move their start: the leader has moved its own, and returns the lowest one.
     low_watermark, error = await delete(6, 0)
     assert (low_watermark, error) == (4, ErrorCode.REQUEST_TIMED_OUT)
     await until(lambda: delete(6, 30_000), lambda answer: answer == (6, ErrorCode.NONE))
     assert starts() == [6, 6, 6]
 
 
-async def test_a_lost_follower_leaves_the_isr_and_too_few_refuse_writes(cluster: Cluster) -> None:
+async def test_a_lost_follower_leaves_the_isr_and_writes_fail_below_min_insync_replicas(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2])
     controller = cluster.clients[cluster.controller]
     alter = m.IncrementalAlterConfigsRequest

@@ -1,8 +1,8 @@
-"""How far replicas have compacted, on its way between brokers: tags of our own in Fetch, over the wire.
+"""Compaction progress of replicas, exchanged between brokers: Odradek's own tagged fields in Fetch, over the wire.
 
-A test that speaks as a follower sees what the leader says and to whom; three brokers that follow each other come to
-know what the one that is farthest behind has compacted, and hold on to it when that one is gone. How far a log is
-compacted is set by the test.
+A test that fetches as a follower sees the leader's fields for each follower. Three brokers that follow each other all
+receive the progress of the broker that is farthest behind, and keep it when that broker is gone. The test sets how far
+a log is compacted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def written(cluster: Cluster, leader: int) -> None:
 
 
 class Follower:
-    """Speaks as a replica that does not run."""
+    """Sends requests as a replica that does not run."""
 
     def __init__(self, cluster: Cluster, broker_id: int, leader: int) -> None:
         self._client = cluster.clients[leader]
@@ -65,7 +65,7 @@ class Follower:
         self._session_id = self._epoch = 0
 
     async def fetch(self, cleaned_to: int | None = None, *, offset: int = RECORDS) -> list[int]:
-        """What it is told of the partition, with the next request of its session: nothing, or one number.
+        """The fields of the partition in the response to the next request of its session: nothing, or one number.
 
         Without `cleaned_to` the request does not name the partition, unless it is the first.
         """
@@ -89,7 +89,7 @@ class Follower:
         return [each.compacted_everywhere for each in found]
 
 
-async def test_a_follower_says_how_far_it_is_and_is_told_how_far_all_are(cluster: Cluster, cleaned: Cleaned) -> None:
+async def test_a_follower_sends_its_progress_and_receives_the_lowest(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2])
     await written(cluster, 1)
     await cluster.brokers[2].stop()
@@ -106,7 +106,7 @@ async def test_a_follower_says_how_far_it_is_and_is_told_how_far_all_are(cluster
     assert await follower.fetch(5) == [5]
 
 
-async def test_a_broker_of_kafka_is_told_nothing_and_counts_with_what_it_has(
+async def test_a_kafka_broker_receives_no_progress_and_counts_by_its_offset(
     cluster: Cluster, cleaned: Cleaned
 ) -> None:
     await cluster.create("t", [1, 2])
@@ -120,7 +120,7 @@ async def test_a_broker_of_kafka_is_told_nothing_and_counts_with_what_it_has(
     assert await known(cluster, 1) == 15
 
 
-async def test_a_consumer_is_told_nothing_and_counts_for_nothing(cluster: Cluster, cleaned: Cleaned) -> None:
+async def test_a_consumer_receives_no_progress_and_has_no_effect_on_it(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1])
     await written(cluster, 1)
     cleaned[1] = 15
@@ -134,7 +134,7 @@ async def test_a_consumer_is_told_nothing_and_counts_for_nothing(cluster: Cluste
     assert await known(cluster, 1) == 15
 
 
-async def test_three_brokers_come_to_know_what_the_last_has_compacted(cluster: Cluster, cleaned: Cleaned) -> None:
+async def test_three_brokers_receive_the_progress_of_the_last(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2, 3])
     await written(cluster, 1)
     for broker_id in (1, 2, 3):
@@ -147,7 +147,7 @@ async def test_three_brokers_come_to_know_what_the_last_has_compacted(cluster: C
         await until(lambda asked=broker_id: known(cluster, asked), lambda offset: offset == 16)
 
 
-async def test_a_replica_that_is_away_holds_everybody_back(cluster: Cluster, cleaned: Cleaned) -> None:
+async def test_an_absent_replica_holds_back_the_progress_of_all(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2, 3])
     await written(cluster, 1)
     cleaned.update({1: 8, 2: 8, 3: 8})

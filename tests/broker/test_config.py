@@ -43,7 +43,7 @@ def test_defaults_are_those_of_kafka() -> None:
         config["log.segment.byte"]
 
 
-def test_the_command_line_goes_over_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("broker.id=3\nnum.partitions = 4\nlog.dirs=/a, /b\n")
     config = BrokerConfig.load(file, ["num.partitions=5", "log.dirs=/c=d"])
@@ -102,13 +102,13 @@ def test_reads_values_of_every_type(name: str, text: str, value: object) -> None
         ("principal.builder.class", "", "a class needs a name"),
     ],
 )
-def test_a_wrong_value_names_property_value_and_what_is_allowed(name: str, text: str, allowed: str) -> None:
+def test_a_wrong_value_is_refused_with_property_value_and_allowed_values(name: str, text: str, allowed: str) -> None:
     message = refusal({name: text})
     assert message.startswith(f"Invalid value {text} for configuration {name}: ")
     assert allowed in message
 
 
-def test_a_secret_is_never_spelled() -> None:
+def test_a_secret_is_never_shown() -> None:
     config = BrokerConfig({"ssl.key.password": "s3cret"})
     assert "s3cret" not in f"{config['ssl.key.password']} {config['ssl.key.password']!r} {config.describe_broker()}"
     assert entry(config, "ssl.key.password").value is None
@@ -116,7 +116,7 @@ def test_a_secret_is_never_spelled() -> None:
 
 
 @given(st.sampled_from(sorted(BROKER_PROPERTIES)), st.text(max_size=30) | st.integers().map(str) | st.floats().map(str))
-def test_any_text_is_refused_or_a_value_that_reads_back(name: str, text: str) -> None:
+def test_any_text_is_refused_or_gives_a_value_that_reads_back(name: str, text: str) -> None:
     try:
         config = BrokerConfig({name: text})
     except ConfigError:
@@ -149,7 +149,7 @@ def test_doubles_are_shown_as_java_shows_them(number: str, shown: str) -> None:
         ({"log.retention.hours": "-5"}, -1),
     ],
 )
-def test_the_finest_unit_of_retention_counts(properties: dict[str, str], retention_ms: int) -> None:
+def test_the_finest_unit_of_retention_wins(properties: dict[str, str], retention_ms: int) -> None:
     assert BrokerConfig(properties).retention_ms == retention_ms
 
 
@@ -160,14 +160,14 @@ def test_other_durations_fall_back_too() -> None:
     assert (config.roll_ms, config.roll_jitter_ms, config.flush_ms) == (4, 5, 6)
 
 
-def test_node_id_and_broker_id_are_one() -> None:
+def test_node_id_and_broker_id_are_synonyms() -> None:
     assert BrokerConfig({"node.id": "4"}).broker_id == 4
     assert BrokerConfig({"broker.id": "4"})["node.id"] == 4
     assert "same value" in refusal({"node.id": "4", "broker.id": "5"})
 
 
 @pytest.mark.parametrize("static", [{}, {"broker.id": "-1"}, {"node.id": "-1"}])
-def test_a_number_made_at_the_start_may_lie_above_the_reserved_ones(static: dict[str, str]) -> None:
+def test_a_generated_broker_id_may_be_above_the_reserved_ones(static: dict[str, str]) -> None:
     numbered = BrokerConfig({**static, "num.partitions": "3"}).with_broker_id(1001)
     assert (numbered.broker_id, numbered["node.id"], numbered["num.partitions"]) == (1001, 1001, 3)
     assert numbered.with_dynamic({"log.segment.bytes": "99"}, {}).broker_id == 1001
@@ -205,7 +205,7 @@ def test_limits_for_single_addresses() -> None:
         ({"group.coordinator.rebalance.protocols": "consumer"}, ["classic"]),
     ],
 )
-def test_properties_that_do_not_go_together(properties: dict[str, str], words: list[str]) -> None:
+def test_contradicting_properties_are_refused(properties: dict[str, str], words: list[str]) -> None:
     message = refusal(properties)
     assert [word for word in words if word not in message] == []
 
@@ -220,14 +220,14 @@ def test_properties_that_do_not_go_together(properties: dict[str, str], words: l
         {"remote.log.storage.system.enable": "true"},
     ],
 )
-def test_what_would_be_dangerous_to_ignore_is_refused(properties: dict[str, str]) -> None:
+def test_properties_that_are_dangerous_to_ignore_are_refused(properties: dict[str, str]) -> None:
     ((name, value),) = properties.items()
     message = refusal(properties)
     assert name in message
     assert value in message
 
 
-# What the start says
+# Log lines of the start
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_what_would_be_dangerous_to_ignore_is_refused(properties: dict[str, str]
         ("xyzzy", None),
     ],
 )
-def test_an_unknown_property_comes_with_the_nearest_known_one(written: str, meant: str | None) -> None:
+def test_an_unknown_property_is_listed_with_the_nearest_known_one(written: str, meant: str | None) -> None:
     assert BrokerConfig({written: "1", "num.partitions": "1"}).unknown() == {written: meant}
 
 
@@ -250,7 +250,7 @@ def test_properties_of_one_listener_and_of_plugins_are_known() -> None:
     assert BrokerConfig(dict.fromkeys(open_ended, "x")).unknown() == {}
 
 
-def test_what_has_no_effect_is_listed_when_it_differs() -> None:
+def test_a_property_without_effect_is_listed_when_it_differs() -> None:
     config = BrokerConfig({"num.io.threads": "8", "num.network.threads": "9", "num.partitions": "3"})
     assert config.without_effect() == ["num.network.threads"]
 
@@ -258,13 +258,13 @@ def test_what_has_no_effect_is_listed_when_it_differs() -> None:
 # Layers and descriptions
 
 
-def test_the_nearest_layer_counts() -> None:
+def test_the_nearest_layer_wins() -> None:
     static = BrokerConfig({"num.partitions": "9", "log.segment.bytes": "100", "log.retention.ms": "1"})
     changed = static.with_dynamic(
         {"log.segment.bytes": "200", "log.retention.ms": "2", "num.partitions": "7"}, {"log.segment.bytes": "300"}
     )
     assert (changed["log.segment.bytes"], changed.retention_ms) == (300, 2)
-    assert changed["num.partitions"] == 9  # read-only: a change at run time leaves it alone
+    assert changed["num.partitions"] == 9  # read-only: a change at run time does not affect it
     assert static["log.segment.bytes"] == 100
     assert entry(changed, "log.segment.bytes").synonyms == (
         Synonym("log.segment.bytes", "300", Source.DYNAMIC_BROKER_CONFIG),
@@ -277,7 +277,7 @@ def test_the_nearest_layer_counts() -> None:
     assert described["log.segment.bytes"].source is Source.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
-def test_a_description_has_what_describe_configs_wants() -> None:
+def test_a_description_has_the_fields_of_describe_configs() -> None:
     assert entry(BrokerConfig({"num.partitions": "3"}), "num.partitions") == ConfigEntry(
         name="num.partitions",
         value="3",

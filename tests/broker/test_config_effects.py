@@ -1,4 +1,4 @@
-"""Properties do what they say: on connections, between brokers, in the coordinator, and at once when they change."""
+"""Properties have their effects: on connections, between brokers, in the coordinator, and at once when they change."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ from tests.broker.wire import DEADLINE_S, Client, batch, running_broker
 HERE = "127.0.0.1"
 
 
-# ---- two brokers, and what they dial
+# ---- two brokers, and their outgoing connections
 
 
 class Dialing:
-    """How one broker connects to others: it keeps account, and can refuse, or leave without an answer."""
+    """How one broker connects to others: it records connections, and can refuse them, or leave requests without a
+    response.
+    """
 
     def __init__(self) -> None:
         self.ports: Counter[int] = Counter()
@@ -56,14 +58,14 @@ class Dialing:
         return self._open[-1]
 
     def silence(self) -> None:
-        """End what is open, and open nothing more: the broker lives, and asks nobody."""
+        """Close open connections, and open no more: the broker lives, and sends no requests."""
         self._refuses = True
         for channel in self._open:
             channel.close()
 
 
 class Mute:
-    """A channel at whose other end nobody answers."""
+    """A channel whose other end never answers."""
 
     def write(self, data: bytes) -> None:
         pass
@@ -73,7 +75,7 @@ class Mute:
 
 
 class Pair:
-    """Brokers 1 and 2, a client of each, and how each dials; 1 is the controller."""
+    """Brokers 1 and 2, a client of each, and how each connects; 1 is the controller."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, Broker] = {}
@@ -92,7 +94,7 @@ class Pair:
         assert answer.topics[0].error_code == ErrorCode.NONE
 
     def port(self, broker_id: int, listener: str = "PLAINTEXT") -> int:
-        """Where others reach a broker."""
+        """The address at which other brokers reach a broker."""
         found = self.brokers[1].metadata_cache.brokers[broker_id].endpoint(listener)
         assert found is not None
         return found.port
@@ -132,7 +134,7 @@ def _answer(look: Any) -> Any:
     return ask
 
 
-async def test_orders_take_the_control_plane(tmp_path: Path) -> None:
+async def test_control_requests_use_the_control_plane_listener(tmp_path: Path) -> None:
     listeners = {
         "listeners": f"PLAINTEXT://{HERE}:0,CONTROL://{HERE}:0",
         "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
@@ -163,7 +165,7 @@ async def test_a_leader_is_followed_over_num_replica_fetchers_connections(tmp_pa
             assert answer.error_code == ErrorCode.NONE
 
 
-async def test_a_follower_gives_a_mute_leader_up(tmp_path: Path) -> None:
+async def test_a_follower_gives_up_a_leader_that_does_not_answer(tmp_path: Path) -> None:
     settings = {"replica_socket_timeout_ms": "60", "replica_fetch_wait_max_ms": "50", "replica_fetch_backoff_ms": "10"}
     async with running_pair(tmp_path, **settings) as pair:
         pair.dialing[2].is_mute = True
@@ -174,7 +176,7 @@ async def test_a_follower_gives_a_mute_leader_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("acks", "code"), [("1", ErrorCode.NONE), ("-1", ErrorCode.REQUEST_TIMED_OUT)])
-async def test_a_commit_waits_for_the_acknowledgements_that_are_required(
+async def test_a_commit_waits_for_the_required_acknowledgements(
     tmp_path: Path, acks: str, code: ErrorCode
 ) -> None:
     settings = {"offsets_commit_required_acks": acks, "offsets_commit_timeout_ms": "300"}
@@ -200,7 +202,7 @@ async def commit(client: Client, offset: int) -> ErrorCode:
 
 
 class NoAnswer:
-    """Connects to nobody: for ever, or to somebody mute."""
+    """Never connects, or connects to a peer that does not answer."""
 
     def __init__(self, *, opens: bool) -> None:
         self._opens = opens
@@ -217,14 +219,14 @@ def network(opens: bool, **settings: int) -> Network:
 
 
 async def lost(asker: Any, *more: Any) -> str:
-    """Why a request was not answered."""
+    """The error of a request that got no response."""
     received: asyncio.Future[PeerLostError] = asyncio.get_running_loop().create_future()
     asker.ask(m.AllocateProducerIdsRequest(), lambda answer: None, received.set_result, *more)
     async with asyncio.timeout(DEADLINE_S):
         return str(await received)
 
 
-async def test_a_connection_has_so_long_to_open_and_each_time_longer() -> None:
+async def test_the_connection_setup_timeout_grows_with_each_attempt() -> None:
     peer = Peer(network(False, setup_timeout_ms=20, setup_timeout_max_ms=50), "broker 5", HERE, 1, "test")
     waited = [await lost(peer) for _ in range(3)]
     assert [text.partition("within ")[2] for text in waited] == ["20 ms", "40 ms", "50 ms"]
@@ -264,7 +266,7 @@ async def test_buffers_of_sockets_have_the_size_that_was_set(tmp_path: Path) -> 
         await client.ask(m.ApiVersionsRequest(), 0)
         (connection,) = made[0].connections
         assert connection.socket is not None
-        # Linux counts its own needs on top.
+        # Linux adds its own overhead.
         assert connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (20000, 40000)
         assert connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (30000, 60000)
         client.close()
@@ -272,7 +274,7 @@ async def test_buffers_of_sockets_have_the_size_that_was_set(tmp_path: Path) -> 
         await broker.stop()
 
 
-def test_connections_of_one_second_may_come_at_once_and_no_more() -> None:
+def test_connections_over_the_rate_of_one_second_wait() -> None:
     rate = Rate()
     assert [come_in(rate, 100.0, 3) for _ in range(5)] == [True, True, True, False, False]
     assert [come_in(rate, 100.4, 3) for _ in range(2)] == [True, False]
@@ -332,7 +334,7 @@ async def two_listeners(folder: Path, **properties: str) -> AsyncIterator[tuple[
 
 
 class Visitor:
-    """A connection that asks; whether it is let in shows when it gets its answer."""
+    """A connection that sends a request; its response shows that the listener has accepted it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -349,7 +351,7 @@ class Visitor:
         await self._answer
 
     async def waits_beside(self, served: Client) -> bool:
-        """Whether there is no answer although another connection has gone through many."""
+        """Whether there is no response although another connection has completed many requests."""
         for _ in range(30):
             await served.ask(m.ApiVersionsRequest(), 0)
         return not self._answer.done()
@@ -359,7 +361,7 @@ class Visitor:
         self.client.close()
 
 
-async def test_a_listener_has_a_limit_of_its_own_on_connections(tmp_path: Path) -> None:
+async def test_a_listener_has_its_own_limit_on_connections(tmp_path: Path) -> None:
     limit = "listener.name.outside.max.connections"
     async with two_listeners(tmp_path, **{limit: "1", limit.replace("outside", "OUTSIDE"): "0"}) as brokers:
         client, inside, outside = brokers
@@ -387,8 +389,8 @@ async def test_a_listener_has_a_limit_of_its_own_on_connections(tmp_path: Path) 
         fourth.leave()
 
 
-async def test_a_listener_without_a_limit_of_its_own_has_that_of_the_broker(tmp_path: Path) -> None:
-    """Also the brokers' own listener, for which others make room: so Kafka reads its properties."""
+async def test_a_listener_without_its_own_limit_has_that_of_the_broker(tmp_path: Path) -> None:
+    """Also the inter-broker listener, for which others make room: so Kafka reads its properties."""
     async with two_listeners(tmp_path, **{"listener.name.outside.max.connections": "9"}) as brokers:
         client, inside, outside = brokers
         idle = await Visitor.enter(outside)
@@ -407,7 +409,7 @@ async def test_a_listener_without_a_limit_of_its_own_has_that_of_the_broker(tmp_
             each.leave()
 
 
-async def test_a_listener_has_a_limit_of_its_own_on_new_connections(tmp_path: Path) -> None:
+async def test_a_listener_has_its_own_limit_on_new_connections(tmp_path: Path) -> None:
     async with two_listeners(tmp_path) as (client, inside, outside):
         await set_config(client, BROKER, "0", ("listener.name.outside.max.connection.creation.rate", SET, "4"))
         loop = asyncio.get_running_loop()
@@ -424,8 +426,8 @@ async def test_a_listener_has_a_limit_of_its_own_on_new_connections(tmp_path: Pa
         assert quick_s < slow_s
 
 
-async def test_a_crowd_of_clients_does_not_slow_brokers_down(tmp_path: Path) -> None:
-    """What comes in at the brokers' own listener does not count for the broker's rate, as in Kafka."""
+async def test_many_clients_do_not_slow_down_brokers(tmp_path: Path) -> None:
+    """New connections at the inter-broker listener do not count for the broker's rate, as in Kafka."""
     async with two_listeners(tmp_path) as (client, inside, outside):
         await set_config(client, BROKER, "", ("max.connection.creation.rate", SET, "1"))
         crowd = [await Visitor.enter(outside) for _ in range(9)]
@@ -449,7 +451,7 @@ async def test_a_crowd_of_clients_does_not_slow_brokers_down(tmp_path: Path) -> 
         ({"listener.name.plaintext.no.such": "many"}, True),
     ],
 )
-def test_properties_of_a_listener_that_is_there_are_read(wrong: dict[str, str], is_fine: bool) -> None:
+def test_properties_of_an_existing_listener_are_read(wrong: dict[str, str], is_fine: bool) -> None:
     if is_fine:
         assert BrokerConfig(wrong).of_listener("PLAINTEXT", "max.connections") in (0, 2147483647)
         return
@@ -457,7 +459,7 @@ def test_properties_of_a_listener_that_is_there_are_read(wrong: dict[str, str], 
         BrokerConfig(wrong)
 
 
-async def test_a_listener_that_came_at_run_time_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_a_listener_added_at_run_time_exists_after_a_restart(tmp_path: Path) -> None:
     here, extra = free_port(), free_port()
     static = {"listeners": f"PLAINTEXT://{HERE}:{here}"}
     async with running_broker(tmp_path / "data", static):
@@ -478,7 +480,7 @@ async def test_a_listener_that_came_at_run_time_is_there_after_a_restart(tmp_pat
 
 
 async def notified(port: int) -> list[tuple[str, int]]:
-    """What brokers Metadata names on that listener; none while nobody listens."""
+    """The brokers that Metadata returns at that listener; none while the port is closed."""
     try:
         client = await Client.connect(port)
     except ConnectionRefusedError:
@@ -491,7 +493,7 @@ async def notified(port: int) -> list[tuple[str, int]]:
 # ---- logs
 
 
-async def test_the_cleaner_obeys_at_once(tmp_path: Path) -> None:
+async def test_the_cleaner_applies_changes_at_once(tmp_path: Path) -> None:
     properties = {
         "log.cleaner.backoff.ms": "3600000",
         "log.cleaner.min.cleanable.ratio": "1",
@@ -508,7 +510,7 @@ async def test_the_cleaner_obeys_at_once(tmp_path: Path) -> None:
         client.close()
 
 
-async def test_a_coordinator_loads_in_small_pieces(tmp_path: Path) -> None:
+async def test_a_coordinator_loads_in_small_reads(tmp_path: Path) -> None:
     properties = {"offsets.load.buffer.size": "100", "transaction.state.log.load.buffer.size": "100"}
     for number in range(3):
         async with running_broker(tmp_path / "data", properties) as broker:
@@ -530,7 +532,7 @@ async def find(client: Client) -> ErrorCode:
 
 
 class Alarms:
-    """Timers that only say when they are due."""
+    """Timers that only record when they are due."""
 
     def __init__(self) -> None:
         self.due_ms: list[int] = []
@@ -543,7 +545,7 @@ class Alarms:
         return 1000
 
 
-def test_work_on_logs_first_runs_after_the_initial_delay_or_sooner() -> None:
+def test_log_maintenance_first_runs_after_the_initial_delay_or_sooner() -> None:
     alarms = Alarms()
     periodic = Periodic(alarms, alarms)  # type: ignore[arg-type]
     for interval_ms, first_ms in ((300_000, 30_000), (100, 30_000), (300_000, None)):
@@ -566,14 +568,14 @@ class FewPartitions:
 
 
 class ShortRetention:
-    """Another, without settings."""
+    """Another policy, without settings."""
 
     def validate(self, change: AlterConfigRequest) -> None:
         if change.resource_type == TOPIC and int(change.configs.get("retention.ms", "0")) > 1000:
             raise PolicyViolationError("too long")
 
 
-async def test_policies_of_the_operator_are_asked(tmp_path: Path) -> None:
+async def test_the_operators_policies_are_applied(tmp_path: Path) -> None:
     properties = {
         "create.topic.policy.class.name": f"{__name__}.FewPartitions",
         "alter.config.policy.class.name": f"{__name__}.ShortRetention",
@@ -594,14 +596,14 @@ async def test_policies_of_the_operator_are_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["com.acme.Policy", "tests.broker.test_config_effects.Nothing", "Policy", "json.dumps"]
 )
-async def test_a_policy_that_is_not_there_ends_the_start(tmp_path: Path, path: str) -> None:
+async def test_a_missing_policy_class_fails_the_start(tmp_path: Path, path: str) -> None:
     for name in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
         with pytest.raises(ConfigError, match=name):
             async with running_broker(tmp_path / name, {name: path}):
                 pass
 
 
-async def test_levels_of_loggers_are_seen_and_set(client: Client) -> None:
+async def test_logger_levels_are_described_and_set(client: Client) -> None:
     logger = logging.getLogger("odradek.broker.controller.controller")
     before = logger.level
 

@@ -21,7 +21,7 @@ def refusal(**properties: str) -> str:
     return refused.value.message
 
 
-def test_without_a_word_a_broker_listens_everywhere_on_9092() -> None:
+def test_without_a_listener_property_a_broker_listens_everywhere_on_9092() -> None:
     assert config().listeners == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
     assert config().advertised_listeners == config().listeners
     assert config().inter_broker_listener == "PLAINTEXT"
@@ -58,14 +58,14 @@ def test_reads_a_listener(text: str, host: str, port: int) -> None:
         "://h:1",
     ],
 )
-def test_refuses_what_is_no_listener(text: str) -> None:
+def test_refuses_invalid_listeners(text: str) -> None:
     message = refusal(listeners=text)
     assert "configuration listeners" in message
     assert text in message
     assert "NAME://host:port" in message
 
 
-def test_two_listeners_with_names_of_their_own() -> None:
+def test_two_listeners_with_custom_names() -> None:
     two = config(
         listeners="EXTERNAL://0.0.0.0:9092,internal://127.0.0.1:9093",
         listener_security_protocol_map=TWO_NAMES,
@@ -77,7 +77,7 @@ def test_two_listeners_with_names_of_their_own() -> None:
     assert two.inter_broker_listener == "INTERNAL"
 
 
-def test_an_address_left_open_is_filled_in_for_others() -> None:
+def test_an_open_address_is_filled_in_for_advertising() -> None:
     assert Endpoint("A", "", 0, "PLAINTEXT").advertise("host", 5) == Endpoint("A", "host", 5, "PLAINTEXT")
     assert Endpoint("A", "::1", 7, "PLAINTEXT").advertise("host", 5) == Endpoint("A", "::1", 7, "PLAINTEXT")
     assert str(Endpoint("A", "::1", 7, "PLAINTEXT")) == "A://[::1]:7"
@@ -100,7 +100,7 @@ def test_an_address_left_open_is_filled_in_for_others() -> None:
         ({"early_start_listeners": "X"}, ["early.start.listeners", "X"]),
     ],
 )
-def test_refuses_listeners_that_do_not_fit(properties: dict[str, str], words: list[str]) -> None:
+def test_refuses_contradicting_listeners(properties: dict[str, str], words: list[str]) -> None:
     message = refusal(**properties)
     assert [word for word in words if word not in message] == []
 
@@ -167,7 +167,7 @@ def test_a_removed_address_is_refused_with_what_replaced_it(removed: dict[str, s
     assert set(given.split(", ")) == {f"{name}={value}" for name, value in removed.items() if name != "listeners"}
     assert advice.endswith(f"; set {' and '.join(instead)} instead")
     replacements = dict(each.split("=", 1) for each in instead if "HOST" not in each)
-    BrokerConfig({**removed, "advertised.listeners": "PLAINTEXT://h:1", **replacements})  # the advice is enough
+    BrokerConfig({**removed, "advertised.listeners": "PLAINTEXT://h:1", **replacements})  # the suggested properties are sufficient
 
 
 def test_a_removed_address_beside_its_replacement_is_ignored_as_in_kafka_2() -> None:
@@ -187,7 +187,7 @@ def test_a_removed_address_beside_its_replacement_is_ignored_as_in_kafka_2() -> 
 
 
 @pytest.mark.parametrize("misspelt", ["listener", "listners", "Listeners", "listeners."])
-def test_a_misspelt_listeners_does_not_open_every_interface(misspelt: str) -> None:
+def test_a_misspelled_listeners_property_does_not_open_every_interface(misspelt: str) -> None:
     with pytest.raises(ConfigError, match=r"did you mean listeners\? .* every interface"):
         BrokerConfig({misspelt: "PLAINTEXT://127.0.0.1:9092"})
     BrokerConfig({misspelt: "PLAINTEXT://127.0.0.1:9092", "listeners": "PLAINTEXT://127.0.0.1:0"})

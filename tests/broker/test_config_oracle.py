@@ -1,8 +1,9 @@
-"""What would Kafka do: requests about configurations go to Apache Kafka 3.9.2 and to Odradek; the answers must agree.
+"""Comparison with Kafka: requests about configurations go to Apache Kafka 3.9.2 and to Odradek; the responses must
+agree.
 
-Both brokers have the same server.properties but for addresses and folders. The answers are compared field by field in
-every version; of an error message and of a property's documentation it counts whether there is one, and entries are
-sorted, for Kafka's order is that of a hash table.
+Both brokers have the same server.properties except for addresses and folders. The responses are compared field by field
+in every version. Error messages and the documentation of properties are compared only for presence, and entries are
+sorted, because Kafka's order is that of a hash table.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ INTENDED: Final = {
     "zookeeper.connect": "a single broker of Odradek needs no ZooKeeper",
     **configuration.INTENDED,
 }
-"""Broker properties that the two describe differently, and why."""
+"""Broker properties that the two describe differently, and the reasons."""
 
 
 def described(
@@ -63,8 +64,8 @@ def described(
 
 
 class Patient(Script):
-    """A script that asks a broker again until it says what another has said, for Kafka obeys a change some time after
-    it has answered, or until patience is at an end: then the answers differ.
+    """A script that repeats a request until the response is that of the other broker, because Kafka applies a change
+    some time after its response, or until a timeout: then the responses differ.
     """
 
     def __init__(self, client: Client, topic: str, expected: list[str]) -> None:
@@ -72,7 +73,7 @@ class Patient(Script):
         self._expected = expected
 
     async def see(self, what: str, request: m.DescribeConfigsRequest, version: int) -> None:
-        """Describe, and write down what is said in the end."""
+        """Describe, and record the last response."""
         number = len(self.transcript)
         deadline_s = asyncio.get_running_loop().time() + SETTLED_S
         while True:
@@ -94,7 +95,7 @@ def _without_what_is_intended(answer: m.DescribeConfigsResponse) -> None:
 
 
 async def see(script: Patient, request: m.DescribeConfigsRequest, *versions: int) -> None:
-    """Describe in each of these versions, or in all; what an older version has no word for is not asked for there."""
+    """Describe in each of these versions, or in all; fields that an older version does not have are left out there."""
     for version in versions or range(5):
         asked = Request(
             resources=request.resources,
@@ -109,7 +110,7 @@ async def see(script: Patient, request: m.DescribeConfigsRequest, *versions: int
 
 
 async def resources(script: Patient) -> None:
-    """Kinds of resources that exist elsewhere, or nowhere; groups and client metrics are for KRaft."""
+    """Resource types that exist elsewhere, or nowhere; groups and client metrics are for KRaft."""
     for kind in (0, 1, 3, 5, CLIENT_METRICS, GROUP, 64, 127, -1):
         for name in ("", "x", "0"):
             await see(script, describe(kind, name))
@@ -120,7 +121,7 @@ async def resources(script: Patient) -> None:
 
 
 async def broker_names(script: Patient) -> None:
-    """Brokers that are this one, another one, none or all."""
+    """Broker resources: this broker, another one, none or all."""
     for name in ("0", "1", "x", "-1", "00", "+0", " 0", "0 ", "0x0", "9999999999999", ""):
         for kind in (BROKER, LOGGER):
             await see(script, describe(kind, name, "log.cleaner.threads", "no.such"), 0, 1, 4)
@@ -134,7 +135,7 @@ async def broker_names(script: Patient) -> None:
 
 
 async def everything(script: Patient) -> None:
-    """Every property of the broker and of a topic, in every version, with and without what may be asked for."""
+    """Every property of the broker and of a topic, in every version, with and without optional fields."""
     topic = script.topic
     for synonyms, documentation in ((False, False), (True, False), (False, True), (True, True)):
         for kind, name in ((BROKER, "0"), (BROKER, ""), (TOPIC, topic)):
@@ -154,7 +155,7 @@ async def keys(script: Patient) -> None:
 
 
 def sample(row: Property) -> str:
-    """A value that the property accepts, and not its default where that is easy."""
+    """A value that the property accepts, other than its default where that is easy."""
     if row.name.startswith("max.connection") and row.type is Type.INT:
         return "1000"
     if row.type is Type.BOOLEAN:
@@ -173,7 +174,7 @@ def sample(row: Property) -> str:
 APART: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 """Dynamic properties that have a script of their own."""
 CLASSES: Final = ("metric.reporters", "principal.builder.class", "ssl.engine.factory.class")
-"""Properties that name classes of Java, which Kafka loads at once and Odradek has no use for."""
+"""Properties that name Java classes, which Kafka loads at once and Odradek does not use."""
 
 
 def dynamic_rows() -> Iterable[Property]:
@@ -219,7 +220,7 @@ async def read_only(script: Patient) -> None:
 
 
 async def layers(script: Patient) -> None:
-    """The nearest layer gives the value, and all are named in their order."""
+    """The nearest layer gives the value, and all layers are named in their order."""
     topic = script.topic
     watched = ["log.retention.ms", "num.io.threads", "log.cleanup.policy", "message.max.bytes", "log.roll.ms"]
     of_topic = ["retention.ms", "cleanup.policy", "max.message.bytes", "segment.ms"]
@@ -246,8 +247,8 @@ async def layers(script: Patient) -> None:
 
 
 async def of_a_listener(script: Patient) -> None:
-    """What a single listener has for itself, and what it inherits."""
-    # Not the number of threads: fewer of them would end connections that Kafka's threads serve.
+    """The properties that a single listener has, and those that it inherits."""
+    # Not the number of threads: fewer of them would close connections that Kafka's threads serve.
     limit, rate, _ = (f"listener.name.plaintext.{name}" for name in OF_LISTENERS)
     none = "listener.name.nobody.max.connections"
     strange = ["listener.name.nobody.no.such", "listener.name.nobody.log.retention.ms", "no.such"]
@@ -360,7 +361,7 @@ async def loggers(script: Patient) -> None:
 
 
 async def listeners(script: Patient) -> None:
-    """Listeners come and go while the broker runs; what may not change is refused."""
+    """Listeners come and go while the broker runs; forbidden changes are refused."""
     here = (await script.quietly(m.MetadataRequest(topics=[]), 7)).brokers[0]
     first, ports = f"PLAINTEXT://127.0.0.1:{here.port}", [free_port(), free_port()]
     names = "PLAINTEXT:PLAINTEXT,SSL:SSL"
@@ -392,7 +393,8 @@ async def listeners(script: Patient) -> None:
         changes = [(key, operation, value) for key, operation, value in step]
         await script.ask(alter((BROKER, "0", changes)), 1)
         script.note("told", await reported_through(here.port, lambda brokers: True))
-        # Kafka obeys some time after its answer, and takes what may not change for one that is there already.
+        # Kafka applies the change some time after its response, and accepts a forbidden change when it equals the
+        # current value.
         async with asyncio.timeout(DEADLINE_S):
             while not await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
                 await asyncio.sleep(0.02)
@@ -409,7 +411,7 @@ async def listeners(script: Patient) -> None:
 
 
 async def reported_through(port: int, enough: Callable[[list[tuple[str, int]]], bool]) -> list[tuple[str, int]]:
-    """The addresses that Metadata gives to whoever asks at this port, once they are as they should be."""
+    """The addresses that Metadata returns to a client at this port, once they are the expected ones."""
     while True:
         try:
             client = await Client.connect(port)
@@ -427,7 +429,7 @@ async def reported_through(port: int, enough: Callable[[list[tuple[str, int]]], 
 
 
 async def is_open(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether the port accepts connections."""
     try:
         (await Client.connect(port)).close()
     except ConnectionRefusedError:
@@ -459,7 +461,7 @@ PLAYS: Final[tuple[Play, ...]] = (
 
 
 async def transcript(play: Play, port: int, name: str, expected: list[str]) -> list[str]:
-    """What a broker says to a script; `expected` is what the one before it has said."""
+    """The responses of a broker to a script; `expected` has the responses of the broker before it."""
     client = await Client.connect(port)
     script = Patient(client, f"topic-{name}", expected)
     try:
@@ -467,7 +469,7 @@ async def transcript(play: Play, port: int, name: str, expected: list[str]) -> l
         await play(script)
     finally:
         client.close()
-        # Others use the same Kafka.
+        # Other tests use the same Kafka.
         client = await Client.connect(port)
         await client.ask(replace_configs((BROKER, "0", []), (BROKER, "", [])), 2)
         client.close()
@@ -476,7 +478,7 @@ async def transcript(play: Play, port: int, name: str, expected: list[str]) -> l
 
 @pytest.fixture(autouse=True)
 def level() -> Iterator[None]:
-    """The level of the loggers of this process, as it was before."""
+    """Restores the logger level of this process."""
     before = logging.getLogger("odradek").level
     yield
     logging.getLogger("odradek").setLevel(before)
@@ -492,7 +494,7 @@ async def our_port(kafka: Kafka, tmp_path: Path) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("play", PLAYS)
-async def test_configurations_are_as_kafka_has_them(play: Play, kafka: Kafka, our_port: int) -> None:
+async def test_configurations_match_those_of_kafka(play: Play, kafka: Kafka, our_port: int) -> None:
     name = uuid.uuid4().hex
     ours = await transcript(play, our_port, name, [])
     theirs = await transcript(play, kafka.port, name, ours)
@@ -500,7 +502,7 @@ async def test_configurations_are_as_kafka_has_them(play: Play, kafka: Kafka, ou
     assert different == []
 
 
-async def test_the_tables_are_what_kafka_says_of_itself(kafka: Kafka) -> None:
+async def test_the_tables_match_the_descriptions_of_kafka(kafka: Kafka) -> None:
     """Name, type, default, and whether it can change at run time, of every property that docs/configuration.md has."""
     client = await Client.connect(kafka.port)
     topic = f"topic-{uuid.uuid4().hex}"
@@ -513,7 +515,7 @@ async def test_the_tables_are_what_kafka_says_of_itself(kafka: Kafka) -> None:
         default = next((each.value for each in entry.synonyms if each.source == DEFAULT_CONFIG), None)
         theirs[name] = (Type(entry.config_type), default, entry.read_only)
     assert differences(BROKER_PROPERTIES, theirs) == set(configuration.INTENDED)
-    # A topic's default is the broker's, which this one has left alone.
+    # A topic's default is the broker's, which is unchanged here.
     theirs = {name: (Type(entry.config_type), entry.value, entry.read_only) for name, entry in of_topic.items()}
     assert {entry.config_source for entry in of_topic.values()} == {DEFAULT_CONFIG}
     assert differences(TOPIC_PROPERTIES, theirs) == set()
@@ -523,7 +525,7 @@ Row = tuple[Type, str | None, bool]
 
 
 def differences(table: dict[str, Property], theirs: dict[str, Row]) -> set[str]:
-    """The properties of which a table says something else than Kafka."""
+    """The properties for which a table differs from Kafka."""
     ours = {
         row.name: (row.type, show_value(row.default), row.update is Update.READ_ONLY)
         for row in table.values()

@@ -1,4 +1,4 @@
-"""The .properties format: examples of what Java reads, and what writing and reading keep."""
+"""The .properties format: examples of Java's reading, and round trips of writing and reading."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def written(text: str) -> str:
 
 
 @given(st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=5))
-def test_what_is_written_is_read_again(properties: dict[str, str]) -> None:
+def test_written_properties_read_back(properties: dict[str, str]) -> None:
     lines = [f"{written(name)}={written(value)}" for name, value in properties.items()]
     assert parse_properties("\n".join(lines).encode("latin-1")) == properties

@@ -26,9 +26,9 @@ from tests import configuration
 from tests.jvm.jars import classpath
 from tests.jvm.java import find_java
 
-# Kafka says these in prose where the table says them as a range.
+# Kafka documents these in prose where the table has a range.
 IN_PROSE = {"remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size"}
-# Checked by Kafka in KRaft only, which Odradek refuses as a whole, or no check at all in effect.
+# Kafka checks these in KRaft only, which Odradek refuses as a whole, or has no effective check.
 UNCHECKED = {"controller.quorum.voters", "controller.quorum.bootstrap.servers", "authorizer.class.name"}
 
 
@@ -47,7 +47,7 @@ def documented(class_name: str) -> dict[str, dict[str, str]]:
 
 
 def rows_of(table: Mapping[str, Property], theirs: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Our rows, in the words of the documentation; its friendly units (`1 day`) are left to it."""
+    """Our rows, in the words of the documentation, but not in its friendly units (`1 day`)."""
     ours = {}
     for name, row in table.items():
         default = show_value(row.default)
@@ -70,7 +70,7 @@ def test_broker_properties_are_those_of_kafka() -> None:
     for name, row in ours.items():
         row["Update Mode"] = shown[name].update.value
     assert len(theirs) > 300
-    # Kafka 3.9 offers the consumer protocol with KRaft only; here it is on offer, as in Kafka 4.x.
+    # Kafka 3.9 offers the consumer protocol with KRaft only; Odradek offers it here, as Kafka 4.x does.
     assert ours["group.coordinator.rebalance.protocols"]["Default"] == "classic,consumer"
     ours["group.coordinator.rebalance.protocols"]["Default"] = "classic"
     assert ours == {name: {title: row[title] for title in ours["broker.id"]} for name, row in theirs.items()}
@@ -122,7 +122,7 @@ def test_update_modes_have_the_words_of_the_documentation() -> None:
     assert [mode.value for mode in Update] == ["read-only", "per-broker", "cluster-wide"]
 
 
-# ---- what works, and what does not
+# ---- properties with and without effect
 
 
 SOURCES = ("broker", "protocol", "storage", "odradek")
@@ -133,7 +133,7 @@ ABOUT_PROPERTIES = {
 
 @cache
 def read_somewhere() -> frozenset[str]:
-    """The names that the code asks for: by a text, or by the fields of a class that is filled from the properties."""
+    """The names that the code reads: as a string, or as the fields of a class that is filled from the properties."""
     root = Path(__file__).parents[2]
     texts = {
         node.value
@@ -152,23 +152,23 @@ def read_somewhere() -> frozenset[str]:
 
 
 def works_by_another(name: str) -> bool:
-    """Whether a broker's property is the default of a topic's that is read, or stands in for one in another unit."""
+    """Whether a broker's property is the default of a topic's that is read, or replaces one in another unit."""
     topics = {default for topic, default in BROKER_DEFAULTS.items() if topic in read_somewhere()}
     return name in topics or any(other in read_somewhere() | topics for other in FALLBACKS.get(name, ()))
 
 
 @pytest.mark.parametrize("table", [BROKER_PROPERTIES, TOPIC_PROPERTIES], ids=["broker", "topic"])
-def test_what_is_said_to_work_is_read_and_nothing_else(table: dict[str, Property]) -> None:
+def test_exactly_the_properties_with_an_effect_are_read(table: dict[str, Property]) -> None:
     used = {name for name in table if name in read_somewhere() or works_by_another(name)}
     documented = {name for name, row in table.items() if row.effect}
-    # Whether a broker may be without a number is a rule, and asked for nowhere else.
+    # Whether a broker may be without an id is a rule, and no other code reads it.
     assert documented - used <= {"broker.id.generation.enable"}
-    # What is refused is read to be refused, and of a topic's tiers as well.
+    # Properties that are refused are read for that check; so are a topic's tiered storage properties.
     tiers = {name for name in table if name.startswith(("remote.log.", "remote.storage."))}
     assert used - documented <= set(REFUSED) | tiers
 
 
-def test_whatever_has_no_effect_says_why() -> None:
+def test_every_property_without_effect_has_a_reason() -> None:
     rows = [*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values(), *DYNAMIC_ONLY.values()]
     for row in rows:
         assert (without_effect(row) is None) is row.effect

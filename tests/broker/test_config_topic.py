@@ -57,7 +57,7 @@ def test_defaults_come_from_the_broker_under_its_own_names() -> None:
         ({"message.timestamp.before.max.ms": str(2**63 - 1), "message.timestamp.difference.max.ms": "7"}, 7, 5),
     ],
 )
-def test_the_older_limit_on_a_records_time_stands_in_where_a_newer_one_is_open(
+def test_the_older_limit_on_a_records_time_applies_where_a_newer_one_is_unset(
     overrides: dict[str, str], before_ms: int, after_ms: int
 ) -> None:
     broker = BrokerConfig({"log.message.timestamp.difference.max.ms": "5"})
@@ -95,7 +95,7 @@ def test_refuses_what_kafka_refuses(overrides: dict[str, str | None], message: s
     assert message in refused.value.message
 
 
-def test_keeps_the_text_of_what_is_right() -> None:
+def test_keeps_the_text_of_valid_values() -> None:
     overrides: dict[str, str | None] = {"cleanup.policy": "compact , delete", "retention.ms": " 5 "}
     assert check_topic(BROKER, overrides) == overrides
 
@@ -111,7 +111,7 @@ def test_one_value_can_be_checked_alone() -> None:
         check_topic_value("log.retention.ms", "7")
 
 
-# What `kafka-configs --describe --all` and ConfigHelper of 3.9.2 show for the same settings
+# The output of `kafka-configs --describe --all` and ConfigHelper of 3.9.2 for the same settings
 
 
 def test_an_override_is_described_over_its_synonyms() -> None:
@@ -138,7 +138,7 @@ def test_a_default_of_the_broker_is_described_with_the_broker_as_source() -> Non
     assert (found.value, found.source) == ("99", Source.STATIC_BROKER_CONFIG)
 
 
-def test_a_default_in_a_coarser_unit_counts_but_is_not_named() -> None:
+def test_a_default_in_a_coarser_unit_applies_but_is_not_named() -> None:
     found = described(BrokerConfig({"log.retention.hours": "5"}), {}, "retention.ms")
     assert (found.value, found.source, found.synonyms) == ("18000000", Source.DEFAULT_CONFIG, ())
 

@@ -64,7 +64,7 @@ async def test_a_member_joins_stays_and_leaves(coordinator: Client, version: int
     assert (await describe(coordinator, version)).group_state == "Empty"
 
 
-async def test_members_name_themselves_from_version_1_on(coordinator: Client) -> None:
+async def test_members_choose_their_id_from_version_1_on(coordinator: Client) -> None:
     assert (await coordinator.ask(joining(""), 1)).error_code == ErrorCode.INVALID_REQUEST
     assert (await coordinator.ask(joining(""), 0)).error_code == ErrorCode.NONE
 
@@ -78,7 +78,7 @@ async def test_a_subscription_by_expression(coordinator: Client) -> None:
     assert (await describe(coordinator, 1)).members[0].subscribed_topic_regex == "[tu]"
 
 
-async def test_the_group_as_the_older_apis_see_it(coordinator: Client) -> None:
+async def test_the_older_apis_describe_the_group(coordinator: Client) -> None:
     await coordinator.ask(joining("m"), 1)
     (listed,) = (await coordinator.ask(m.ListGroupsRequest(types_filter=["Consumer"]), 5)).groups
     assert (listed.group_id, listed.group_type, listed.group_state) == (GROUP, "consumer", "Stable")
@@ -120,7 +120,7 @@ async def test_offsets_of_members(coordinator: Client) -> None:
     assert await fetch("x", 1) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
 
 
-async def test_ids_of_any_size_are_taken_or_refused(coordinator: Client) -> None:
+async def test_ids_of_any_size_are_accepted_or_refused(coordinator: Client) -> None:
     long = "x" * 30_000
     assert (await coordinator.ask(joining(long), 1)).error_code == ErrorCode.NONE
     names = [f"{number}-{'y' * 200}" for number in range(6_000)]

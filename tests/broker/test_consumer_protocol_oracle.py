@@ -1,8 +1,8 @@
-"""What would Kafka do: a script of consumer-protocol requests goes to Apache Kafka 4.3.0 and to Odradek.
+"""Comparison with Kafka: a script of consumer-protocol requests goes to Apache Kafka 4.3.0 and to Odradek.
 
-The answers must agree: codes, epochs, assignments, and the state of the group after each step. Topic ids are random, so
-topics are told by their names. Kafka 4.3 begins a group with epoch 2, those before it and Odradek with 1; epochs are
-counted from there.
+The responses must agree: codes, epochs, assignments, and the state of the group after each step. Topic ids are random,
+so names replace them. Kafka 4.3 begins a group with epoch 2, those before it and Odradek with 1; epochs are counted
+from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.broker.wire import DEADLINE_S, Client, running_broker
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 GROUP = "g"
-# Kafka 4.3 puts assignments off by default to make fewer of them; here each is made at once.
+# Kafka 4.3 delays assignments by default to make fewer of them; here it makes each at once.
 KRAFT = {
     "group.coordinator.append.linger.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
@@ -32,7 +32,7 @@ Beat = m.ConsumerGroupHeartbeatRequest
 
 
 class Script:
-    """One run of the script against one broker, and the transcript of what was answered."""
+    """One run of the script against one broker, and the transcript of the responses."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -41,11 +41,11 @@ class Script:
         self.transcript: list[str] = []
 
     def _theirs(self, epoch: int) -> int:
-        """An epoch of the script as this broker counts."""
+        """An epoch of the script in this broker's count."""
         return epoch + (self._lead or 0) if epoch > 0 else epoch
 
     def _ours(self, epoch: int) -> int:
-        """An epoch of this broker as the script counts."""
+        """An epoch of this broker in the script's count."""
         return epoch - (self._lead or 0) if epoch > 0 else epoch
 
     async def begin(self) -> None:

@@ -1,4 +1,6 @@
-"""The controller's office over the embedded registry: who has it, what it writes, what a stop in the middle leaves."""
+"""Controller election over the embedded registry: which broker is active, its writes, and the state after a stop in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ DEADLINE_S = 20
 
 
 class Brokers:
-    """Brokers that carry out every order at once, and keep account of what they lead."""
+    """Brokers that apply every control request at once, and record the partitions that they lead."""
 
     def __init__(self) -> None:
         self.live: Mapping[int, LiveBroker] = {}
@@ -61,7 +63,7 @@ class Brokers:
 
 
 class Failing:
-    """A registry that is lost at one of its writes, and stays so."""
+    """A registry whose session is lost at one of its writes, for good."""
 
     def __init__(self, registry: Registry, at: int) -> None:
         self._registry, self._left = registry, at
@@ -162,7 +164,7 @@ async def outcome_of(work: Awaitable[Any]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-async def test_a_topic_stands_where_kafka_puts_it(tmp_path: Path) -> None:
+async def test_replicas_of_a_topic_are_placed_as_by_kafka(tmp_path: Path) -> None:
     async with running(tmp_path) as harness:
         (outcome,) = await harness.controller.create_topics(
             [NewTopic("t", partitions=2, replication_factor=1, configs={"retention.ms": "1000"})]
@@ -201,7 +203,7 @@ async def test_a_second_broker_of_the_same_id_is_refused(tmp_path: Path) -> None
         await first.close()
 
 
-async def test_a_broker_replaces_what_its_predecessor_left(tmp_path: Path) -> None:
+async def test_a_broker_replaces_the_registration_of_its_predecessor(tmp_path: Path) -> None:
     """Same id, same address: the process before it is dead, although its session is not over yet."""
     async with tree(tmp_path) as ensemble:
         first, second = Harness(ensemble), Harness(ensemble)
@@ -209,13 +211,13 @@ async def test_a_broker_replaces_what_its_predecessor_left(tmp_path: Path) -> No
         epoch = first.registration.broker_epoch
         await second.start()
         assert second.registration.broker_epoch > epoch
-        # The one before is not dead here, so either may win the seat that was vacated.
+        # The process before is not dead here, so either may win the vacated controller znode.
         await until(lambda: second.controller.is_active is not first.controller.is_active)
         await second.close()
         await first.close()
 
 
-async def test_the_seat_goes_to_another_broker_with_the_session(tmp_path: Path) -> None:
+async def test_another_broker_takes_over_the_controller_znode_with_the_session(tmp_path: Path) -> None:
     async with tree(tmp_path) as ensemble:
         first, second = Harness(ensemble, 0, 9092), Harness(ensemble, 1, 9093)
         await first.start()
@@ -236,7 +238,7 @@ async def test_the_seat_goes_to_another_broker_with_the_session(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("at", range(8))
-async def test_a_creation_that_is_cut_off_is_there_whole_or_not_at_all(tmp_path: Path, at: int) -> None:
+async def test_an_interrupted_creation_is_complete_or_absent(tmp_path: Path, at: int) -> None:
     async with running(tmp_path) as harness:
         harness.lose_registry_at(at)
         created = await outcome_of(harness.controller.create_topics([NewTopic("t", partitions=2)]))
@@ -250,7 +252,7 @@ async def test_a_creation_that_is_cut_off_is_there_whole_or_not_at_all(tmp_path:
 
 
 @pytest.mark.parametrize("at", range(8))
-async def test_a_deletion_that_is_cut_off_is_finished_at_the_next_start(tmp_path: Path, at: int) -> None:
+async def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: Path, at: int) -> None:
     async with running(tmp_path) as harness:
         await harness.controller.create_topics([NewTopic("t", partitions=2), NewTopic("kept")])
         harness.lose_registry_at(at)
@@ -266,7 +268,7 @@ async def test_a_deletion_that_is_cut_off_is_finished_at_the_next_start(tmp_path
         assert (await harness.registry.children(znodes.DELETE_TOPICS))[0] == []
 
 
-async def test_a_term_that_lost_the_registry_is_followed_by_another(tmp_path: Path) -> None:
+async def test_a_controller_that_lost_the_registry_is_elected_again(tmp_path: Path) -> None:
     async with running(tmp_path) as harness:
         harness.lose_registry_at(2)
         with pytest.raises(KafkaError):

@@ -1,6 +1,6 @@
-"""Batches that are converted in a thread: their order, their answers, and what may happen meanwhile.
+"""Batches that are converted in a thread: their order, their responses, and events meanwhile.
 
-The thread is one that works when the test says so; everything else is a broker over the wire.
+The thread is one that runs on demand of the test; everything else is a broker over the wire.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.broker.message_sets import message, messages_in, wrapper
 from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_request
 
 LONG = batch(b"a" * 200_000)
-"""A batch that is worth a thread where a topic wants it compressed."""
+"""A batch that is large enough for a thread where a topic wants it compressed."""
 
 
 class HeldWorker:
-    """Keeps what it is to do until it is told."""
+    """Holds its work until the test releases it."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -42,12 +42,12 @@ class HeldWorker:
         self._came.set()
 
     async def arrived(self) -> None:
-        """Wait until there is something to do."""
+        """Wait until there is work."""
         async with asyncio.timeout(DEADLINE_S):
             await self._came.wait()
 
     def release(self) -> None:
-        """Do the first of what is kept."""
+        """Run the first piece of work."""
         work, done = self._kept.pop(0)
         if not self._kept:
             self._came.clear()
@@ -95,11 +95,11 @@ async def values(client: Client, partition: int = 0) -> list[bytes | None]:
 
 
 def offsets(answer: m.ProduceResponse) -> list[tuple[str, int]]:
-    """What each partition of an answer says."""
+    """Offset and error of each partition of a response."""
     return [(ErrorCode(each.error_code).name, each.base_offset) for each in answer.responses[0].partition_responses]
 
 
-async def test_one_connection_keeps_its_order_and_others_go_on(
+async def test_one_connection_keeps_its_order_and_others_continue(
     broker: Broker, client: Client, worker: HeldWorker
 ) -> None:
     other = await Client.connect(broker.port)
@@ -109,7 +109,7 @@ async def test_one_connection_keeps_its_order_and_others_go_on(
     await client.send(produce_request("t", batch(b"c"), partition=1), 9)
     assert (await other.produce("t", batch(b"x"))).base_offset == 0  # the same partition, another connection
     while await values(other, 1) != [b"c"]:
-        pass  # another partition does not wait either, only its answer does
+        pass  # another partition does not wait either, only its response does
     assert await values(other) == [b"x"]
     worker.release()
     answers = [offsets(await client.receive())[0] for _ in range(3)]
@@ -148,7 +148,7 @@ async def test_the_deadline_counts_from_the_end_of_the_conversion(client: Client
     assert offsets(await client.receive()) == [("NONE", 0)]
 
 
-async def test_a_client_that_goes_away_has_written(broker: Broker, client: Client, worker: HeldWorker) -> None:
+async def test_a_batch_is_written_although_its_client_disconnects(broker: Broker, client: Client, worker: HeldWorker) -> None:
     gone = await Client.connect(broker.port)
     await gone.send(produce_request("t", LONG), 9)
     await worker.arrived()
@@ -180,7 +180,7 @@ async def test_acks_0_that_fails_ends_the_connection(broker: Broker, client: Cli
     assert await other.is_closed()
 
 
-async def test_a_topic_that_goes_away_meanwhile(broker: Broker, client: Client, worker: HeldWorker) -> None:
+async def test_a_topic_is_deleted_during_a_conversion(broker: Broker, client: Client, worker: HeldWorker) -> None:
     writer = await Client.connect(broker.port)
     await writer.send(produce_request("t", LONG), 9)
     await worker.arrived()
@@ -192,7 +192,7 @@ async def test_a_topic_that_goes_away_meanwhile(broker: Broker, client: Client, 
     writer.close()
 
 
-async def test_a_broker_that_stops_meanwhile(broker: Broker, client: Client, worker: HeldWorker) -> None:
+async def test_a_broker_stops_during_a_conversion(broker: Broker, client: Client, worker: HeldWorker) -> None:
     await client.send(produce_request("t", LONG), 9)
     await worker.arrived()
     await broker.stop()
@@ -200,7 +200,7 @@ async def test_a_broker_that_stops_meanwhile(broker: Broker, client: Client, wor
     assert await client.is_closed()
 
 
-async def test_threads_that_are_closed_refuse_what_still_waits(client: Client, worker: HeldWorker) -> None:
+async def test_closed_threads_refuse_work_that_still_waits(client: Client, worker: HeldWorker) -> None:
     for data in (LONG, LONG, batch(b"c")):
         await client.send(produce_request("t", data), 9)
     await worker.arrived()
@@ -210,13 +210,13 @@ async def test_threads_that_are_closed_refuse_what_still_waits(client: Client, w
     assert answers == [[("NONE", 0)], [("NOT_LEADER_OR_FOLLOWER", -1)], [("NONE", 1)]]
 
 
-async def test_an_old_answer_is_made_in_a_thread(broker: Broker, client: Client, worker: HeldWorker) -> None:
+async def test_a_response_in_an_old_format_is_made_in_a_thread(broker: Broker, client: Client, worker: HeldWorker) -> None:
     await client.create_topic("plain")
     assert (await client.produce("plain", batch(b"b" * 300_000))).error_code == 0
     reader = await Client.connect(broker.port)
     await reader.send(fetch_request("plain", 0), 2)
     await worker.arrived()
-    assert (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers  # the loop goes on
+    assert (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers  # the loop continues
     worker.release()
     data = bytes((await reader.receive()).responses[0].partitions[0].records)
     (first, *_) = messages_in(data)
@@ -267,5 +267,5 @@ async def test_a_transaction_is_converted_and_then_confirmed(
         (b"\0" * 61, "gzip", 0, False),
     ],
 )
-def test_what_takes_long(data: bytes, target: str, version: int, long: bool) -> None:
+def test_which_work_goes_to_a_thread(data: bytes, target: str, version: int, long: bool) -> None:
     assert takes_long(memoryview(data), LogConfig(compression_type=target), version) is long

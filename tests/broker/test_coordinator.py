@@ -1,4 +1,4 @@
-"""The coordinator's shell: what it reads at a load, whom it answers meanwhile, and what Kafka reads of its records."""
+"""The I/O part of the group coordinator: loading, responses during a load, and Kafka's reading of its records."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_offsets_of_a_transaction_count_from_its_marker_on() -> None:
     assert found[0].error is ErrorCode.UNSTABLE_OFFSET_COMMIT, "the third transaction is open"
 
 
-def test_records_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_records_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     harness = Harness()
     harness.commit({("t", 0): 1})
     strange: list[KeyValue] = [(b"\0", b""), (b"\0\1", b"x"), (b"\0\2\0\1g", b"\0\x63"), (b"\0\x0b\0\1g", b"\0\0")]
@@ -77,7 +77,7 @@ def test_records_that_cannot_be_read_are_passed_over(caplog: pytest.LogCaptureFi
     assert caplog.text.count("skipping invalid record") == 4, "record kinds of later releases are skipped silently"
 
 
-def test_a_long_partition_is_read_in_parts_and_requests_are_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_partition_is_read_in_parts_and_requests_return_load_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "RECORDS_AT_A_TIME", 3)
     harness = Harness()
     for offset in range(10):
@@ -101,7 +101,7 @@ def test_a_long_partition_is_read_in_parts_and_requests_are_told_to_wait(monkeyp
     assert harness.offset(("t", 9)) == 9
 
 
-def test_a_load_that_is_overtaken_by_an_unload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_overtaken_by_an_unload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "RECORDS_AT_A_TIME", 1)
     harness = Harness()
     harness.commit({("t", 0): 1, ("t", 1): 1})
@@ -142,7 +142,7 @@ def test_sessions_begin_anew_with_a_load() -> None:
     assert harness.beat(member_id, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_whoever_waits_is_sent_elsewhere_when_the_partition_goes() -> None:
+def test_waiting_requests_return_not_coordinator_when_the_partition_moves() -> None:
     harness = Harness()
     (leader, follower), generation = harness.stable(2)
     join = harness.join(leader)
@@ -156,7 +156,7 @@ def test_whoever_waits_is_sent_elsewhere_when_the_partition_goes() -> None:
     assert harness.beat(leader, generation) is ErrorCode.NOT_COORDINATOR
 
 
-def test_an_answer_that_cannot_be_given_does_not_hold_up_the_others() -> None:
+def test_a_response_that_fails_does_not_delay_the_others() -> None:
     harness = Harness()
     (leader, follower), generation = harness.stable(2)
 
@@ -171,7 +171,7 @@ def test_an_answer_that_cannot_be_given_does_not_hold_up_the_others() -> None:
     assert harness.join(follower).answer.generation == generation + 1
 
 
-def test_a_log_that_raises_has_refused() -> None:
+def test_an_exception_of_the_log_counts_as_a_refusal() -> None:
     class Refusing(MemoryLog):
         def append(self, *_: object) -> None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no longer the leader")
@@ -204,7 +204,7 @@ public class PartitionOf {
 
 
 @pytest.mark.jvm
-def test_groups_belong_where_java_puts_them(tmp_path: Path) -> None:
+def test_groups_map_to_the_partitions_that_java_computes(tmp_path: Path) -> None:
     source = tmp_path / "PartitionOf.java"
     source.write_text(HASHING)
     draw = random.Random(39)

@@ -1,4 +1,4 @@
-"""Versions of the group APIs that Kafka 3.9 does not speak yet: topic ids for names, and groups that are not found."""
+"""Versions of the group APIs that Kafka 3.9 does not have yet: topic ids for names, and groups that are not found."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What would Kafka do: a script of group requests goes to Apache Kafka 3.9.2 and to Odradek; the answers must agree.
+"""Comparison with Kafka: a script of group requests goes to Apache Kafka 3.9.2 and to Odradek; the responses must
+agree.
 
-The answers are compared field by field, in every version that Kafka 3.9 speaks. Member ids are random, so each is
+The responses are compared field by field, in every version that Kafka 3.9 supports. Member ids are random, so each is
 replaced by its number in the order of appearance; where Kafka's order is that of a hash table, both are sorted.
 """
 
@@ -28,7 +29,7 @@ META = (("range", b"\0\0" + m.ConsumerProtocolSubscription(topics=["t"]).encode(
 
 
 class Script:
-    """One run of a script against one broker: connections, ids, and the transcript of what was answered."""
+    """One run of a script against one broker: connections, ids, and the transcript of the responses."""
 
     def __init__(self, port: int, topic: str, group: str) -> None:
         self.topic = topic
@@ -39,7 +40,7 @@ class Script:
         self._ids: dict[str, str] = {}
 
     async def client(self, name: str = "main") -> Client:
-        """A connection of that name; a request that waits holds up only its own."""
+        """A connection of that name; a request that waits delays only its own."""
         if name not in self._clients:
             self._clients[name] = await Client.connect(self._port)
         return self._clients[name]
@@ -58,7 +59,7 @@ class Script:
         await _until(lambda: client.ask(describe, 0), lambda answer: answer.groups[0].error_code not in NOT_YET)
 
     def note(self, what: str, answer: Any) -> Any:
-        """Write an answer down."""
+        """Record a response."""
         self._sort(answer)
         self.transcript.append(
             self._plain(f"{what}: {answer!r}").replace(self.topic, "TOPIC").replace(self.group, "GROUP")
@@ -79,7 +80,7 @@ class Script:
         return MEMBER_ID.sub(number, text)
 
     async def ask(self, request: Any, version: int, name: str = "main") -> Any:
-        """Send, wait, write down."""
+        """Send, wait, record."""
         answer = await (await self.client(name)).ask(request, version)
         return self.note(f"{type(request).__name__} v{version}", answer)
 
@@ -156,7 +157,7 @@ class Script:
         )
 
     async def one_member(self, version: int = 9) -> tuple[str, int]:
-        """A group of one, settled."""
+        """A stable group of one member."""
         member_id = (await self.ask(self.joining(), version)).member_id
         joined = await self.ask(self.joining(member_id), version)
         await self.ask(self.syncing(member_id, joined.generation_id, {member_id: b"all"}), 5)
@@ -164,7 +165,7 @@ class Script:
 
 
 async def every_version(script: Script) -> None:
-    """The life of a group of one, over again in each version."""
+    """The life of a group of one, repeated in each version."""
     for version in range(10):
         joined = await script.ask(script.joining(), version)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -195,7 +196,7 @@ async def every_version(script: Script) -> None:
 
 
 async def refusals(script: Script) -> None:
-    """What is not allowed, and how that is said."""
+    """Invalid requests, and their errors."""
     for fields in (
         {"group_id": ""},
         {"session_timeout_ms": 1},
@@ -234,7 +235,7 @@ async def refusals(script: Script) -> None:
     await script.ask(m.DeleteGroupsRequest(groups_names=[script.group]), 2)
     answer = await (await script.client()).ask(m.FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]), 5)
     for coordinator in answer.coordinators:
-        coordinator.error_message = None  # Kafka has none; a text does no harm
+        coordinator.error_message = None  # Kafka returns none; a text does no harm
     script.note("FindCoordinator", answer)
 
 
@@ -316,14 +317,14 @@ async def deleted_offsets(script: Script) -> None:
 
 
 async def _until(ask: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> None:
-    """Ask until the answer is as wanted."""
+    """Repeat the request until the response is the expected one."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds(await ask()):  # noqa: ASYNC110 - the broker's state has no event to wait for
             await asyncio.sleep(0.02)
 
 
 async def transcript(play: Callable[[Script], Awaitable[None]], port: int, name: str) -> list[str]:
-    """What a broker says to a script."""
+    """The responses of a broker to a script."""
     script = Script(port, f"topic-{name}", f"group-{name}")
     try:
         await script.begin()
@@ -334,7 +335,7 @@ async def transcript(play: Callable[[Script], Awaitable[None]], port: int, name:
 
 
 @pytest.mark.parametrize("play", [every_version, refusals, two_members, static_members, deleted_offsets])
-async def test_odradek_says_what_kafka_says(
+async def test_odradek_answers_as_kafka_does(
     play: Callable[[Script], Awaitable[None]], kafka: Kafka, tmp_path: Path
 ) -> None:
     name = uuid.uuid4().hex

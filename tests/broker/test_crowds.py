@@ -1,6 +1,7 @@
-"""Many clients at once, and clients that take and do not give: a broker in its own process goes on for the others.
+"""Many clients at once, and clients that send without reading: a broker in its own process continues to serve the
+others.
 
-Memory is that of the process. What the broker says of it all stands in its log, a line each and not more than a few.
+Memory is that of the process. The broker logs each refusal in one line, and only a few lines of one kind.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class JsonBroker(BrokerProcess):
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all of them; it begins with few descriptors and has to help itself to more."""
+    """One broker for all of them; it begins with few descriptors and has to raise its limit."""
     overrides = {
         "socket.request.max.bytes": "1000000",
         "queued.max.request.bytes": "20000000",
@@ -58,7 +59,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 @pytest.fixture
 async def neighbour(process: BrokerProcess, request: pytest.FixtureRequest) -> AsyncIterator[Neighbour]:
-    """Somebody who lives beside the crowd."""
+    """A good client beside the others."""
     settled = await Neighbour.settle(process.port, request.node.name)
     yield settled
     await settled.live()
@@ -73,7 +74,7 @@ async def connect(port: int) -> socket.socket:
 
 
 async def ask(sock: socket.socket) -> bytes:
-    """One request and its whole answer."""
+    """One request and its whole response."""
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(sock, ASK_API_VERSIONS)
     answer = await loop.sock_recv(sock, 65536)
@@ -85,7 +86,7 @@ async def ask(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.slow
-async def test_thousands_at_once_are_all_answered_and_take_little(process: BrokerProcess, neighbour: Neighbour) -> None:
+async def test_thousands_of_clients_are_answered_and_need_little_memory(process: BrokerProcess, neighbour: Neighbour) -> None:
     if most_descriptors() < CROWD + 1_000:
         pytest.skip(f"this machine allows a process {most_descriptors()} file descriptors, too few for {CROWD}")
     before, files = resident_bytes(process.pid), open_files(process.pid)
@@ -110,8 +111,8 @@ async def test_thousands_at_once_are_all_answered_and_take_little(process: Broke
 
 
 @pytest.mark.slow
-async def test_clients_that_never_read_are_no_longer_read_from(process: BrokerProcess, neighbour: Neighbour) -> None:
-    """They ask on and on; the answers are twenty times as long as the questions."""
+async def test_the_broker_stops_reading_from_clients_that_never_read(process: BrokerProcess, neighbour: Neighbour) -> None:
+    """They send requests without end; the responses are twenty times as long as the requests."""
     before = resident_bytes(process.pid)
     questions = ASK_API_VERSIONS * 200
     bad = [await connect(process.port) for _ in range(10)]
@@ -122,12 +123,12 @@ async def test_clients_that_never_read_are_no_longer_read_from(process: BrokerPr
             await loop.sock_sendall(sock, questions)
 
     insisting = [asyncio.create_task(insist(sock)) for sock in bad]
-    # In the end nothing they send is taken any more, since nothing that is sent to them is.
+    # In the end the broker reads no more of their requests, since they read none of its responses.
     async with asyncio.timeout(60):
         while select.select([], bad, [], 0)[1]:
             await neighbour.live(5)
     await neighbour.live(20)
-    assert resident_bytes(process.pid) - before < 2 * 20 * MB + 10 * MB  # twice the limit, and what malloc keeps
+    assert resident_bytes(process.pid) - before < 2 * 20 * MB + 10 * MB  # twice the limit, and the memory that malloc keeps
     for task in insisting:
         task.cancel()
     await asyncio.gather(*insisting, return_exceptions=True)
@@ -136,8 +137,8 @@ async def test_clients_that_never_read_are_no_longer_read_from(process: BrokerPr
 
 
 @pytest.mark.slow
-async def test_slow_and_half_open_clients_hold_up_nobody(process: BrokerProcess, neighbour: Neighbour) -> None:
-    """Some send a byte now and then, some promise a megabyte and send the half of it, some say nothing at all."""
+async def test_slow_and_half_open_clients_delay_no_other_client(process: BrokerProcess, neighbour: Neighbour) -> None:
+    """Some send a byte at a time, some declare a megabyte and send half of it, some send nothing at all."""
     before = resident_bytes(process.pid)
     silent = [await connect(process.port) for _ in range(100)]
     promising = [await connect(process.port) for _ in range(100)]
@@ -164,7 +165,7 @@ async def test_slow_and_half_open_clients_hold_up_nobody(process: BrokerProcess,
         sock.close()
 
 
-async def test_without_descriptors_newcomers_wait_and_logs_go_on(tmp_path: Path) -> None:
+async def test_without_descriptors_new_connections_wait_and_logs_continue(tmp_path: Path) -> None:
     command = limited_command(FEW_FILES, hard=True)
     with JsonBroker(tmp_path, {"socket.listen.backlog.size": "511"}, command=command) as process:
         neighbour = await Neighbour.settle(process.port, "there")
@@ -179,7 +180,7 @@ async def test_without_descriptors_newcomers_wait_and_logs_go_on(tmp_path: Path)
         assert "listener PLAINTEXT" in line
         assert f"of {FEW_FILES} file descriptors" in line
         assert len(notified(process, "file descriptors")) <= 5
-        # Whoever was answered goes, and those who waited are let in.
+        # Clients that were answered disconnect, and the broker accepts those that waited.
         async with asyncio.timeout(20):
             waiting = dict(zip(answers, crowd, strict=True))
             while waiting:
@@ -218,8 +219,8 @@ async def test_connections_over_the_limit_of_an_address_are_closed(tmp_path: Pat
             each.close()
 
 
-async def test_clients_do_not_shut_out_brokers(tmp_path: Path) -> None:
-    """The listener of the brokers takes the place of the client that was silent for longest."""
+async def test_clients_do_not_block_connections_of_brokers(tmp_path: Path) -> None:
+    """The inter-broker listener takes the place of the client that was idle for longest."""
     inside = socket.create_server(("127.0.0.1", 0))
     port = inside.getsockname()[1]
     inside.close()

@@ -1,4 +1,4 @@
-"""DeleteRecords over the wire, on one broker: what it moves and what it refuses."""
+"""DeleteRecords over the wire, on one broker: its effects and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_LOW_WATERMARK = -1
 
 
 async def delete(client: Client, topic: str, offset: int, *, partition: int = 0, version: int = 2) -> tuple[int, int]:
-    """Low watermark and error of the answer."""
+    """Low watermark and error of the response."""
     asked = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
     topics = [m.DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[asked])]
     response = await client.ask(m.DeleteRecordsRequest(topics=topics, timeout_ms=1000), version)
@@ -28,7 +28,7 @@ async def earliest(client: Client, topic: str) -> int:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_the_log_begins_elsewhere_and_never_goes_back(client: Client, version: int) -> None:
+async def test_the_log_start_moves_and_never_goes_back(client: Client, version: int) -> None:
     await client.create_topic("t")
     for _ in range(5):
         await client.produce("t", batch(b"a", b"b"))
@@ -41,7 +41,7 @@ async def test_the_log_begins_elsewhere_and_never_goes_back(client: Client, vers
     assert await earliest(client, "t") == 10
 
 
-async def test_what_is_refused(client: Client) -> None:
+async def test_invalid_requests_are_refused(client: Client) -> None:
     await client.create_topic("t")
     await client.create_topic("compacted", configs={"cleanup.policy": "compact"})
     await client.create_topic("both", configs={"cleanup.policy": "compact,delete"})

@@ -1,4 +1,4 @@
-"""A broker that has no file descriptors left: requests fail, the broker and its disks do not, and all heals."""
+"""A broker without free file descriptors: requests fail, the broker and its disks do not, and it recovers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ async def is_offline(client: Client) -> bool:
 
 
 async def roll_until_nothing_is_left(client: Client, pid: int) -> int:
-    """Write batches, each of which begins a segment, until none can be opened; returns how many were acknowledged."""
+    """Write batches, each of which begins a segment, until none can be opened; returns the number of acknowledged ones.
+    """
     for acknowledged in range(2 * FILES):
         code = (await client.produce("there", batch(b"v" * 300))).error_code
         if code:
@@ -52,7 +53,7 @@ async def roll_until_nothing_is_left(client: Client, pid: int) -> int:
     pytest.fail("descriptors without end")
 
 
-async def test_idle_connections_at_a_low_limit_do_not_end_a_broker(tmp_path: Path) -> None:
+async def test_idle_connections_at_a_low_limit_do_not_stop_a_broker(tmp_path: Path) -> None:
     command = limited_command(FILES, hard=True)
     with BrokerProcess(tmp_path, PROPERTIES, command=command) as process:
         client = await Client.connect(process.port)
@@ -82,7 +83,7 @@ async def test_idle_connections_at_a_low_limit_do_not_end_a_broker(tmp_path: Pat
             assert (await client.produce("there", batch(b"v" * 300), partition=partition)).error_code == 0
         assert (await client.fetch("there", 0)).high_watermark == acknowledged + 1
         client.close()
-    with BrokerProcess(tmp_path, PROPERTIES) as process:  # nothing that was acknowledged is gone
+    with BrokerProcess(tmp_path, PROPERTIES) as process:  # no acknowledged record is gone
         client = await Client.connect(process.port)
         assert (await client.fetch("there", acknowledged)).high_watermark == acknowledged + 1
         client.close()
@@ -99,8 +100,8 @@ class ShortDisk(OsDisk):
         return super().open(path)
 
 
-async def test_a_log_that_could_not_be_made_is_made_when_descriptors_are_free(tmp_path: Path) -> None:
-    """The controller's count can be overtaken, and of other brokers it knows nothing."""
+async def test_a_log_that_could_not_be_created_is_created_when_descriptors_are_free(tmp_path: Path) -> None:
+    """The controller's count can be too low, and it has no count of other brokers."""
     disk = ShortDisk()
     async with running_broker(tmp_path, disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -120,7 +121,7 @@ async def test_a_log_that_could_not_be_made_is_made_when_descriptors_are_free(tm
         client.close()
 
 
-async def test_a_topic_that_is_deleted_before_its_log_is_made_stays_away(tmp_path: Path) -> None:
+async def test_a_topic_that_is_deleted_before_its_log_is_created_stays_away(tmp_path: Path) -> None:
     disk = ShortDisk()
     async with running_broker(tmp_path, disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -138,7 +139,7 @@ async def test_a_topic_that_is_deleted_before_its_log_is_made_stays_away(tmp_pat
         client.close()
 
 
-def test_promised_logs_count_until_they_are_there() -> None:
+def test_pending_logs_count_until_they_exist() -> None:
     there: set[tuple[str, int]] = set()
     budget = DescriptorBudget(1, lambda: (100, 10))
     budget.has_log = there.__contains__

@@ -39,7 +39,7 @@ async def test_without_acknowledgement_there_is_no_answer_and_a_refusal_ends_the
     assert await client.is_closed()
 
 
-async def test_what_is_refused(client: Client) -> None:
+async def test_invalid_requests_are_refused(client: Client) -> None:
     await client.create_topic("t")
     await client.create_topic("compacted", configs={"cleanup.policy": "compact"})
     await client.create_topic("small", configs={"max.message.bytes": "200"})

@@ -437,7 +437,7 @@ def test_concurrent_transactions_are_waited_for_a_moment(leader: Leader) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "old", "newer", "version_2"),
+    ("printed", "old", "newer", "version_2"),
     [
         ("COORDINATOR_NOT_AVAILABLE", *["NOT_ENOUGH_REPLICAS"] * 3),
         ("COORDINATOR_LOAD_IN_PROGRESS", *["NOT_ENOUGH_REPLICAS"] * 3),

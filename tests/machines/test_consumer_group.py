@@ -431,7 +431,7 @@ def test_answers_wait_for_everything_that_was_decided_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "heard"),
+    ("refused", "received"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),

@@ -134,7 +134,7 @@ def test_metadata_is_limited(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "heard"),
+    ("printed", "received"),
     [
         ("NETWORK_EXCEPTION", "COORDINATOR_LOAD_IN_PROGRESS"),
         ("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"),

@@ -293,7 +293,7 @@ def test_a_sound_batch_passes_and_tells_its_last_time(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "layout", "value", "told"),
+    ("position", "layout", "value", "notified"),
     [
         (0, ">q", 1, "base offset 1"),
         (23, ">i", -1, "last offset delta -1"),

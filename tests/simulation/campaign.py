@@ -1,14 +1,14 @@
 """Many seeds, on all cores: `make simulate` and `python -m tests simulate`.
 
-    python -m tests simulate --seed 7 --trace      one seed, with what happened when
+    python -m tests simulate --seed 7 --trace      one seed, with a trace of its events
     python -m tests simulate --seeds 20000         from seed 0 on, in one process for each core
     python -m tests simulate --seeds 500 --disks   with disks that fail (tests/simulation/disk_faults.py)
     python -m tests simulate --seeds 500 --compaction    with compacted topics (tests/simulation/compaction.py)
     python -m tests simulate --seeds 100 --directed swap    with a script of faults (tests/simulation/directed.py)
-    python -m tests simulate --mutant KIP-279      how many seeds it takes to find a planted mistake
+    python -m tests simulate --mutant KIP-279      how many seeds it takes to find a mutant
 
-The first broken promise ends a campaign, with its seed; the same seed runs the same way again, byte for byte. A process
-runs its seeds one after the other; PYTHONHASHSEED is pinned, for a set of texts has an order that depends on it.
+The first violation ends a campaign and its seed is printed; the same seed replays byte for byte. A process runs its
+seeds one after the other. PYTHONHASHSEED is pinned, because the order of a set of strings depends on it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ LARGEST_MUTANT_SEARCH = 2000
 
 
 class Profile(NamedTuple):
-    """What a seed runs with: `transactions` in place of what it draws itself, `disks` that fail, too, `compaction`, or
-    one of the `directed` scripts.
+    """The options of a seed: `transactions` overrides the seed's own draw, `disks` makes disks fail, too, `compaction`
+    compacts topics, `directed` names a script.
     """
 
     transactions: bool | None = None
@@ -59,12 +59,12 @@ class Profile(NamedTuple):
 
     @property
     def options(self) -> str:
-        """As they stand on the command line."""
+        """The options as on the command line."""
         script = f" --directed {self.directed}" if self.directed is not None else ""
         return " --disks" * self.disks + " --compaction" * self.compaction + script
 
     def must_happen(self, seeds: int) -> tuple[str, ...]:
-        """What so many seeds cannot all have spared, or the harness is broken."""
+        """Faults that this many seeds must have drawn; if one is missing, the harness is broken."""
         if self.directed is not None:
             return ()
         if self.compaction:
@@ -78,7 +78,7 @@ PLAIN = Profile()
 
 
 def run_seed(seed: int, profile: Profile = PLAIN) -> Result:
-    """One run; what a broker or a client did not expect counts as a broken promise."""
+    """One run; an exception that a broker or a client did not expect counts as a violation."""
     logging.disable(logging.CRITICAL)
     try:
         return profile.simulation(seed).run()
@@ -113,12 +113,12 @@ def _results(first: int, count: int, workers: int, profile: Profile) -> Iterator
 
 
 def _quietly() -> None:
-    """A killed process leaves half-run coroutines behind, and Python complains of each as it collects them."""
+    """A killed process leaves unfinished coroutines behind, and Python warns about each when it collects them."""
     sys.unraisablehook = lambda _: None
 
 
 def campaign(first: int, count: int, workers: int, profile: Profile) -> int:
-    """Run seeds until one breaks a promise; returns the exit status."""
+    """Run seeds until one finds a violation; returns the exit status."""
     total, started, done = Counter[str](), time.monotonic(), 0
     steps = acknowledged = checks = 0
     virtual_s = 0.0
@@ -153,7 +153,7 @@ def campaign(first: int, count: int, workers: int, profile: Profile) -> int:
 
 
 def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) -> int | None:
-    """How many seeds from `first` on it takes until the planted mistake breaks a promise; None for more than `most`."""
+    """How many seeds from `first` on it takes until the mutant causes a violation; None for more than `most`."""
     profile = Profile(
         mutant in TRANSACTION_MUTANTS, mutant in LOG_MUTANTS, mutant in COMPACTION_MUTANTS, NEED_A_SCRIPT.get(mutant)
     )
@@ -165,7 +165,7 @@ def seeds_to_find(mutant: str, first: int, most: int = LARGEST_MUTANT_SEARCH) ->
 
 
 def hunt(names: list[str], tries: int, most: int) -> int:
-    """Look for mutants, each `tries` times from other seeds, and print the medians; returns the exit status."""
+    """Search for mutants, each `tries` times from different seeds, and print the medians; returns the exit status."""
     status = 0
     for name in names:
         found = [seeds_to_find(name, first=100_000 * (number + 1), most=most) for number in range(tries)]

@@ -1,8 +1,9 @@
-"""Members of a group of the classic protocol in a simulated cluster, and what must hold of its offsets (G1).
+"""Members of a group of the classic protocol in a simulated cluster, and the check of its offsets (G1).
 
-The members are static (KIP-345), so that a lost answer leaves no ghost behind, and never leave: the group has members
-from its first commit on, and subscribes to the topic. Its offsets therefore never expire, although each commit asks for
-the shortest retention there is (OffsetCommit 4), also while the group is between two generations (KAFKA-13636).
+The members are static (KIP-345), so that a lost answer leaves no member behind that no client is, and never leave: the
+group has members from its first commit on, and subscribes to the topic. Its offsets therefore never expire, although
+each commit asks for the shortest retention there is (OffsetCommit 4), also while the group is between two generations
+(KAFKA-13636).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ REJOIN: Final = NO_MEMBER | {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_I
 
 
 class ClassicMember(Client):
-    """A consumer; whoever the leader gives the one partition commits offsets of it."""
+    """A consumer; the member to which the leader assigns the one partition commits its offsets."""
 
     async def run(self, history: GroupHistory) -> None:
         self._group = history
@@ -56,7 +57,7 @@ class ClassicMember(Client):
             await asyncio.sleep(0.05 + self.random.random() * 0.1)
 
     async def _ask(self, request: Any, version: int) -> Any:
-        """The coordinator's answer, None where there is none."""
+        """The coordinator's response, None where there is none."""
         if self._coordinator is None:
             find = m.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
             try:
@@ -73,7 +74,7 @@ class ClassicMember(Client):
             return None
 
     def _refused(self, answer: Any, error_code: int) -> bool:
-        """Whether to go on is of no use, and what follows from it."""
+        """Clears `carry_on`, with the state that depends on it."""
         code = ErrorCode(error_code) if answer is not None else ErrorCode.REQUEST_TIMED_OUT
         if code is ErrorCode.NONE:
             return False
@@ -156,7 +157,7 @@ class ClassicMember(Client):
         self._group.acknowledged[0] = max(offset, self._group.acknowledged.get(0, -1))
 
     async def finish(self) -> None:
-        """Hold what the group has in the end against what its members were told."""
+        """Compare the offsets that the group has in the end with the responses that its members received."""
         topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])
         request = m.OffsetFetchRequest(groups=[group], require_stable=True)

@@ -1,4 +1,5 @@
-"""Clients of a simulated cluster: they write and read as Kafka's do, and keep account of what they were told."""
+"""Clients of a simulated cluster: they produce and fetch as Kafka's clients do, and record the responses they received.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ VERSIONS = {0: 9, 1: 11, 2: 5, 3: 9}
 
 
 class LostError(Exception):
-    """No answer: nobody knows what became of the request."""
+    """No response: whether the broker carried out the request is unknown."""
 
 
 @dataclass
 class History:
-    """What clients were told."""
+    """The responses that clients received."""
 
     acknowledged: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
     """By partition, offset -> value, of writes with acks=all."""
@@ -89,7 +90,7 @@ class Connection:
 
 
 class Client:
-    """Finds leaders; producers and consumers build on it."""
+    """Finds leaders; base class of producers and consumers."""
 
     def __init__(
         self, network: Network, random: Random, history: History, bootstrap: list[tuple[str, int]], name: str
@@ -104,11 +105,11 @@ class Client:
         self.stopped = False
 
     def record(self, number: int, value: bytes) -> Record:
-        """The record of a batch that carries a value."""
+        """The record of a batch with this value."""
         return Record(number, 0, None, value)
 
     def anybody(self) -> tuple[str, int]:
-        """Some broker's address."""
+        """The address of some broker."""
         return self.random.choice(self._bootstrap)
 
     async def refresh(self, topic: str) -> None:
@@ -121,7 +122,7 @@ class Client:
         for each in answer.topics:
             for partition in each.partitions:
                 key = (topic, partition.partition_index)
-                if partition.leader_epoch >= self.epochs.get(key, -1):  # older metadata is of no use (KIP-320)
+                if partition.leader_epoch >= self.epochs.get(key, -1):  # older metadata is stale (KIP-320)
                     self._leaders[key], self.epochs[key] = partition.leader_id, partition.leader_epoch
 
     async def leader(self, partition: Partition) -> tuple[str, int]:
@@ -133,7 +134,7 @@ class Client:
             await self.refresh(partition[0])
 
     async def ask(self, partition: Partition, request: Any, version: int | None = None) -> Any:
-        """Ask the leader. Raises LostError."""
+        """Send a request to the leader. Raises LostError."""
         return await self.connection.ask(await self.leader(partition), request, version)
 
     def forget(self, partition: Partition) -> None:
@@ -141,7 +142,7 @@ class Client:
 
 
 class Producer(Client):
-    """Writes unique values one after the other with acks=all. A write whose fate is unknown is not repeated."""
+    """Produces unique values one after the other with acks=all. A write with an unknown outcome is not repeated."""
 
     async def run(self, partitions: list[Partition], pause_s: float) -> None:
         while not self.stopped:
@@ -188,7 +189,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads a partition again and again, and never finds another record at an offset (R6)."""
+    """Reads a partition again and again; fails when it finds another record at an offset that it has read (R6)."""
 
     async def run(self, partition: Partition) -> None:
         position = 0

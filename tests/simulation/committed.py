@@ -1,7 +1,7 @@
-"""What was written to a partition, and of that what is committed: the history that compaction must not belie (C1).
+"""The batches of a partition and which of them are committed: the history that compaction must not contradict (C1).
 
-Every batch that a leader appended is remembered whole, with the batch before it. So a log that compaction has thinned
-out stands for one line of batches, from its last one back to the first, and what is missing must be allowed to be.
+Every batch that a leader appended is stored whole, with the batch before it. A compacted log therefore stands for one
+line of batches, from its last one back to the first, and each missing record must be one that compaction may remove.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from odradek.protocol.batch import Header, Record, build, records
 from tests.simulation.verdict import COMMIT
 
 VALUE: Final = "value"
-"""The header of a tombstone that has what its writer calls the value."""
+"""The header of a tombstone that has the value its producer chose."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenBatch:
-    """A batch as its leader wrote it. `content` has its records by offset, the one of a marker, too."""
+    """A batch as its leader wrote it. `content` has its records by offset, including the one of a marker."""
 
     header: Header
     before: WrittenBatch | None
@@ -52,7 +52,7 @@ def records_of(data: bytes) -> dict[int, Record]:
 
 
 def value_of(record: Record) -> bytes:
-    """What the writer of a record calls its value; a tombstone carries it in a header."""
+    """The value that the producer of a record chose; a tombstone carries it in a header."""
     if record.value is not None:
         return record.value
     return next(value or b"" for name, value in record.headers if name == VALUE)
@@ -60,7 +60,7 @@ def value_of(record: Record) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transaction in one partition: its data, and once it has ended the offset of its marker, and which it is."""
+    """A transaction in one partition: its data and, once it has ended, the offset of its marker and its outcome."""
 
     producer_id: int
     offsets: list[int] = field(default_factory=list)
@@ -70,7 +70,9 @@ class Transaction:
 
 @dataclass(slots=True)
 class ProducerEnd:
-    """What a log must know of a producer that has everything up to `offset`; the sequence is -1 where none is known."""
+    """The producer state that a log must have of a producer when it has everything up to `offset`; the sequence is -1
+    where none is stored.
+    """
 
     epoch: int
     last_sequence: int
@@ -78,14 +80,14 @@ class ProducerEnd:
 
 
 class Committed:
-    """The committed part of one partition's history, as if nothing were ever compacted."""
+    """The committed part of one partition's history without compaction."""
 
     def __init__(self) -> None:
         self.batches: list[WrittenBatch] = []
         self.records: dict[int, Record] = {}
         self.by_key: dict[bytes, list[int]] = {}
         self.latest: dict[bytes, int] = {}
-        """Where the last record of a key is that every reader may see."""
+        """The offset of the last record of a key that every consumer may read."""
         self.transaction_of: dict[int, Transaction] = {}
         self.markers: dict[int, Transaction] = {}
         self.producers: dict[int, ProducerEnd] = {}
@@ -147,7 +149,7 @@ class Committed:
         return transaction is not None and transaction.commits is None
 
     def covered_by(self, tombstone: int) -> Iterator[int]:
-        """Where the values are that a tombstone deletes."""
+        """The offsets of the values that a tombstone deletes."""
         for offset in self.by_key[self.records[tombstone].key or b""]:
             if offset >= tombstone:
                 return
@@ -155,7 +157,7 @@ class Committed:
                 yield offset
 
     def fold(self, end: int) -> dict[bytes, bytes]:
-        """The map that a consumer of committed records has who has read everything below `end`."""
+        """The map of keys to values of a consumer of committed records that has read everything below `end`."""
         found: dict[bytes, bytes] = {}
         for offset, record in self.records.items():
             transaction = self.transaction_of.get(offset)

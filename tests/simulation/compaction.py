@@ -2,11 +2,11 @@
 
 Topics are compacted, segments a kilobyte, keys few; values, tombstones and transactions are written by clients that
 live long, so that a producer's last batch is often compacted away under it. The cleaner's map holds a handful of keys,
-so a pass ends in mid-segment and a log takes several. Brokers stay away for longer than delete.retention.ms, and die
-while they write compacted segments or put them in place, with their power or without.
+so a pass ends in mid-segment and a log takes several passes. Brokers stay away for longer than delete.retention.ms, and
+die while they write compacted segments or swap them in, with or without a loss of power.
 
-A pass takes three moments here in place of one: it is begun, it is carried out, and its end is heard of. Whatever else
-happens comes in between, as it does beside a worker process.
+A pass takes three steps here in place of one: the cleaner starts it, the worker carries it out, and the cleaner
+receives its result. Other events come in between, as they do beside a worker process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.simulation.world import REST_S, Simulation
 from tests.storage.disks import MemoryDisk
 
 SKEW_MS: Final = 20
-"""How wrong clocks are: a delete horizon is a time of day, and delete.retention.ms is as long as they agree on it."""
+"""How far clocks are off: a delete horizon is a time of day, so delete.retention.ms holds only up to this error."""
 CLEANED_S: Final = 20.0
 INTERNAL: Final = (("__consumer_offsets", 0), ("__transaction_state", 0))
 COMPACTED: Final = (
@@ -53,7 +53,7 @@ COMPACTED: Final = (
     "dies while it compacts",
     "dies in a swap",
 )
-"""What some seeds cannot all have spared."""
+"""Events that this many seeds must have drawn."""
 
 
 class CompactionSimulation(Simulation):
@@ -71,7 +71,7 @@ class CompactionSimulation(Simulation):
         self._returns_s: dict[int, float] = {}
         super().__init__(seed, duration_s=duration_s, script=script, transactions=True, disks=disks)
         if self.disks is not None:
-            # C1 looks at every byte, also at those that no broker has looked at since they were turned over.
+            # C1 checks every byte, including those that no broker has read since a fault flipped them.
             self.disks.kinds = [kind for kind in DISK_FAULTS if kind != "bit flip"]
         self._watch(CompactionMonitor(self.processes, self.ensemble, self.partitions))
         self.readers: list[MapReader] = []
@@ -187,9 +187,9 @@ class CompactionSimulation(Simulation):
         self.loop.call_later(random.random() * 0.05, carry_out)
 
     def _dies(self, what: str, process: Process, action: Callable[[], None], calls: int) -> bool:
-        """Do something; returns whether the broker died in the middle of it, at one of so many calls of its disk.
+        """Run an action; returns whether the broker died in the middle of it, at one of so many calls of its disk.
 
-        It does all of it, but on a disk that goes on without it from that call on.
+        The action runs to its end, but the disk keeps nothing from that call on.
         """
         random = self._draws
         power = random.random() < 0.6
@@ -200,7 +200,7 @@ class CompactionSimulation(Simulation):
         return self._die_at(random.randrange(calls), what, process, action, power=power)
 
     def _die_at(self, at: int, what: str, process: Process, action: Callable[[], None], *, power: bool) -> bool:
-        """Do something, and let the broker have died before that call of its disk; False where there are fewer."""
+        """Run an action, and let the broker die before that call of its disk; False where there are fewer calls."""
         random, disk = self._draws, process.disk
         left: list[Any] = []
         seen = 0
@@ -235,7 +235,7 @@ class CompactionSimulation(Simulation):
         process.kill(power=power)
 
     def _spared(self, victim: Process) -> bool:
-        """Power is lost often here, so what the coordinators have must be on others as well."""
+        """Power is lost often here, so the coordinators' records must be on other brokers as well."""
         for partition in INTERNAL:
             state = self.monitor._state(partition)
             if state is None:
@@ -290,12 +290,12 @@ class CompactionSimulation(Simulation):
         super()._rest(clients)
         for process in self.processes:
             given_up = process.broker.cleaner.metrics.uncleanable if process.broker is not None else {}
-            # A log on which the disk has failed is left alone until the broker starts anew, as it should be.
+            # A log on which the disk has failed stays untouched until the broker starts again, as it must.
             if any(given_up.values()) and not process.disk.plan.failed:
                 raise ViolationError(f"L1: broker {process.broker_id} no longer compacts {given_up}")
 
     def _due(self, partition: Partition) -> set[int]:
-        """The tombstones that there are, and the markers of transactions of which nowhere anything is left."""
+        """The tombstones that there are, and the markers of transactions of which no data is left on any replica."""
         committed = self.monitor.known[partition].committed
         logs = [replica.log for _, replica in self.monitor._replicas(partition)]
         present = set().union(
@@ -314,7 +314,7 @@ class CompactionSimulation(Simulation):
         return tombstones | markers
 
     def _is_compacted(self, partition: Partition, end: int, due: set[int]) -> bool:
-        """Whether all replicas have compacted everything below `end`, and have lost what was due."""
+        """Whether all replicas have compacted everything below `end`, and have removed everything that was due."""
         return all(
             replica.log.cleaned_to >= end and due.isdisjoint(self.monitor.copies[process.broker_id, partition].present)
             for process, replica in self.monitor._replicas(partition)
@@ -334,7 +334,7 @@ class CompactionSimulation(Simulation):
 
 
 def _is_held(log: Log, transaction: Transaction) -> bool:
-    """Whether a batch of a transaction is in the log still for its sequence, without a record; so its marker stays."""
+    """Whether an empty batch of a transaction is kept in the log for its sequence; if so, its marker stays."""
     return any(
         header.is_transactional
         and header.producer_id == transaction.producer_id
@@ -351,11 +351,11 @@ class Keyed(Client):
     _tombstones: float
 
     def write_to(self, keys: list[bytes], tombstones: float) -> None:
-        """`tombstones` is their share."""
+        """`tombstones` is their share of the records."""
         self._keys, self._tombstones = keys, tombstones
 
     def record(self, number: int, value: bytes) -> Record:
-        key = self._keys[int(self.random.random() ** 2 * len(self._keys))]  # some are written seldom
+        key = self._keys[int(self.random.random() ** 2 * len(self._keys))]  # some keys are written rarely
         now_ms = EPOCH_MS + round(asyncio.get_running_loop().time() * 1000)
         if self.random.random() < self._tombstones:
             return Record(number, now_ms, key, None, [(VALUE, value)])
@@ -367,14 +367,14 @@ class KeyedTransactional(Keyed, TransactionalProducer):
 
 
 class KeyedIdempotent(Keyed, IdempotentProducer):
-    """Goes on with its sequences, however much of what it wrote is compacted away."""
+    """Continues with its sequences, however many of its records compaction has removed."""
 
 
 class MapReader(Client):
-    """Reads a partition from its start to its end, again and again, and makes a map of what is committed.
+    """Reads a partition from its start to its end, again and again, and makes a map of the committed records.
 
-    A reader who is through within delete.retention.ms, with one leader in one epoch, has the map of the history that
-    nobody has compacted; whoever takes longer has still read nothing that was never there.
+    A consumer that finishes within delete.retention.ms, with one leader in one epoch, has the map of the uncompacted
+    history; a slower consumer has still read only records that were committed.
     """
 
     maps = 0
@@ -401,7 +401,7 @@ class MapReader(Client):
     async def _read(
         self, partition: Partition, epoch: int, monitor: CompactionMonitor, found: dict[bytes, bytes], pause_s: float
     ) -> int | None:
-        """Where the reader was at the end of what is stable; None where it could not go on."""
+        """The last stable offset up to which the consumer read; None where it could not go on."""
         position = 0
         while not self.stopped:
             wanted = m.FetchRequest.FetchPartition(
@@ -432,7 +432,7 @@ class MapReader(Client):
         monitor: CompactionMonitor,
         found: dict[bytes, bytes],
     ) -> int:
-        """Take in what is committed, and pass over the rest, as consumers do; returns the next position."""
+        """Take in committed records and skip the others, as consumers do; returns the next position."""
         committed = monitor.known[partition].committed
         coming, skipped = sorted(aborted), set()
         for place in batches(data):

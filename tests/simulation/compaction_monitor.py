@@ -1,14 +1,14 @@
-"""Looks at compacted logs after every event: the five parts of C1, and P1 as far as compaction can break it.
+"""Checks compacted logs after every event: the five parts of C1, and P1 as far as compaction can break it.
 
 The shadow of a log, which the other checks compare, is the line of batches that it stands for, as if nothing had been
-compacted. Beside it stands what the log has of that line, and everything that is missing must be allowed to be:
+compacted. Beside it stands what the log has of that line; each missing record must be one that compaction may remove:
 
 - offsets, values, times and sequences never change;
 - the latest value of each key stays;
 - nothing at or past the first unstable offset is gone;
 - a tombstone or a marker goes only once no assigned replica, offline ones included, has anything that it covers, and
   not before delete.retention.ms is over since the first pass over it;
-- what a log says that it has compacted, it has; and a producer's last sequences stay known.
+- the log has compacted everything up to the offset that it reports, and keeps a producer's last sequences.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from tests.storage.r13 import Written, batches_in, check_compacted_files
 
 LAST_SEQUENCE = 2**31 - 1
 STAYS = ("last_offset", "producer_id", "producer_epoch", "base_sequence", "is_control", "is_transactional")
-"""What of a batch compaction does not change."""
+"""The parts of a batch that compaction does not change."""
 
 
 @dataclass(slots=True)
 class Copy:
-    """One replica's log as it was last seen."""
+    """One replica's log at the last check."""
 
     end: int
     present: set[int]
-    """The offsets of the records that it has."""
+    """The offsets of the records in the log."""
     agreed: int = 0
-    """Up to where its line is the one that is committed; a leader that was deposed may have another end."""
+    """Up to where its line is the committed one; a leader that was deposed may have another end."""
     checked: int = 0
-    """How many batches of its line have been looked at since the log was read whole."""
+    """How many batches of its line were checked since the log was last read whole."""
 
     def left_of(self, offsets: Iterable[int]) -> list[int]:
-        """Which of these committed records it still has."""
+        """Which of these committed records the log still has."""
         return [each for each in offsets if each in self.present and each < self.agreed]
 
 
@@ -60,20 +60,22 @@ class Pass(NamedTuple):
 
 @dataclass
 class Partitions:
-    """What is known of one partition."""
+    """The state that is known of one partition."""
 
     committed: Committed = field(default_factory=Committed)
     written: dict[tuple[int, int], WrittenBatch] = field(default_factory=dict)
     """By first offset and epoch."""
     looks: dict[bytes, tuple[WrittenBatch, frozenset[int]]] = field(default_factory=dict)
-    """Batches that were found sound, by what compaction has left of them: what it is of, and the offsets it has."""
+    """Batches that were found correct, by their remains after compaction: the original batch, and the offsets left."""
     epochs: dict[int, int] = field(default_factory=dict)
-    """The newest epoch in which each producer has written anything; nobody asks for the sequences of another."""
+    """The newest epoch in which each producer has written anything; no check needs the sequences of an older one."""
     passes: list[Pass] = field(default_factory=list)
     dropped: set[int] = field(default_factory=set)
-    """Tombstones and markers that some replica no longer has."""
+    """Tombstones and markers that at least one replica has removed."""
     excused: set[tuple[int, Batch, int]] = field(default_factory=set)
-    """Broker, batch and offset of what was gone when its history was (`unclean.py`); nothing in drawn seeds."""
+    """Broker, batch and offset of records that were missing when their history was lost (`unclean.py`); nothing in
+    drawn seeds.
+    """
 
 
 class CompactionMonitor(Monitor):
@@ -84,7 +86,7 @@ class CompactionMonitor(Monitor):
         self.known = {partition: Partitions() for partition in self.partitions}
         self.copies: dict[tuple[int, Partition], Copy] = {}
         self.retention_s = 0.0
-        """delete.retention.ms, less what clocks may be apart."""
+        """delete.retention.ms, less the largest difference between clocks."""
         self.now_s: Callable[[], float] = lambda: 0.0
         self.swaps = self.tombstones = self.markers = 0
         self._passes_under_way: dict[str, tuple[float, int]] = {}
@@ -104,7 +106,7 @@ class CompactionMonitor(Monitor):
             return fits
 
         with super().listening():
-            received = Log.append_replicated  # which tells the monitor what has changed
+            received = Log.append_replicated  # which notifies the monitor of the changes
 
             def append_replicated(log: Log, *arguments: Any, **options: Any) -> Any:
                 monitor._follows = True
@@ -124,7 +126,7 @@ class CompactionMonitor(Monitor):
         self._passes_under_way[replica.log.directory] = self.now_s(), replica.last_stable_offset
 
     def remember(self, broker_id: int) -> Callable[[], None]:
-        """For what a broker does after it has died, in the middle of an event: how to forget it again."""
+        """For the calls of a broker that continues after its death, in the middle of an event: how to undo them."""
         keys = [key for key in self.copies if key[0] == broker_id]
         kept = [
             (key, replace(self.copies[key], present=set(self.copies[key].present)), self.shadows[key][:])
@@ -194,7 +196,7 @@ class CompactionMonitor(Monitor):
         self._unchecked.setdefault(key, False)
 
     def _recognized(self, key: tuple[int, Partition], each: Written) -> tuple[WrittenBatch, frozenset[int]]:
-        """A batch as it was written, and the offsets that it still has; what is left of it must be as it was."""
+        """A batch as it was written, and the offsets that it still has; the remaining records must be unchanged."""
         known, header = self.known[key[1]], each.header
         if each.data in known.looks:
             return known.looks[each.data]
@@ -228,7 +230,7 @@ class CompactionMonitor(Monitor):
             )
         shadow = [Batch.of(step.header) for step in line]
         if not shadow or shadow[-1].last + 1 < log.end_offset:
-            longer = prefix(before, log.end_offset)  # it was cut where compaction had left nothing
+            longer = prefix(before, log.end_offset)  # the log was truncated where compaction had left nothing
             shadow = longer if longer[: len(shadow)] == shadow else shadow
         self._check_recovered(broker_id, log, before, shadow)
         self.copies[key] = Copy(log.end_offset, set().union(*(offsets for _, offsets in found)))
@@ -236,7 +238,9 @@ class CompactionMonitor(Monitor):
         return shadow
 
     def _check_recovered(self, broker_id: int, log: Log, before: list[Batch], line: list[Batch]) -> None:
-        """R13, where a broker has just started: its log is a beginning of what was there, with all that was synced."""
+        """R13, for a broker that has just started: its log is a prefix of the log before, with everything that was
+        synced.
+        """
         process = self.processes[broker_id]
         synced = process.left.get((log.topic, log.partition))
         if synced is None:
@@ -304,7 +308,7 @@ class CompactionMonitor(Monitor):
         return shadow[count - 1].last + 1 if count else 0
 
     def _explain(self, key: tuple[int, Partition], copy: Copy, offset: int) -> None:
-        """A record is missing that is committed: whether that may be."""
+        """A committed record is missing: whether compaction was allowed to remove it."""
         committed = self.known[key[1]].committed
         transaction = committed.markers.get(offset)
         if transaction is not None:
@@ -325,7 +329,7 @@ class CompactionMonitor(Monitor):
         self._is_dropped(key[1], offset)
 
     def _is_dropped(self, partition: Partition, offset: int) -> None:
-        """A tombstone or a marker is gone: whether everybody could do without it, and it was time."""
+        """A tombstone or a marker is missing: whether no replica needed it, and delete.retention.ms had passed."""
         known = self.known[partition]
         if offset in known.dropped:
             return
@@ -349,7 +353,7 @@ class CompactionMonitor(Monitor):
             )
 
     def _check_dropped(self, key: tuple[int, Partition], copy: Copy, offset: int) -> None:
-        """What a tombstone or marker covered that is gone somewhere: no replica may have it still, or again."""
+        """The records that a removed tombstone or marker covered: no replica may have them still, or again."""
         committed = self.known[key[1]].committed
         transaction = committed.markers.get(offset)
         if transaction is None:
@@ -357,7 +361,7 @@ class CompactionMonitor(Monitor):
                 return
             left = copy.left_of(committed.covered_by(offset))
         elif transaction.commits and offset < copy.agreed and offset in copy.present:
-            return  # of a commit data may be left here, and the marker with it
+            return  # of a committed transaction data may be left here, and the marker with it
         else:
             left = copy.left_of(transaction.offsets)
         if left:
@@ -396,7 +400,7 @@ class CompactionMonitor(Monitor):
                 )
 
     def _check_aborted(self, key: tuple[int, Partition], copy: Copy, log: Log) -> None:
-        """Whoever reads data of an aborted transaction must be told that it is."""
+        """A consumer that reads data of an aborted transaction must be able to detect that it was aborted."""
         for transaction in self.known[key[1]].committed.markers.values():
             left = copy.left_of(transaction.offsets)
             if transaction.commits or not left or transaction.marker >= copy.agreed:
@@ -411,7 +415,7 @@ class CompactionMonitor(Monitor):
 
 
 def _batches(log: Log, offset: int) -> list[Written]:
-    """The batches of a log that begin at an offset or behind it."""
+    """The batches of a log that begin at or after an offset."""
     segments = log.segments
     first = next((n for n in range(len(segments) - 1, -1, -1) if segments[n].base_offset <= offset), 0)
     return [each for segment in segments[first:] for each in batches_in(segment) if each.header.base_offset >= offset]

@@ -1,8 +1,8 @@
-"""Compaction under a script in place of drawn faults: for what chance hardly ever brings about.
+"""Compaction under a script in place of drawn faults: for sequences that random draws hardly ever produce.
 
-The brokers, their disks and the checks are those of the simulation with compaction; a seed still draws who leads, how
-much is written, latencies, and what a loss of power keeps. One topic has one partition, which one client writes to, and
-segments end where the script says.
+The brokers, their disks and the checks are those of the simulation with compaction; a seed still draws the leader, the
+amount of data, latencies, and the writes that survive a loss of power. One topic has one partition, which one client
+writes to, and segments end where the script ends them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTITION: Final = (TOPIC, 0)
 ANY_ORDER: Final = 0
 """The first draw of a loss of power (`MemoryDisk.lose_power`)."""
 LOST: Final = 15
-"""How many batches a leader writes at least that are lost."""
+"""The least number of batches that a leader writes and loses."""
 
 
 class KeyedProducer(Keyed, Producer):
@@ -41,7 +41,7 @@ class Directed(CompactionSimulation):
     MONITOR: type[CompactionMonitor] = CompactionMonitor
     REPLICAS = 1
     CONFIGS: ClassVar[dict[str, str]] = {}
-    """What is special about the topic."""
+    """The topic's configuration."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -78,7 +78,7 @@ class Directed(CompactionSimulation):
         self._wait(condition, within_s, what)
 
     def _write(self, batches: int) -> None:
-        """So many batches that are acknowledged."""
+        """Write this many acknowledged batches."""
         written = 0
 
         async def work() -> None:
@@ -110,7 +110,7 @@ class Directed(CompactionSimulation):
         return is_leader and process.ready and state is not None and state.leader == process.broker_id
 
     def _has_compacted(self, process: Process) -> bool:
-        """Whether a broker has compacted all but the segment that takes the writes."""
+        """Whether a broker has compacted everything except the active segment."""
         replica = self._replica(process)
         return replica is not None and replica.log.cleaned_to >= replica.log.active_base_offset
 
@@ -132,11 +132,11 @@ class Directed(CompactionSimulation):
 
 
 class UncleanElection(Directed):
-    """A log is cut below what it has compacted (KAFKA-3330), and what comes in its place is longer.
+    """A log is truncated below its compacted end (KAFKA-3330), and a longer log takes its place.
 
     The first replica leads alone, writes, compacts and dies; the second, which has less, is elected and writes more.
-    The first comes back, is cut, follows, and compacts again: as far as it says to have compacted, no key may be there
-    twice. What an unclean election loses is forgiven (`unclean.py`), and only that.
+    The first comes back, truncates, follows, and compacts again: below the offset that it reports as compacted no key
+    may be there twice. Only the records that an unclean election loses are forgiven (`unclean.py`).
     """
 
     MONITOR = UncleanMonitor
@@ -188,15 +188,15 @@ class UncleanElection(Directed):
 class PowerLossInSwap(Directed):
     """Power is lost at one call of the disk after the other while compacted segments take the places of old ones.
 
-    The broker is the only one that has the partition, and every record is synced before it is acknowledged: what its
-    log lacks when it is back, the swap has lost. There are several groups, each of several old segments, so that some
-    of the names may be kept and others lost. Now and then it is lost while the next pass is under way.
+    The broker is the only one that has the partition, and every record is synced before it is acknowledged: a record
+    that its log lacks after the restart was lost by the swap. There are several groups, each of several old segments,
+    so that some of the names may be kept and others lost. Sometimes power is lost while the next pass is under way.
     """
 
     CONFIGS: ClassVar = {"flush.messages": "1", "file.delete.delay.ms": "0"}
     ROUNDS = 12
     SEGMENTS = (12, 30)
-    """How many are written before each swap, at least and at most."""
+    """The least and the greatest number of batches before each swap."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -239,7 +239,7 @@ class PowerLossInSwap(Directed):
         concerned = self._armed and process.broker_id == self.assigned[0]
         swaps = what == "dies in a swap"
         if concerned and swaps and not self._after_swap:
-            # Each crash a step further through the swap, from its beginning to its end within a run.
+            # Each crash comes one step later in the swap, from its beginning to its end within a run.
             self._where = (self._where + 1 / self.ROUNDS) % 1.0
             return self._struck(int(self._where * calls), what, process, action)
         if concerned and not swaps and self._swapped:
@@ -255,11 +255,11 @@ class PowerLossInSwap(Directed):
         return died
 
     def _fall(self, process: Process, disk: MemoryDisk, *, power: bool) -> None:
-        """Names are kept in any order: a journal that keeps them in order hides what is not synced."""
+        """Names are kept in any order: a journal that keeps them in order would hide a missing sync."""
         if power:
             disk.lose_power(at_random(Random(self.script_draws.getrandbits(64)), ANY_ORDER))
         super()._fall(process, disk, power=power)
 
 
 SCRIPTS: Final[dict[str, type[Directed]]] = {"unclean": UncleanElection, "swap": PowerLossInSwap}
-"""By their names on the command line."""
+"""The scripts by their names on the command line."""

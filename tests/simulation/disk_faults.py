@@ -1,10 +1,12 @@
-"""What disks do in the simulation beside losing what was not synced: they fail for a while, run full, lie and decay.
+"""Disk faults of the simulation, besides the loss of unsynced writes: errors for a while, full disks, lost writes and
+decay.
 
-One broker at a time has a disk that fails, and no other loses its power meanwhile: more than one replica at once no
-configuration promises to survive. A disk that failed is cured by starting the broker again, as its operator would.
+One broker at a time has a disk that fails, and no other broker loses its power meanwhile: no configuration guarantees
+that data survives faults of more than one replica at once. Starting the broker again repairs a failed disk, as its
+operator would.
 
-R13 is checked whenever a broker has started again: each log is a sound prefix of what the process before it had
-written, with all that it had flushed, and the files beside it say what the batches say.
+R13 is checked whenever a broker has started again: each log is a valid prefix of the log that the process before it had
+written, with everything that it had flushed, and the files beside the log agree with its batches.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from tests.simulation.verdict import batches
 from tests.storage.r13 import check_compacted_files, check_files
 
 DISK_FAULTS: Final = ("sync fails", "disk fails", "disk full", "bit flip", "fails and loses power")
-"""A failed fsync that drops its pages; EIO and ENOSPC of every call for a while; a bit turned over in a log while its
-broker is down; EIO of every call, and a loss of power on top of it."""
+"""A failed fsync that drops its pages; EIO and ENOSPC of every call for a while; a flipped bit in a log while its
+broker is down; EIO of every call, followed by a loss of power.
+"""
 CHECKED_FROM: Final = 17
-"""The byte of a batch where its checksum stands, with all behind it that it covers."""
+"""The offset in a batch of its checksum, which is followed by the bytes that it covers."""
 
 
 class DiskFaults:
-    """The disk faults of one run; what is drawn comes from `random` alone."""
+    """The disk faults of one run; all draws come from `random`."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -36,7 +39,7 @@ class DiskFaults:
         self.sick: Process | None = None
 
     def strike(self, victim: Process) -> str:
-        """Let the disk of a broker do something; returns what."""
+        """Let the disk of a broker fail; returns the kind of fault."""
         kind, plan = self.random.choice(self.kinds), victim.disk.plan
         match kind:
             case "sync fails":
@@ -57,7 +60,9 @@ class DiskFaults:
         return kind
 
     def _flip(self, victim: Process) -> None:
-        """In what a checksum covers: a wrong leader epoch, or a base offset that is too high, no reader can tell."""
+        """In the part that a checksum covers: no reader can detect a wrong leader epoch, or a base offset that is too
+        high.
+        """
         places = [
             (path, place, read_header(content.data, place).size)
             for path, content in victim.disk.files.items()
@@ -70,7 +75,7 @@ class DiskFaults:
             victim.disk_lied = True
 
     def cure(self) -> Process | None:
-        """Let the disk work again and start its broker anew, if it runs and needs it; returns whose it was."""
+        """Repair the disk and restart its broker, if it runs and needs it; returns the broker."""
         process, self.sick = self.sick, None
         if process is None:
             return None
@@ -83,24 +88,24 @@ class DiskFaults:
 
 
 def _has_failed(process: Process) -> bool:
-    """Whether a broker does not go on by itself once its disk works again, as it does after a lack of room."""
+    """Whether a broker does not recover by itself once its disk works again, as it does after a lack of room."""
     broker = process.broker
     return broker is None or not process.ready or any(each.log.failure is not None for each in broker.replicas)
 
 
 def check_recovered(log: Log, process: Process, before: Sequence[object], after: Sequence[object]) -> None:
-    """R13, of the log that a process has loaded. Raises AssertionError.
+    """R13, for the log that a process has loaded. Raises AssertionError.
 
-    `before` has the batches that the process before it had, and `after` those that are left.
+    `before` has the batches of the process before it, and `after` those that are left.
     """
     name = (log.topic, log.partition)
     synced = process.left.pop(name, None)
     if log.cleaned_to >= 0:
-        return  # what compaction may take away, C1 says
+        return  # C1 checks what compaction may remove
     if synced is not None:
         assert after == before[: len(after)], f"R13: {name} ends in {after[-3:]}, and once in {before[-3:]}"
         assert process.disk_lied or log.end_offset >= synced, f"R13: {name} has {log.end_offset}; {synced} was synced"
     if log.config.compacts:
-        check_compacted_files(log)  # the leader may have compacted away what an epoch began with
+        check_compacted_files(log)  # the leader may have compacted away the first records of an epoch
     else:
         check_files(log, start=log.start_offset)

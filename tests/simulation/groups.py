@@ -1,12 +1,12 @@
-"""Members of a consumer group of KIP-848 in a simulated cluster, and what must hold of them (G1).
+"""Members of a consumer group of KIP-848 in a simulated cluster, and the checks of its offsets (G1).
 
-Members join, heartbeat, give up what they are told to give up before they say so, commit offsets of what they own,
-leave and come back. At no time do two of them own one partition, and what the group has committed in the end is what
-its owners were told, or may have been.
+Members join, heartbeat, revoke the partitions that the coordinator revokes before they acknowledge it, commit offsets
+of what they own, leave and come back. At no time do two of them own one partition, and the committed offsets of the
+group are in the end those that the owners' commits returned, or those of commits without a response.
 
 When a member joins, heartbeats of the others arrive that they had sent two epochs ago or earlier, when they owned
-nothing. (With one of the last epoch the protocol itself is fooled: it might be the repetition of a heartbeat whose
-answer was lost.)
+nothing. (With one of the last epoch the protocol itself fails: the heartbeat might be the repetition of one whose
+response was lost.)
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.simulation.network import Network
 GROUP: Final = "readers"
 TOPIC: Final = "t"
 AWAY_S: Final = 0.8
-"""Up to how long a member stays away, so that the others own everything for a while."""
+"""The longest time that a member stays away, so that the others own everything for a while."""
 FULL: Final = 0.5
-"""How often a heartbeat says everything although nothing is new."""
+"""How often a heartbeat carries every field although nothing changed."""
 LEAVES: Final = 0.05
 """How often a member leaves in place of a heartbeat."""
 AGAIN: Final = frozenset(
@@ -45,20 +45,20 @@ GONE: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER
 
 @dataclass
 class GroupHistory:
-    """Who owns what, and what was committed."""
+    """The owner of each partition, and its committed offsets."""
 
     owners: dict[int, str] = field(default_factory=dict)
     """By partition."""
     acknowledged: dict[int, int] = field(default_factory=dict)
     """The last offset that was acknowledged, by partition."""
     unknown: dict[int, set[int]] = field(default_factory=dict)
-    """Offsets of which nobody knows whether they were committed."""
+    """Offsets whose commits had no response: whether they were committed is unknown."""
     taken: int = 0
     commits: int = 0
     judged: int = 0
-    """How often what the group has was held against this."""
+    """How often the group's committed offsets were compared with this."""
     on_join: list[Callable[[str], None]] = field(default_factory=list)
-    """Told of each member that has just come in."""
+    """Notified of each member that has just joined."""
 
     def take(self, member: str, partition: int) -> None:
         """A member begins to own a partition."""
@@ -67,12 +67,12 @@ class GroupHistory:
         self.taken += 1
 
     def give_up(self, member: str, partition: int) -> None:
-        """A member owns a partition no more."""
+        """A member no longer owns a partition."""
         if self.owners.get(partition) == member:
             del self.owners[partition]
 
     def judge(self, partition: int, offset: int) -> None:
-        """What the group has in the end."""
+        """Check the offsets that the group has in the end."""
         possible = {self.acknowledged.get(partition, -1)} | self.unknown.get(partition, set())
         assert offset in possible, (
             f"G1: the group has offset {offset} of partition {partition}, it can only be one of {sorted(possible)}"
@@ -85,7 +85,7 @@ class GroupMember(Client):
     def __init__(
         self, network: Network, random: Random, history: History, bootstrap: list[tuple[str, int]], name: str
     ) -> None:
-        """As a client."""
+        """The name that the member uses as a client."""
         super().__init__(network, random, history, bootstrap, name)
         self._stray = Connection(network, self.owner)
         self._strays: list[m.ConsumerGroupHeartbeatRequest] = []
@@ -121,7 +121,7 @@ class GroupMember(Client):
         self._strays.clear()
 
     async def _ask(self, request: Any, version: int) -> Any:
-        """The coordinator's answer, None where there is none."""
+        """The coordinator's response, None where there is none."""
         if self._coordinator is None:
             find = m.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
             try:
@@ -135,7 +135,7 @@ class GroupMember(Client):
             return await self.connection.ask(self._coordinator, request, version)
         except LostError:
             self._coordinator = None
-            self._tells = True  # the coordinator may have heard, or not: say everything once more
+            self._tells = True  # the coordinator may have received it, or not: send every field once more
             return None
 
     async def _heartbeat(self) -> None:
@@ -241,7 +241,7 @@ class GroupMember(Client):
             self._coordinator = None
 
     async def fetch_offsets(self, partitions: list[int], done: Callable[[dict[int, int]], None]) -> None:
-        """Tell what the group has committed."""
+        """Fetch the group's committed offsets."""
         topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=partitions)
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])
         request = m.OffsetFetchRequest(groups=[group], require_stable=True)

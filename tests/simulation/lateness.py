@@ -1,13 +1,13 @@
 """A network in which single requests come late: after their sender has given them up and gone on.
 
-A connection may stall: what is written to it waits, in order, and arrives some seconds later, although its owner has
-closed it meanwhile and has asked again on another connection. An answer may stall in the same way. TCP allows for
-both; a broker has to know such a request again, or refuse it.
+A connection may stall: bytes that are written to it wait, in order, and arrive some seconds later, although its owner
+has closed it meanwhile and has sent the request again on another connection. A response may stall in the same way. TCP
+allows both; a broker has to recognize such a request, or refuse it.
 
-Only those are held back of which the protocol promises that they do no harm. A client of transactions version 1 has one
-epoch for many transactions, so nobody can tell an EndTxn or TxnOffsetCommit of it that comes late from one of the next
-transaction (KIP-890 says so, and Kafka 3.9 cannot either); its batches can be told, for such a client takes another
-epoch after a batch whose fate it does not know.
+Only requests are delayed that do no harm by the guarantees of the protocol. A client of transactions version 1 has one
+epoch for many transactions, so a coordinator cannot distinguish a late EndTxn or TxnOffsetCommit from one of the next
+transaction (KIP-890 states this, and Kafka 3.9 cannot either). A leader can distinguish late batches, because such a
+client takes another epoch after a batch with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.simulation.network import SIZE_BYTES, Network
 
 PRODUCE, END_TXN, ADD_PARTITIONS, WRITE_MARKERS, TXN_OFFSET_COMMIT = 0, 26, 24, 27, 28
 HEAD_BYTES = 8
-"""Of a request: key, version, correlation id."""
+"""Key, version and correlation id of a request."""
 
 
 class Rule(NamedTuple):
-    """How often a request is late, or its answer, and by how much."""
+    """How often a request or its response is late, and by how much."""
 
     oldest: int
     """The first version of the request that may be late."""
@@ -43,7 +43,7 @@ REQUESTS = {
     WRITE_MARKERS: Rule(0, 0.06, 4.0),
 }
 ANSWERS = {ADD_PARTITIONS: Rule(4, 0.1, 2.5)}
-"""The answers to leaders who verify a transaction."""
+"""The responses to leaders that verify a transaction."""
 
 
 class LateNetwork(Network):
@@ -56,7 +56,7 @@ class LateNetwork(Network):
         self.on = False
         self.requests, self.answers = dict(REQUESTS), dict(ANSWERS)
         self.on_late: Callable[[Owner, int], None] = lambda owner, key: None
-        """Hears of each request that is late: whose it is, and its key."""
+        """Called with each late request: its client, and its API key."""
         self.late: Counter[int] = Counter()
 
     def connect(self, owner: Owner) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ class LateNetwork(Network):
         return connect
 
     def lateness_of(self, rules: dict[int, Rule], key: int, version: int) -> float:
-        """By how much this one is late, 0 for not at all."""
+        """The delay of this one in seconds, 0 for none."""
         rule = rules.get(key) if self.on else None
         if rule is None or version < rule.oldest or self.lateness.random() >= rule.chance:
             return 0.0
@@ -106,7 +106,7 @@ class LateChannel:
             return
         self._out.append(bytes(data))
         if len(self._out) == 1:
-            # The network holds it, not its owner, who may be dead or asleep by then.
+            # The network holds it, not its owner, which may be dead or paused by then.
             self._network.loop.call_later(stall_s, self._flow_out, context=contextvars.Context())
             self._network.on_late(self._owner, key)
 
@@ -125,7 +125,7 @@ class LateChannel:
             self.inner.close()
 
     def arrived(self, frame: memoryview) -> None:
-        """An answer has come."""
+        """A response has arrived."""
         stall_s = self._late_answers.pop(int.from_bytes(frame[:4], "big"), 0.0)
         if not stall_s and not self._in:
             self._on_frame(frame)

@@ -1,9 +1,9 @@
 """An event loop with virtual time, for a whole cluster in one thread.
 
-It runs callbacks, tasks and timers as asyncio does, but nothing waits: when nobody is ready the clock jumps to the next
-timer. Which of the ready callbacks runs next is drawn from the seed, where asyncio would take the oldest. Everything
-that a simulated process starts carries the process in its context, so that a killed process runs no more and a paused
-one runs later.
+It runs callbacks, tasks and timers as asyncio does, but nothing waits: when no callback is ready the clock jumps to the
+next timer. Which of the ready callbacks runs next is drawn from the seed, where asyncio would take the oldest.
+Everything that a simulated process starts carries the process in its context, so that a killed process runs no more and
+a paused one runs later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OWNER: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("owner", de
 
 
 class Owner:
-    """Whose callbacks these are: an incarnation of a process."""
+    """The owner of callbacks: an incarnation of a process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -109,9 +109,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # ---- running
 
     def run(self, until: Callable[[], bool], *, deadline_s: float) -> bool:
-        """Run until the condition holds or the (virtual) time is there; returns whether the condition holds.
+        """Run until the condition holds or the (virtual) time is reached; returns whether the condition holds.
 
-        Raises what a callback that nobody watches over has raised.
+        Raises the exception of a callback whose result no task awaits.
         """
         asyncio._set_running_loop(self)
         try:
@@ -124,7 +124,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
 
     def _advance(self, deadline_s: float) -> bool:
-        """See that somebody is ready; False when nobody will be before the deadline."""
+        """See that a callback is ready; False when none will be before the deadline."""
         timers = self._timers
         while timers and (timers[0][0] <= self._now_s or not self._ready):
             when, _, timer = timers[0]
@@ -163,7 +163,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.after_each()
 
     def resume(self, owner: Owner) -> None:
-        """A paused process goes on, with all that has come up meanwhile."""
+        """A paused process continues, with everything that became ready meanwhile."""
         owner.paused = False
         deferred, owner.deferred = owner.deferred, []
         self._ready.extend(deferred)

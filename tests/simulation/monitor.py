@@ -1,8 +1,8 @@
-"""Looks into every broker after every event, and says which promise is broken (VERIFICATION R1-R13, Z1).
+"""Checks every broker after every event, and raises on the first violation (VERIFICATION R1-R13, Z1).
 
-The monitor keeps a shadow of each log, as batches of (first offset, last offset, epoch, checksum), by listening to the
-calls that change logs. It looks at a partition again only when a log, a role, a high watermark or the registry has
-changed since it last did.
+The monitor keeps a shadow of each log, as batches of (first offset, last offset, epoch, checksum), by wrapping the
+calls that change logs. It checks a partition again only when a log, a role, a high watermark or the registry has
+changed since the last check.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MACHINE_CHANGES = (
 
 
 class ViolationError(AssertionError):
-    """A promise is broken."""
+    """A violated invariant."""
 
 
 class Batch(NamedTuple):
@@ -91,7 +91,7 @@ class Monitor:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear of every change of a log while this lasts."""
+        """Record every change of a log while this lasts."""
         monitor = self
 
         def after(name: str) -> Any:
@@ -225,8 +225,8 @@ class Monitor:
         return None if stat is None else stat.czxid
 
     def _is_new(self, broker_id: int, state: State) -> bool:
-        """Whether this incarnation of a broker is not yet what the state speaks of: the controller has still to decide
-        about what it may have lost.
+        """Whether this incarnation of a broker is not yet the one in the state: the controller has still to decide
+        about the records that it may have lost.
         """
         process = self.processes[broker_id]
         broker = process.broker
@@ -270,7 +270,7 @@ class Monitor:
                 if before != now:
                     if before is None or before[0] != process.incarnation:
                         before_it = self.shadows.get(key, [])
-                        self.shadows[key] = self._whole(process.broker_id, replica.log)  # as recovery left it
+                        self.shadows[key] = self._whole(process.broker_id, replica.log)  # the log as recovery left it
                         check_recovered(replica.log, process, before_it, self.shadows[key])
                         self._logs_dirty = True
                     self._seen[key] = now
@@ -408,5 +408,5 @@ def prefix(batches: list[Batch], offset: int) -> list[Batch]:
 
 
 def read_batches(log: Log) -> list[Batch]:
-    """What a log holds."""
+    """The batches of a log."""
     return [Batch.of(header) for segment in log.segments for _, header in segment.headers()]

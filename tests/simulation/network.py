@@ -1,9 +1,10 @@
-"""The network of a simulation: connections that keep TCP's promises, over links that delay, break and clog.
+"""The network of a simulation: connections with TCP's guarantees, over links that delay, break and clog.
 
-Bytes of a connection arrive in order, once, or not at all. A cut link holds what is sent into it; when it heals, each
-connection over it either goes on (the bytes were retransmitted) or is found to be lost. A process that dies takes its
-connections with it, and who is at the other end hears of it, unless the link is cut. Who closes a connection hears no
-more of it, but what it has sent may still arrive: a request that its sender has given up, seconds late.
+Bytes of a connection arrive in order, once, or not at all. A cut link holds the bytes that are sent into it; when it
+heals, each connection over it either continues (the bytes were retransmitted) or is lost. A process that dies takes its
+connections with it, and the process at the other end is notified, unless the link is cut. A process that closes a
+connection receives no more of it, but bytes that it has sent may still arrive: a request that its sender has given up,
+seconds late.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Network:
             self.cuts[target, source] = None
 
     def heal(self) -> None:
-        """Every link works; connections that were over a broken one go on or are lost."""
+        """Every link works; connections over a broken one continue or are lost."""
         broken, self.cuts = self.cuts, {}
         for connection in list(self.connections):
             if any((one.owner.name, one.peer.owner.name) in broken for one in connection.ends):
@@ -69,7 +70,7 @@ class Network:
                     connection.end(one)
 
     def listen(self, owner: Owner) -> Callable[..., SimulatedListener]:
-        """What stands for `protocol.net.Listener` in this process."""
+        """The replacement of `protocol.net.Listener` in this process."""
 
         def make(name: str, on_frame: Any, **_: Any) -> SimulatedListener:
             return SimulatedListener(self, owner, name, on_frame)
@@ -77,7 +78,7 @@ class Network:
         return make
 
     def connect(self, owner: Owner) -> Callable[..., Any]:
-        """What stands for `protocol.dial.connect` in this process."""
+        """The replacement of `protocol.dial.connect` in this process."""
 
         async def connect(host: str, port: int, *, on_frame: OnFrame, on_lost: OnLost, frame_bytes: int) -> Channel:
             done = self.loop.create_future()
@@ -130,7 +131,7 @@ class SimulatedListener:
         self.serving = False
 
     def resume_accepting(self) -> None:
-        """Nobody waits here."""
+        """No caller waits here."""
 
     def close(self) -> None:
         self.serving = False
@@ -168,7 +169,7 @@ class End:
         network.loop.call_at(self._arrives_s, self.peer.arrive, data, context=self.peer.context)
 
     def flush(self) -> None:
-        """The link works again: what was held is retransmitted."""
+        """The link works again: held bytes are retransmitted."""
         held, self._held = self._held, deque()
         for data in held:
             self._send(data)
@@ -200,7 +201,7 @@ class End:
 
 
 class Client(End):
-    """The end of who asked for the connection: a `protocol.dial.Channel`."""
+    """The end of the process that opened the connection: a `protocol.dial.Channel`."""
 
     on_frame: OnFrame
     on_lost: OnLost
@@ -299,14 +300,14 @@ class Connection:
         return self.client, self.server
 
     def drain(self, gone: End) -> None:
-        """One end has closed; the other hears of it when it has heard what was sent before."""
+        """One end has closed; the other is notified after it has received everything that was sent before."""
         if gone.is_drained or not gone.owner.alive:
             self.end(gone)
         else:
             self.network.loop.call_later(LINGER_S, self.drain, gone)
 
     def end(self, gone: End | None) -> None:
-        """One end is gone, or with None the connection itself; the others hear of it a little later."""
+        """One end is gone, or with None the connection itself; the other ends are notified a little later."""
         if self.over:
             return
         self.over = True

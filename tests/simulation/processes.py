@@ -80,12 +80,12 @@ class Process:
         }
         self.disk = MemoryDisk()
         self.disk_lied = False
-        """Whether the disk has ever lost what it said was durable."""
+        """Whether the disk has ever lost a write that it had reported as durable."""
         self.loses_power_next = False
         self.left: dict[tuple[str, int], int] = {}
-        """Up to where the logs of the last incarnation were on stable storage; without those that were offline."""
+        """The end of what was on stable storage in the logs of the last incarnation; without offline logs."""
         self.skew_ms = 2000
-        """How wrong its wall clock may be."""
+        """How far its wall clock may be off."""
         self.broker: Broker | None = None
         self.owner = Owner(self.name)
         self.owner.alive = False
@@ -129,13 +129,13 @@ class Process:
             self.refused = repr(error)
             if self.owner is owner:
                 self.kill()
-                again = contextvars.Context()  # whoever starts it again is not the process itself
+                again = contextvars.Context()  # the caller that restarts it is not the process itself
                 self._loop.call_later(0.5, lambda: None if self.running else self.start(), context=again)
             return
         self.ready = True
 
     def kill(self, *, power: bool = False) -> None:
-        """End the process at once; with `power` its disk forgets what was not synced, or some of it."""
+        """End the process at once; with `power` its disk loses unsynced writes, or some of them."""
         if self.ready and self.broker is not None:
             logs = [replica.log for replica in self.broker.replicas if replica.log.failure is None]
             self.left = {(log.topic, log.partition): log.recovery_point for log in logs}
@@ -151,13 +151,13 @@ class Process:
     def forget(self) -> None:
         """End the starts that a kill has cut off, when the simulation is over.
 
-        Each would undo what it had begun, which a process that is killed does not; so it is kept as it stood until now,
-        and not left to the garbage collector, which would come upon it in the midst of another test.
+        Each would run its cleanup, which a process that is killed does not; so it is kept as it stood until now, and
+        not left to the garbage collector, which would come upon it in the midst of another test.
         """
         for start in self._starts:
             with contextlib.suppress(StopIteration, asyncio.CancelledError, RuntimeError):
                 while inspect.getcoroutinestate(start) != inspect.CORO_CLOSED:
-                    start.throw(asyncio.CancelledError)  # what it awaits in undoing is cut off as well
+                    start.throw(asyncio.CancelledError)  # an await in its cleanup is cut off as well
 
     def pause(self) -> None:
         self.owner.paused = True

@@ -1,8 +1,9 @@
-"""The registry of a simulation: ZooKeeper's tree, with everything that can go wrong on the way to it.
+"""The registry of a simulation: ZooKeeper's tree, with the faults of the way to it.
 
 Requests and answers of a session keep their order, watches among them. A session whose process cannot reach the
-registry, or does not run, for its timeout expires; the process learns of it when it gets through again. A connection
-that is lost takes the requests under way with it: some have been carried out, some have not, and nobody knows which.
+registry, or does not run, for its timeout expires; the process is notified when it reaches the registry again. A
+connection that is lost takes the requests under way with it: some were carried out, some were not, and the process
+cannot detect which.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class SimulatedEnsemble:
         return round(self.loop.time() * 1000)
 
     def connect(self, owner: Owner, timeout_ms: int) -> Callable[[], Any]:
-        """What stands for `zookeeper.connect` in this process."""
+        """The replacement of `zookeeper.connect` in this process."""
 
         async def connect() -> SimulatedSession:
             await self._way()
@@ -133,7 +134,7 @@ class SimulatedSession:
             self._break()
 
     def learn(self) -> None:
-        """The session has expired: its process learns of it when it gets through."""
+        """The session has expired: its process is notified when it reaches the registry."""
         if not self.owner.alive or self.state in (SessionState.EXPIRED, SessionState.CLOSED):
             return
         if self._ensemble.unreachable(self.owner):
@@ -150,12 +151,12 @@ class SimulatedSession:
             for listener in list(self._listeners):
                 listener(state)
             if state is SessionState.EXPIRED:
-                self._break()  # what was asked for since: a paused process learns late
+                self._break()  # requests made since: a paused process is notified late
 
         self._ensemble.loop.call_soon(turn, context=self._context)
 
     def _break(self) -> None:
-        """What is under way is lost."""
+        """Requests and responses under way are lost."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             self._ensemble.loop.call_soon(_lose, future, context=self._context)

@@ -1,7 +1,7 @@
-"""Seeds that once broke a promise, and why. Each runs in the tests.
+"""Seeds that once caused a violation, and the reasons. Each runs in the tests.
 
-A seed means the same only as long as the draws stay the same; when the simulation changes its draws, the seeds stay as
-samples, and the tests named beside them hold what they taught.
+A seed means the same only as long as the draws stay the same. When the simulation changes its draws, the seeds stay as
+samples, and the tests named beside them hold the rule that each seed showed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ COMPACTION_SEEDS: dict[int, str] = {
     920005: "after a restart a transaction counted as stable whose marker the high watermark had not passed",
     930084: "a follower lacked a last sequence that compaction had removed for the sake of a batch not replicated yet",
 }
-"""The same of the simulation with compaction. What its first seeds found, the mutants show again."""
+"""The same for the simulation with compaction. The mutants show again what its first seeds found."""
 
 COMPACTION_SEEDS_WITH_DISKS: dict[int, str] = {17: COMPACTION_SEEDS[17]}
-"""The same with disks that fail. The tests beside: tests/broker/test_high_watermarks.py, for 920005
-tests/storage/test_transactions.py, for 930084 tests/storage/test_compaction.py."""
+"""The same for disks that fail. The tests beside: tests/broker/test_high_watermarks.py, for 920005
+tests/storage/test_transactions.py, for 930084 tests/storage/test_compaction.py.
+"""

@@ -25,7 +25,7 @@ def silence() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_seeds_are_clean_and_everything_that_concerns_compaction_happens() -> None:
+def test_seeds_are_clean_and_cover_every_event_of_compaction() -> None:
     seen: Counter[str] = Counter()
     for seed in range(4):
         result = CompactionSimulation(seed, duration_s=4.0).run()
@@ -37,13 +37,13 @@ def test_seeds_are_clean_and_everything_that_concerns_compaction_happens() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", COMPACTION_SEEDS)
-def test_what_broke_once_does_not_break_again(seed: int) -> None:
+def test_regression_seeds_are_clean(seed: int) -> None:
     assert CompactionSimulation(seed).run().violation is None, COMPACTION_SEEDS[seed]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", COMPACTION_SEEDS_WITH_DISKS)
-def test_what_broke_once_with_disks_that_fail_does_not_break_again(seed: int) -> None:
+def test_regression_seeds_with_failing_disks_are_clean(seed: int) -> None:
     result = CompactionSimulation(seed, disks=True).run()
     assert result.violation is None, COMPACTION_SEEDS_WITH_DISKS[seed]
 

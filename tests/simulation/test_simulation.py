@@ -54,7 +54,7 @@ def test_disks_fail_one_at_a_time_and_nothing_is_lost() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_broke_once_does_not_break_again(seed: int) -> None:
+def test_regression_seeds_are_clean(seed: int) -> None:
     assert Simulation(seed).run().violation is None, SEEDS[seed]
 
 
@@ -77,5 +77,5 @@ fault = st.builds(Fault, st.integers(0, 1500), st.sampled_from(FAULTS), st.integ
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), script=st.lists(fault, max_size=12))
-def test_no_order_of_faults_breaks_a_promise(seed: int, script: list[Fault]) -> None:
+def test_no_order_of_faults_causes_a_violation(seed: int, script: list[Fault]) -> None:
     assert Simulation(seed, script=script).run().violation is None

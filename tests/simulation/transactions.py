@@ -1,10 +1,11 @@
-"""Transactional clients of a simulated cluster; `verdict` says what must hold of what they did.
+"""Transactional clients of a simulated cluster; `verdict` has the checks of their transactions.
 
 A client runs one transaction after the other: writes to several partitions, sometimes offsets of a group with them,
-then a commit or an abort; it gives up at any step, crashes, and comes back under the same transactional id while what
-it was before may go on as a zombie. Some speak as clients of 3.x do, some as those of 4.x (KIP-890). A batch that is
-not answered for long it gives up and aborts, although the batch may still be on its way; a client of 3.x then takes
-another epoch, as Kafka's does (KIP-360): without one, nobody could tell the batch from those of its next transaction.
+then a commit or an abort. It gives up at any step, crashes, and comes back under the same transactional id while its
+previous instance may go on as a zombie. Some use the protocol of 3.x clients, some that of 4.x (KIP-890). When a batch
+has no response for long, the client gives it up and aborts, although the batch may still be on its way; a client of 3.x
+then takes another epoch, as Kafka's does (KIP-360): without one, a leader could not distinguish the batch from those of
+the next transaction.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TRANSACTION_KEY: Final = 1
 MOST_TRIES: Final = 40
 TIMEOUT_MS: Final = 3000
 GIVES_UP: Final = 0.5
-"""How often a batch that was not answered is not sent again."""
+"""How often a batch without a response is not sent again."""
 DELETES: Final = 0.2
 """How often a group is deleted while offsets of it are in a transaction."""
 AGAIN: Final = frozenset(
@@ -46,7 +47,7 @@ AGAIN: Final = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""After these the same request is sent once more."""
+"""After these errors the same request is sent once more."""
 OVER: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -56,7 +57,7 @@ OVER: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""After these the transaction, or this instance, is at its end."""
+"""After these errors the transaction, or this instance, is at its end."""
 
 
 class OverError(Exception):
@@ -65,14 +66,14 @@ class OverError(Exception):
 
 @dataclass
 class Instance:
-    """One life of a transactional id."""
+    """One instance of a transactional id."""
 
     producer_id: int
     epoch: int
     replaced: bool = False
     """Whether a later one has begun, so that this one is a zombie."""
     doubtful: bool = False
-    """Whether there is a batch of which nobody knows what became of it."""
+    """Whether there is a batch with an unknown outcome."""
     sequences: dict[Partition, int] = field(default_factory=dict)
     added: set[Partition | str] = field(default_factory=set)
 
@@ -91,7 +92,7 @@ class TransactionalProducer(Client):
         history.groups[self.group] = []
 
     async def run(self, partitions: list[Partition], spawn: Callable[[Any], None]) -> None:
-        """Until stopped. `spawn` begins a task for what goes on beside this."""
+        """Until stopped. `spawn` starts a task for work beside this."""
         instance: Instance | None = None
         zombies: list[Instance] = []
         while not self.stopped:
@@ -115,7 +116,7 @@ class TransactionalProducer(Client):
             except OverError:
                 crashes = True
             if crashes:
-                # Where an end was asked for, a zombie would perhaps begin another transaction of the same name.
+                # After a request to end the transaction, a zombie could begin another transaction of the same name.
                 if self.random.random() < 0.5 and instance.added and not ends and not instance.doubtful:
                     self._transactions.zombies += 1
                     transaction.fate = Fate.UNKNOWN
@@ -254,12 +255,12 @@ class TransactionalProducer(Client):
         return True
 
     async def _delete_group(self) -> None:
-        """What is committed may be gone then; what is in a transaction has to stay."""
+        """Committed offsets may be gone then; offsets of an open transaction have to stay."""
         address = await self._coordinator(GROUP_KEY, self.group)
         if address is None:
             return
         deletions = self._transactions.deletions.setdefault(self.group, [])
-        deletions.append(inf)  # nobody knows when it comes
+        deletions.append(inf)  # the time of its arrival is unknown
         with contextlib.suppress(LostError):
             await self.connection.ask(address, m.DeleteGroupsRequest(groups_names=[self.group]), 2)
             deletions[-1] = asyncio.get_running_loop().time()
@@ -291,13 +292,13 @@ class TransactionalProducer(Client):
             instance.sequences.clear()
 
     async def _haunt(self, instance: Instance, transaction: Transaction, partitions: list[Partition]) -> None:
-        """A zombie writes and commits, perhaps after its successor has begun; only then it has to fail."""
+        """A zombie writes and commits, perhaps after its successor has begun; only then does it have to fail."""
         await asyncio.sleep(self.random.random() * 2)
         with contextlib.suppress(OverError):
             await self._write(instance, transaction, self.random.choice(partitions))
             await self._end(instance, transaction, commit=True)
 
-    # ---- what its group has come to
+    # ---- the offset of its group
 
     @property
     def group_is_there(self) -> bool:
@@ -305,12 +306,12 @@ class TransactionalProducer(Client):
         return bool(self._transactions.groups[self.group])
 
     async def finish(self, done: Callable[[int], None]) -> None:
-        """Take the id over once more, which only works when nothing of it is left undone; then tell the group's
-        offset, -1 if it has none, once it is stable.
+        """Initialize the transactional id once more, which only works when no transaction of it is open; then fetch the
+        group's offset, -1 if it has none, once it is stable.
 
-        Half of the producers commit one more offset, and delete the group before the transaction ends. (What a group
-        has can be held against what clients were told only now: who does not know yet that another broker coordinates
-        the group tells what it had, in Kafka as well.)
+        Half of the producers commit one more offset, and delete the group before the transaction ends. (Only now can
+        the offsets of a group be compared with the responses that clients received: a broker that does not yet have the
+        metadata that another broker coordinates the group returns the old offsets, in Kafka as well.)
         """
         self.stopped = False
         instance = None
@@ -329,7 +330,7 @@ class TransactionalProducer(Client):
         done(offset)
 
     async def _group_offset(self) -> int | None:
-        """The group's offset, -1 if it has none; None where nobody says."""
+        """The group's offset, -1 if it has none; None where no coordinator returns one."""
         topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
         request = m.OffsetFetchRequest(groups=[group], require_stable=True)
@@ -341,7 +342,9 @@ class TransactionalProducer(Client):
     async def _insist(
         self, kind: int, key: str, request: Any, version: int, codes: Callable[[Any], Iterable[int]]
     ) -> Any:
-        """Ask the coordinator until it gives a definite answer; None if it never does. Raises OverError."""
+        """Send a request to the coordinator until it returns a definite response; None if it never does. Raises
+        OverError.
+        """
         for _ in range(MOST_TRIES):
             address = await self._coordinator(kind, key)
             answer = None
@@ -391,7 +394,7 @@ def _fetched_codes(answer: Any) -> list[int]:
 
 
 class IdempotentProducer(Client):
-    """Writes with sequences, and sends a batch whose fate is unknown again until it knows (P1)."""
+    """Writes with sequences, and sends a batch with an unknown outcome again until it has a response (P1)."""
 
     async def run(self, partitions: list[Partition], pause_s: float) -> None:
         producer_id = None
@@ -410,7 +413,7 @@ class IdempotentProducer(Client):
             if await self._write(partition, producer_id, sequence, value):
                 sequences[partition] = sequence + 1
             else:
-                producer_id = None  # nobody knows what became of it; its sequence may be taken
+                producer_id = None  # the outcome is unknown; its sequence may be taken
 
     async def _producer_id(self) -> int | None:
         try:
@@ -445,7 +448,7 @@ class IdempotentProducer(Client):
 
 
 class CommittedReader(Client):
-    """Reads only what is committed, again and again from the start, and never finds it otherwise."""
+    """Reads only committed records, again and again from the start, and fails when they change."""
 
     async def run(self, partition: Partition, history: TransactionHistory) -> None:
         seen = history.read.setdefault(partition, {})
@@ -472,7 +475,7 @@ class CommittedReader(Client):
 
 
 def _take(data: bytes, aborted: list[tuple[int, int]], position: int, seen: dict[int, bytes]) -> int:
-    """Pass over what was aborted, as consumers do; returns the next position."""
+    """Skip aborted records, as consumers do; returns the next position."""
     coming, skipped = sorted(aborted), set()
     for place in batches(data):
         header = read_header(data, place)

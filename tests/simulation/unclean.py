@@ -1,9 +1,9 @@
-"""What an unclean election breaks, and that alone, is forgiven: the monitor for scripts that allow one.
+"""Forgives the records that an unclean election loses, and nothing else: the monitor for scripts that allow one.
 
-A leader from outside the ISR has less than what was committed, and its log is the truth from then on. At the election
-what it lacks counts as never committed and never acknowledged; what other replicas have compacted away by then may
-be missing for ever, even where it was superseded by a record that is now lost (so it is with Kafka). All promises hold
-on: of what the new leader has, and of all that comes after. `forgiven` says what was lost.
+A leader from outside the ISR has fewer records than were committed, and its log is authoritative from then on. Records
+that it lacks at the election count as never committed and never acknowledged; records that other replicas have
+compacted away by then may be missing for ever, even where a record superseded them that is now lost (as in Kafka). All
+invariants hold on: of the records of the new leader, and of all later ones. `forgiven` has the records that were lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulation.monitor import Partition
 
 
 class Forgiven(NamedTuple):
-    """What one unclean election took: from which offset on, how many batches, how many acknowledged records."""
+    """The loss of one unclean election: from which offset on, how many batches, how many acknowledged records."""
 
     partition: Partition
     leader: int
@@ -77,8 +77,8 @@ class UncleanMonitor(CompactionMonitor):
         self.forgiven.append(Forgiven(partition, leader, end, batches, len(gone)))
 
     def _check_claim(self, key: tuple[int, Partition], copy: Any, log: Log) -> None:
-        """A log may say that it has compacted more than it has of records, as Kafka's does after a cut, until it is
-        longer than that; from then on it is not true any more.
+        """A log may report a compacted end above its end offset, as Kafka's does after a truncation, until it is longer
+        than that; from then on the compacted end is invalid.
         """
         if log.cleaned_to <= log.end_offset:
             super()._check_claim(key, copy, log)

@@ -1,4 +1,4 @@
-"""What must hold of transactions in the end: what the logs say against what clients were told (P1, T1-T3, G1)."""
+"""The final checks of transactions: the logs are compared with the responses that clients received (P1, T1-T3, G1)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tests.simulation.clients import Partition
 
 COMMIT: Final = 1
 COLONS: Final = 3
-"""In a value that was written in a transaction: client, number of the transaction, partition, something random."""
+"""The parts of a value that was written in a transaction: client, number of the transaction, partition, a random part.
+"""
 
 
 class Fate(Enum):
-    """What a client knows of its transaction."""
+    """The outcome of a transaction as far as its client has it."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -26,29 +27,29 @@ class Fate(Enum):
 
 @dataclass
 class Transaction:
-    """What a client did in one transaction."""
+    """The requests of a client in one transaction."""
 
     name: str
     fate: Fate = Fate.ABORTED
-    """A transaction for whose commit nobody asked can only be aborted."""
+    """No request to commit was sent: the transaction can only be aborted."""
     values: dict[Partition, dict[bytes, int | None]] = field(default_factory=dict)
-    """With the offset where it was acknowledged."""
+    """With the offset of the acknowledgement."""
     offset: int | None = None
-    """Of the group, acknowledged in this transaction."""
+    """Offsets of the group, acknowledged in this transaction."""
     ending_s: float = inf
-    """When its end was asked for."""
+    """When the client sent the request to end it."""
 
 
 @dataclass
 class TransactionHistory:
-    """All transactions, and what readers of committed records were given."""
+    """All transactions, and the records that consumers of committed records received."""
 
     transactions: dict[str, Transaction] = field(default_factory=dict)
     read: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
     groups: dict[str, list[Transaction]] = field(default_factory=dict)
     """The transactions that committed offsets of a group, in order."""
     deletions: dict[str, list[float]] = field(default_factory=dict)
-    """When deletions of a group were answered, infinity where nobody knows."""
+    """When deletions of a group were answered, infinity where there was no response."""
     zombies: int = 0
 
     def judge_group(self, group: str, offset: int) -> None:
@@ -76,7 +77,7 @@ def batches(data: bytes) -> Iterable[int]:
 
 
 class Verdict:
-    """What the logs say in the end, against what clients were told."""
+    """Compares the logs in the end with the responses that clients received."""
 
     def __init__(self, history: TransactionHistory) -> None:
         self._history = history

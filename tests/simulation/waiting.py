@@ -1,9 +1,9 @@
 """Checks after every event that no request waits for a condition that holds already (VERIFICATION L2).
 
-A request that cannot be answered registers with the replicas that it waits for, and a replica wakes it when it moves.
-A move between the check of the condition and the registration wakes nobody: the request would then wait for its
-timeout, or for the next move. A waiting fetch must not be able to read a record, an append that waits for its
-acknowledgement must not be settled, and a high watermark must not stay below what every replica has.
+A request that cannot complete (Kafka: DelayedOperation) registers with the replicas that it waits for, and a replica
+wakes it when it moves. A move between the check of the condition and the registration wakes no request: the request
+would then wait for its timeout, or for the next move. A waiting fetch must not be able to read a record, an append that
+waits for its acknowledgement must not be settled, and a high watermark must not stay below what every replica has.
 
 A replica is checked when its state has changed or a request has registered with it since the last check.
 """
@@ -72,7 +72,7 @@ class WaitMonitor:
             yield
 
     def look(self) -> str | None:
-        """After an event: the request that waits although it need not, in words; None where there is none."""
+        """After an event: a description of the request that waits although it need not; None where there is none."""
         changed = self._changed
         if not changed:
             return None
@@ -116,7 +116,7 @@ class WaitMonitor:
 
 
 def _readable(wait: DelayedFetch, replica: Replica) -> str | None:
-    """What a waiting fetch could be answered with."""
+    """The records that could answer a waiting fetch."""
     reading = wait._reading
     if wait._call.closed:
         return None

@@ -2,8 +2,9 @@
 
 A run has two phases. In the first, faults come and go: links are cut and healed, brokers killed, paused, started again,
 deprived of power, sessions lost, leaders moved. In the second everything heals, and the cluster has to come to rest:
-every replica in sync and equal, every acknowledged record there, every partition writable (L1). Half of the seeds have
-transactional and idempotent clients, too; then every transaction has to be decided, and each as its client was told.
+every replica in sync and equal, every acknowledged record present, every partition writable (L1). Half of the seeds
+have transactional and idempotent clients, too; then every transaction has to end, each with the outcome that its client
+received.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ FAULTS = ("cut", "cut one-way", "cut registry", "kill", "power", "pause", "expir
 
 
 class Fault(NamedTuple):
-    """Something that happens, so long after what happened before."""
+    """An event, and its delay after the event before it."""
 
     after_ms: int
     kind: str
@@ -55,7 +56,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class Result:
-    """What a run was like."""
+    """The result of a run."""
 
     seed: int
     violation: str | None = None
@@ -66,10 +67,10 @@ class Result:
     unknown: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     digest: str = ""
-    """Of the registry and of every log as they were in the end."""
+    """A digest of the registry and of every log at the end."""
     trace: list[str] = field(default_factory=list)
     transactions: Counter[str] = field(default_factory=Counter)
-    """By what their clients know of them, and how many zombies there were."""
+    """Transactions by the outcome that their clients have, and the number of zombies."""
 
 
 class Simulation:
@@ -84,13 +85,13 @@ class Simulation:
         transactions: bool | None = None,
         disks: bool = False,
     ) -> None:
-        """Everything that is drawn comes from `seed`, but for the faults where there is a `script`; `transactions` says
-        whether there are any, in place of the seed; with `disks` those fail, too.
+        """All draws come from `seed`, except for the faults where there is a `script`; `transactions` overrides the
+        seed's draw of whether there are any; with `disks` disks fail, too.
         """
         self.script = script
         self.groups, self.classics = GroupHistory(), GroupHistory()
         self._more = Random(f"transactions {seed}")
-        """What only seeds with transactions draw, so that the others mean what they always did."""
+        """Draws of seeds with transactions only, so that all other seeds keep their meaning."""
         drawn = self._more.random() < 0.5
         self.transactions = TransactionHistory() if (drawn if transactions is None else transactions) else None
         self.random = random = Random(seed)
@@ -105,7 +106,7 @@ class Simulation:
         count = random.choice((3, 3, 3, 4))
         self.partitions = [(TOPIC, index) for index in range(random.choice((1, 1, 2)))]
         properties = self._properties()
-        # A broker with one disk ends with it; with two it goes on with half of its logs.
+        # A broker with one disk stops when it fails; with two it continues with half of its logs.
         folders = ("/one", "/two") if disks else ("",)
         self.processes = [
             Process(each, properties, self.network, self.ensemble, Random(random.getrandbits(64)), folders)
@@ -145,7 +146,7 @@ class Simulation:
     # ---- running
 
     def run(self) -> Result:
-        """Run both phases; `violation` says what broke."""
+        """Run both phases; `violation` has the invariant that failed."""
         result = self.result
         try:
             with self.monitor.listening():
@@ -299,7 +300,7 @@ class Simulation:
         return clients
 
     def _spawn_more(self, work: Any) -> None:
-        """For a task that begins another."""
+        """For a task that starts another."""
         self.loop.create_task(work)
 
     # ---- faults
@@ -317,7 +318,7 @@ class Simulation:
             self._fault(self.random.choice(self.kinds))
 
     def _fault(self, kind: str, victim: Process | None = None) -> None:
-        """Let something happen, if the cluster promises to survive it now."""
+        """Inject a fault, if the cluster's configuration guarantees that it survives it now."""
         random = self.random
         if self.disks is not None and self.disks.random.random() < 0.4 and self._break_disk(self.disks):
             return
@@ -335,7 +336,7 @@ class Simulation:
             self.note("heal")
             self.network.heal()
         if not self._recovered():
-            return  # a second fault now would be more than the configuration promises to survive
+            return  # the configuration does not guarantee that the cluster survives a second fault now
         process = victim or random.choice(self.processes)
         match kind:
             case "cut" | "cut one-way":
@@ -373,7 +374,7 @@ class Simulation:
                 self._move()
 
     def _break_disk(self, disks: DiskFaults) -> bool:
-        """Let a disk fail, or work again; False where now is not the time."""
+        """Let a disk fail, or work again; False where neither is possible now."""
         if disks.sick is not None:
             self._cure(disks)
             return True
@@ -395,7 +396,7 @@ class Simulation:
         return True
 
     def _late(self, owner: Owner, key: int) -> None:
-        """A request stalls; what holds a coordinator's markers may cost it its session as well (KAFKA-9144)."""
+        """A request stalls; a delay of a coordinator's markers may cost it its session as well (KAFKA-9144)."""
         self.result.trace.append(f"{self.loop.time():.6f} late {owner.name} request {key}")
         if key == WRITE_MARKERS and self.network.lateness.random() < 0.5:
             for process in self.processes:
@@ -403,7 +404,7 @@ class Simulation:
                     self._fault("expire", process)
 
     def _spared(self, victim: Process) -> bool:
-        """Whether every other broker is well, so that what one loses with its power is on others."""
+        """Whether every other broker is healthy, so that records which one loses with its power are on others."""
         if self.disks is not None and self.disks.sick is not None:
             return False
         others = [process for process in self.processes if process is not victim]
@@ -418,7 +419,7 @@ class Simulation:
         return True
 
     def _recovered(self) -> bool:
-        """Whether the controller has taken note of the broker that lost power last."""
+        """Whether the controller has processed the restart of the broker that lost power last."""
         if self.lost_power is None:
             return True
         for partition in self.partitions:
@@ -542,7 +543,7 @@ class Simulation:
 
 
 def read_whole(replica: Replica) -> bytes:
-    """Everything that a log holds."""
+    """The records of a log."""
     log, data = replica.log, b""
     offset = log.start_offset
     while offset < log.end_offset:
