@@ -48,9 +48,7 @@ async def test_client_settings_survive_a_restart_and_a_warning_states_that_quota
 
 
 @pytest.mark.parametrize("user", [".", ".."])
-async def test_a_user_that_cannot_be_stored_is_refused_and_the_connection_stays_open(
-    client: Client, user: str
-) -> None:
+async def test_a_user_that_cannot_be_stored_is_refused_and_the_connection_stays_open(client: Client, user: str) -> None:
     (entry,) = (await client.ask(alter_quotas(({"user": user}, {"producer_byte_rate": 5.0})))).entries
     (result,) = (await client.ask(alter_scram((user, 1, 4096)))).results
     (notified,) = (await client.ask(describe_scram(user))).results

@@ -158,7 +158,9 @@ async def test_the_response_comes_after_the_metadata(cluster: Cluster, held: Hel
 
 @pytest.mark.parametrize("timeout_ms", [SHORT_MS, 0, -1])
 @pytest.mark.parametrize("api", CASES)
-async def test_metadata_that_comes_too_late_causes_request_timed_out(cluster: Cluster, held: Held, api: str, timeout_ms: int) -> None:
+async def test_metadata_that_comes_too_late_causes_request_timed_out(
+    cluster: Cluster, held: Held, api: str, timeout_ms: int
+) -> None:
     request, code, _ = CASES[api]
     client = await prepare(cluster)
     held.open.clear()

@@ -131,7 +131,9 @@ async def test_counts_and_lengths_of_two_billions(server: tuple[Broker, Client])
     assert resident_bytes(os.getpid()) - before < 60 * MB
 
 
-async def test_well_formed_requests_with_meaningless_values(server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture) -> None:
+async def test_well_formed_requests_with_meaningless_values(
+    server: tuple[Broker, Client], caplog: pytest.LogCaptureFixture
+) -> None:
     """They are answered or refused, without an unexpected exception."""
     broker, client = server
     await assault_all(

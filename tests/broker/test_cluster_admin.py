@@ -1,5 +1,4 @@
-"""Administration of three brokers in this process: which broker answers a request, and which changes reach all brokers.
-"""
+"""Administration of three brokers in one process: which broker answers a request, which changes reach all brokers."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 async def reaches(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - what is told has no event
+        while not condition():  # noqa: ASYNC110 - notifications set no event
             await asyncio.sleep(0.001)
 
 

@@ -106,9 +106,7 @@ async def test_a_follower_sends_its_progress_and_receives_the_lowest(cluster: Cl
     assert await follower.fetch(5) == [5]
 
 
-async def test_a_kafka_broker_receives_no_progress_and_counts_by_its_offset(
-    cluster: Cluster, cleaned: Cleaned
-) -> None:
+async def test_a_kafka_broker_receives_no_progress_and_counts_by_its_offset(cluster: Cluster, cleaned: Cleaned) -> None:
     await cluster.create("t", [1, 2])
     await written(cluster, 1)
     await cluster.brokers[2].stop()

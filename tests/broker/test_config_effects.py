@@ -176,9 +176,7 @@ async def test_a_follower_gives_up_a_leader_that_does_not_answer(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("acks", "code"), [("1", ErrorCode.NONE), ("-1", ErrorCode.REQUEST_TIMED_OUT)])
-async def test_a_commit_waits_for_the_required_acknowledgements(
-    tmp_path: Path, acks: str, code: ErrorCode
-) -> None:
+async def test_a_commit_waits_for_the_required_acknowledgements(tmp_path: Path, acks: str, code: ErrorCode) -> None:
     settings = {"offsets_commit_required_acks": acks, "offsets_commit_timeout_ms": "300"}
     async with running_pair(tmp_path, **settings) as pair:
         find = m.FindCoordinatorRequest(key="g")

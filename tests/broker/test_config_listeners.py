@@ -167,7 +167,8 @@ def test_a_removed_address_is_refused_with_what_replaced_it(removed: dict[str, s
     assert set(given.split(", ")) == {f"{name}={value}" for name, value in removed.items() if name != "listeners"}
     assert advice.endswith(f"; set {' and '.join(instead)} instead")
     replacements = dict(each.split("=", 1) for each in instead if "HOST" not in each)
-    BrokerConfig({**removed, "advertised.listeners": "PLAINTEXT://h:1", **replacements})  # the suggested properties are sufficient
+    # the suggested properties are sufficient
+    BrokerConfig({**removed, "advertised.listeners": "PLAINTEXT://h:1", **replacements})
 
 
 def test_a_removed_address_beside_its_replacement_is_ignored_as_in_kafka_2() -> None:

@@ -148,7 +148,9 @@ async def test_the_deadline_counts_from_the_end_of_the_conversion(client: Client
     assert offsets(await client.receive()) == [("NONE", 0)]
 
 
-async def test_a_batch_is_written_although_its_client_disconnects(broker: Broker, client: Client, worker: HeldWorker) -> None:
+async def test_a_batch_is_written_although_its_client_disconnects(
+    broker: Broker, client: Client, worker: HeldWorker
+) -> None:
     gone = await Client.connect(broker.port)
     await gone.send(produce_request("t", LONG), 9)
     await worker.arrived()
@@ -210,7 +212,9 @@ async def test_closed_threads_refuse_work_that_still_waits(client: Client, worke
     assert answers == [[("NONE", 0)], [("NOT_LEADER_OR_FOLLOWER", -1)], [("NONE", 1)]]
 
 
-async def test_a_response_in_an_old_format_is_made_in_a_thread(broker: Broker, client: Client, worker: HeldWorker) -> None:
+async def test_a_response_in_an_old_format_is_made_in_a_thread(
+    broker: Broker, client: Client, worker: HeldWorker
+) -> None:
     await client.create_topic("plain")
     assert (await client.produce("plain", batch(b"b" * 300_000))).error_code == 0
     reader = await Client.connect(broker.port)

@@ -77,7 +77,9 @@ def test_unreadable_records_are_skipped(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.text.count("skipping invalid record") == 4, "record kinds of later releases are skipped silently"
 
 
-def test_a_long_partition_is_read_in_parts_and_requests_return_load_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_partition_is_read_in_parts_and_requests_return_load_in_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shell, "RECORDS_AT_A_TIME", 3)
     harness = Harness()
     for offset in range(10):

@@ -86,7 +86,9 @@ async def ask(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.slow
-async def test_thousands_of_clients_are_answered_and_need_little_memory(process: BrokerProcess, neighbour: Neighbour) -> None:
+async def test_thousands_of_clients_are_answered_and_need_little_memory(
+    process: BrokerProcess, neighbour: Neighbour
+) -> None:
     if most_descriptors() < CROWD + 1_000:
         pytest.skip(f"this machine allows a process {most_descriptors()} file descriptors, too few for {CROWD}")
     before, files = resident_bytes(process.pid), open_files(process.pid)
@@ -111,7 +113,9 @@ async def test_thousands_of_clients_are_answered_and_need_little_memory(process:
 
 
 @pytest.mark.slow
-async def test_the_broker_stops_reading_from_clients_that_never_read(process: BrokerProcess, neighbour: Neighbour) -> None:
+async def test_the_broker_stops_reading_from_clients_that_never_read(
+    process: BrokerProcess, neighbour: Neighbour
+) -> None:
     """They send requests without end; the responses are twenty times as long as the requests."""
     before = resident_bytes(process.pid)
     questions = ASK_API_VERSIONS * 200
@@ -128,7 +132,9 @@ async def test_the_broker_stops_reading_from_clients_that_never_read(process: Br
         while select.select([], bad, [], 0)[1]:
             await neighbour.live(5)
     await neighbour.live(20)
-    assert resident_bytes(process.pid) - before < 2 * 20 * MB + 10 * MB  # twice the limit, and the memory that malloc keeps
+    assert (
+        resident_bytes(process.pid) - before < 2 * 20 * MB + 10 * MB
+    )  # twice the limit, and the memory that malloc keeps
     for task in insisting:
         task.cancel()
     await asyncio.gather(*insisting, return_exceptions=True)

@@ -42,8 +42,7 @@ async def is_offline(client: Client) -> bool:
 
 
 async def roll_until_nothing_is_left(client: Client, pid: int) -> int:
-    """Write batches, each of which begins a segment, until none can be opened; returns the number of acknowledged ones.
-    """
+    """Write batches, each of which begins a segment, until none can be opened; returns how many were acknowledged."""
     for acknowledged in range(2 * FILES):
         code = (await client.produce("there", batch(b"v" * 300))).error_code
         if code:

@@ -1,4 +1,6 @@
-"""A disk that fails or is slow under a live broker: what the producer is told, and what a consumer may see."""
+"""A disk that fails or is slow under a live broker: the responses to the producer, and the records a consumer may
+read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from tests.broker.wire import DEADLINE_S, Client, batch, fetch_request, produce_
 
 
 class Disk(OsDisk):
-    """The machine's disk, with faults for the files whose path has a certain part."""
+    """The machine's disk, with faults for the files whose path contains a given string."""
 
     def __init__(self) -> None:
         self.place = "nowhere"
@@ -38,7 +40,7 @@ class Disk(OsDisk):
         self.on_sync: Callable[[], None] = lambda: None
 
     def hold(self, place: str) -> None:
-        """Let the syncs of a place wait until the gate is set; `syncing` is set when one does."""
+        """Let the syncs of a path wait until the gate is set; `syncing` is set when one does."""
         loop = asyncio.get_running_loop()
         self.place, self.on_sync = place, lambda: loop.call_soon_threadsafe(self.syncing.set)
         self.gate.clear()
@@ -89,7 +91,7 @@ def two(tmp_path: Path) -> str:
 
 
 async def spread(client: Client, tmp_path: Path, **configs: str) -> tuple[list[int], list[int]]:
-    """A topic "t" with two partitions in each directory; which are where."""
+    """A topic "t" with two partitions in each directory; which partitions are where."""
     await client.create_topic("t", partitions=4, configs=configs)
     here, there = ([index for index in range(4) if (tmp_path / name / f"t-{index}").exists()] for name in ("d0", "d1"))
     assert (len(here), len(there)) == (2, 2)
@@ -97,7 +99,7 @@ async def spread(client: Client, tmp_path: Path, **configs: str) -> tuple[list[i
 
 
 async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, int], Any]:
-    """What Metadata says of every partition, when these are said to be offline."""
+    """The Metadata of every partition, when these are expected to be offline."""
     shown: dict[tuple[str, int], Any] = {}
     async with asyncio.timeout(DEADLINE_S):
         while not all(each in shown and shown[each].offline_replicas for each in lost):
@@ -107,7 +109,7 @@ async def shown_lost(client: Client, *lost: tuple[str, int]) -> dict[tuple[str, 
 
 
 @pytest.mark.parametrize("fault", ["write", "fsync", "checkpoint", "deletion"])
-async def test_a_directory_whose_disk_fails_goes_offline_and_the_other_lives(tmp_path: Path, fault: str) -> None:
+async def test_a_directory_on_a_failed_disk_goes_offline_and_the_other_stays_online(tmp_path: Path, fault: str) -> None:
     disk = Disk()
     properties = {"replica.high.watermark.checkpoint.interval.ms": "20"} if fault == "checkpoint" else {}
     configs = {"flush.messages": "1"} if fault == "fsync" else {}
@@ -134,7 +136,7 @@ async def test_a_directory_whose_disk_fails_goes_offline_and_the_other_lives(tmp
             assert deleted.responses[0].error_code == 0
         shown = await shown_lost(client, *(("t", index) for index in there))
         disk.write_error = disk.sync_error = 0
-        # Nobody knows what such a disk holds: it stays offline until the next start.
+        # The content of such a disk is unknown: it stays offline until the next start.
         for index in there:
             refused = await client.produce("t", batch(b"refused"), partition=index)
             assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -163,7 +165,7 @@ async def test_a_directory_whose_disk_fails_goes_offline_and_the_other_lives(tmp
         client.close()
 
 
-async def test_coordinators_let_go_of_what_lies_on_a_disk_that_fails(tmp_path: Path) -> None:
+async def test_coordinators_unload_partitions_on_a_disk_that_fails(tmp_path: Path) -> None:
     disk = Disk()
     async with running_broker(two(tmp_path), {"offsets.topic.num.partitions": "1"}, disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -211,8 +213,8 @@ def await_end(pid: int) -> None:
 
 
 @pytest.mark.slow
-async def test_a_broker_outlives_its_directories_but_the_last_one(tmp_path: Path) -> None:
-    """A process and real directories, which are taken away under it."""
+async def test_a_broker_survives_the_loss_of_all_directories_but_the_last(tmp_path: Path) -> None:
+    """A process and real directories, which the test removes under it."""
     properties = {"log.dirs": two(tmp_path), "replica.high.watermark.checkpoint.interval.ms": "50"}
     with BrokerProcess(tmp_path / "process", properties) as process:
         client, pid = await Client.connect(process.port), process.pid
@@ -232,7 +234,7 @@ async def test_a_broker_outlives_its_directories_but_the_last_one(tmp_path: Path
         assert printed in str(ended.value)
 
 
-async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+async def test_writes_to_a_full_disk_fail_and_succeed_once_there_is_room(tmp_path: Path) -> None:
     disk = Disk()
     async with running_broker(tmp_path / "data", disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -248,7 +250,7 @@ async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_one_fsync_serves_all_who_wait_and_nobody_is_ahead_of_it(tmp_path: Path, acks: int) -> None:
+async def test_one_fsync_serves_all_waiting_requests_and_none_is_answered_before_it(tmp_path: Path, acks: int) -> None:
     disk = Disk()
     async with running_broker(tmp_path / "data", disk=disk) as broker:
         clients = [await Client.connect(broker.port) for _ in range(6)]
@@ -264,7 +266,7 @@ async def test_one_fsync_serves_all_who_wait_and_nobody_is_ahead_of_it(tmp_path:
         while (await reader.ask(list_end("t", replica_id=1), 6)).topics[0].partitions[0].offset < 5:
             pass  # all five are in the log
         assert not any(task.done() for task in waiting)
-        assert (await reader.fetch("t", 0)).high_watermark == 0  # no consumer sees what could be lost
+        assert (await reader.fetch("t", 0)).high_watermark == 0  # no consumer reads records that could be lost
         assert disk.syncs == 1
 
         disk.gate.set()
@@ -277,7 +279,7 @@ async def test_one_fsync_serves_all_who_wait_and_nobody_is_ahead_of_it(tmp_path:
             client.close()
 
 
-async def test_a_failed_fsync_acknowledges_nothing_and_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_fsync_acknowledges_nothing_and_is_not_repeated(tmp_path: Path) -> None:
     disk = Disk()
     async with running_broker(tmp_path / "data", disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -291,7 +293,7 @@ async def test_a_failed_fsync_acknowledges_nothing_and_is_not_tried_again(tmp_pa
         client.close()
 
 
-async def test_a_reader_that_waits_is_woken_by_the_fsync(tmp_path: Path) -> None:
+async def test_the_fsync_wakes_a_waiting_fetch(tmp_path: Path) -> None:
     disk = Disk()
     async with running_broker(tmp_path / "data", disk=disk) as broker:
         client, reader = await Client.connect(broker.port), await Client.connect(broker.port)
@@ -310,7 +312,7 @@ def list_end(topic: str, *, replica_id: int = -1) -> m.ListOffsetsRequest:
     )
 
 
-async def test_a_log_that_a_disk_does_not_take_lies_nowhere(tmp_path: Path) -> None:
+async def test_a_log_that_cannot_be_created_is_in_no_directory(tmp_path: Path) -> None:
     disk = Disk()
     async with running_broker(two(tmp_path), disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -325,7 +327,7 @@ async def test_a_log_that_a_disk_does_not_take_lies_nowhere(tmp_path: Path) -> N
         client.close()
 
 
-async def test_records_that_a_disk_would_not_delete_do_not_come_back_under_a_new_topic(tmp_path: Path) -> None:
+async def test_records_that_a_disk_would_not_delete_do_not_reappear_under_a_new_topic(tmp_path: Path) -> None:
     disk = Disk()
     async with running_broker(two(tmp_path), disk=disk) as broker:
         client = await Client.connect(broker.port)
@@ -354,7 +356,7 @@ async def test_records_that_a_disk_would_not_delete_do_not_come_back_under_a_new
         client.close()
 
 
-async def test_a_retry_is_no_way_around_the_fsync(tmp_path: Path) -> None:
+async def test_a_retry_does_not_bypass_the_fsync(tmp_path: Path) -> None:
     async with unsynced(tmp_path) as (broker, disk, first):
         again, reader = await Client.connect(broker.port), await Client.connect(broker.port)
         request = produce_request("t", batch(b"v", producer_id=5, producer_epoch=0, base_sequence=0), timeout_ms=20_000)
@@ -371,7 +373,7 @@ async def test_a_retry_is_no_way_around_the_fsync(tmp_path: Path) -> None:
         for response in (await first.receive(), await retried):
             answer = response.responses[0].partition_responses[0]
             assert (answer.error_code, answer.base_offset) == (0, 0)
-        # Asked behind the retry, so that the retry was handled while the disk was still busy.
+        # Sent after the retry, so that the broker handled the retry while the disk was still busy.
         assert (await again.receive()).topics[0].partitions[0].offset == 0
         for client in (again, reader):
             client.close()
@@ -436,13 +438,13 @@ async def test_a_commit_of_offsets_waits_for_its_fsync(tmp_path: Path) -> None:
             each.close()
     async with running_broker(tmp_path / "data", properties) as broker:
         client = await Client.connect(broker.port)
-        assert await committed(client) in (7, 8)  # what was not acknowledged may be there or not
+        assert await committed(client) in (7, 8)  # unacknowledged offsets may be there or not
         client.close()
 
 
 @asynccontextmanager
 async def unsynced(tmp_path: Path) -> AsyncIterator[tuple[Broker, Disk, Client]]:
-    """A broker with a topic "t" that wants an fsync for each write, and a disk that does not come to it."""
+    """A broker with a topic "t" that wants an fsync for each write, and a disk whose fsync does not return."""
     disk = Disk()
     async with running_broker(tmp_path / "data", disk=disk) as broker:
         client = await Client.connect(broker.port)

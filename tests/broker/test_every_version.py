@@ -1,4 +1,4 @@
-"""Every API that is announced, in every version that is announced, over a real socket."""
+"""Every advertised API, in every advertised version, over a real socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.wire import Client, batch, fetch_request, produce_request, run
 
 GROUP = "group"
 ENVELOPE = 58
-"""Announced, and never answered: see `test_admin_apis`."""
+"""Advertised, and never answered: see `test_admin_apis`."""
 
 
 def produce(version: int, topic_id: bytes) -> m.ProduceRequest:
@@ -167,7 +167,7 @@ def describe_producers(version: int, topic_id: bytes) -> m.DescribeProducersRequ
 Make = Callable[[int, bytes], Any]
 NONE, E = ErrorCode.NONE, ErrorCode
 
-# key -> (how to make a request, where the error code stands in the response, what it has to be)
+# key -> (how to make a request, the place of the error code in the response, the expected error)
 APIS: dict[int, tuple[Make, Callable[[Any, int], int], Callable[[int], ErrorCode]]] = {
     0: (
         produce,
@@ -270,7 +270,7 @@ APIS: dict[int, tuple[Make, Callable[[Any, int], int], Callable[[int], ErrorCode
         lambda r, v: r.results[0].error_code,
         lambda v: E.GROUP_ID_NOT_FOUND,
     ),
-    # Orders of a controller that is over: a broker answers them, and obeys none.
+    # Control requests of a controller whose epoch has ended: a broker answers them, and applies none.
     4: (
         lambda v, i: m.LeaderAndIsrRequest(controller_id=9, controller_epoch=0),
         lambda r, v: r.error_code,
@@ -347,7 +347,7 @@ async def ready(tmp_path: Path) -> AsyncIterator[tuple[Client, bytes]]:
         client.close()
 
 
-async def test_the_table_of_this_test_has_every_announced_api(ready: tuple[Client, bytes]) -> None:
+async def test_the_table_of_this_test_has_every_advertised_api(ready: tuple[Client, bytes]) -> None:
     assert set(await announced(ready[0])) == set(APIS) | {ENVELOPE}
 
 
@@ -370,18 +370,20 @@ async def test_message_sets_are_written(ready: tuple[Client, bytes], version: in
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
 
 
-async def test_a_version_of_the_future_learns_what_is_spoken(client: Client) -> None:
+async def test_an_unsupported_future_version_returns_the_supported_ones(client: Client) -> None:
     body = m.ApiVersionsRequest(client_software_name="test", client_software_version="1").encode(4)
     await client.send_bytes(frame(struct.pack(">hhih", 18, 99, 7, -1) + b"\0" + body))
     client._owed.append((18, 0, 7))
     answer = await client.receive()
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [(18, 0, 4)]
-    assert (await announced(client))[18] == (0, 4)  # the connection goes on
+    assert (await announced(client))[18] == (0, 4)  # the connection stays open
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 14), (3, -1), (3, 99), (55, 0), (999, 0), (-1, 0), (32767, 32767)])
-async def test_what_is_not_spoken_ends_the_connection(broker: Broker, client: Client, key: int, version: int) -> None:
+async def test_an_unsupported_api_or_version_closes_the_connection(
+    broker: Broker, client: Client, key: int, version: int
+) -> None:
     await client.send_bytes(frame(struct.pack(">hhih", key, version, 1, -1) + bytes(20)))
     assert await client.is_closed()
     other = await Client.connect(broker.port)
@@ -391,12 +393,12 @@ async def test_what_is_not_spoken_ends_the_connection(broker: Broker, client: Cl
 
 @pytest.mark.parametrize("version", [1, 9, 12])
 @pytest.mark.parametrize("client_id", [None, "", "a client", "ü"])
-async def test_any_client_id_will_do(client: Client, version: int, client_id: str | None) -> None:
+async def test_any_client_id_is_accepted(client: Client, version: int, client_id: str | None) -> None:
     await client.send(m.MetadataRequest(topics=[]), version, client_id=client_id)
     assert (await client.receive()).brokers[0].node_id == 0
 
 
-async def test_unknown_tags_in_a_header_are_passed_over(client: Client) -> None:
+async def test_unknown_tags_in_a_header_are_skipped(client: Client) -> None:
     head = request_header(3, 12, 5, "tagged")
     assert head.endswith(b"\0")
     tagged = head[:-1] + b"\x02" + b"\x00\x03abc" + b"\x81\x01\x00"
@@ -405,7 +407,7 @@ async def test_unknown_tags_in_a_header_are_passed_over(client: Client) -> None:
     assert (await client.receive()).brokers[0].node_id == 0
 
 
-async def test_answers_keep_the_order_of_requests_around_a_long_poll(broker: Broker, client: Client) -> None:
+async def test_responses_keep_the_order_of_requests_around_a_long_poll(broker: Broker, client: Client) -> None:
     await client.create_topic("polled")
     await client.send(m.MetadataRequest(topics=[]), 12)
     await client.send(fetch_request("polled", 0, max_wait_ms=15_000), 12)

@@ -1,4 +1,4 @@
-"""What the cluster is said to have in common: by one broker, by several, and beside a broker that knows of nothing."""
+"""Finalized features of the cluster: of one broker, of several, and beside a broker that supports none (KIP-584)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def finalized(answer: Any) -> dict[str, int]:
     return {each.name: each.max_version_level for each in answer.finalized_features}
 
 
-async def test_a_broker_alone_has_everything_that_it_supports(client: Client) -> None:
+async def test_a_single_broker_finalizes_everything_that_it_supports(client: Client) -> None:
     for version in (3, 4):
         answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
         supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
@@ -38,7 +38,7 @@ async def test_a_broker_alone_has_everything_that_it_supports(client: Client) ->
         assert answer.finalized_features_epoch > 0
 
 
-async def test_a_broker_that_supports_nothing_takes_it_from_all(tmp_path: Path) -> None:
+async def test_a_broker_without_features_removes_them_for_all(tmp_path: Path) -> None:
     ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=SystemClock().now_ms)
     request_tasks = RequestTasks()
     registry = await ensemble.connect()
@@ -64,7 +64,7 @@ async def test_a_broker_that_supports_nothing_takes_it_from_all(tmp_path: Path) 
 
 
 @given(st.lists(st.dictionaries(NAMES, st.integers(0, 5).map(lambda level: {"max_version": level})), max_size=4))
-def test_no_level_is_beyond_what_any_broker_supports(brokers: list[dict[str, dict[str, int]]]) -> None:
+def test_no_level_is_above_the_maximum_of_any_broker(brokers: list[dict[str, dict[str, int]]]) -> None:
     levels = common(brokers)
     for name, level in levels.items():
         assert 0 < level <= SUPPORTED[name].highest

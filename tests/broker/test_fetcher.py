@@ -23,7 +23,7 @@ BACKOFF_MS = 1000
 
 
 class Peer:
-    """A leader that answers when the test says so."""
+    """A leader that answers on demand of the test."""
 
     host, port = "leader", 9092
 
@@ -56,7 +56,7 @@ class Follower:
         self.time.advance(0)
 
     def ms_until_asked(self) -> int:
-        """Let time pass until the leader is asked."""
+        """Advance the time until the follower sends a fetch."""
         for passed_ms in range(10 * BACKOFF_MS):
             if self.peer.owed:
                 return passed_ms
@@ -69,7 +69,7 @@ def follower(tmp_path: Path) -> Follower:
     return Follower(tmp_path)
 
 
-def test_a_leader_that_has_not_heard_of_its_epoch_is_asked_again_soon_and_then_ever_later(follower: Follower) -> None:
+def test_a_leader_that_does_not_have_its_epoch_yet_is_retried_soon_and_then_with_backoff(follower: Follower) -> None:
     waits_ms = []
     for _ in range(8):
         follower.peer.answer(ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -77,7 +77,7 @@ def test_a_leader_that_has_not_heard_of_its_epoch_is_asked_again_soon_and_then_e
     assert waits_ms == [min(BACKOFF_MS, FIRST_BACKOFF_MS << doublings) for doublings in range(8)]
 
 
-def test_an_answer_without_error_makes_the_next_error_a_first_one(follower: Follower) -> None:
+def test_a_response_without_error_resets_the_backoff(follower: Follower) -> None:
     for _ in range(5):
         follower.peer.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         follower.ms_until_asked()

@@ -6,7 +6,7 @@ from odradek.protocol.batch import records
 from tests.broker.wire import Client, batch
 
 
-async def test_what_is_written_is_read_back(client: Client) -> None:
+async def test_a_written_record_is_read_back(client: Client) -> None:
     await client.create_topic("first")
     written = await client.produce("first", batch(b"one", b"two"))
     assert (written.error_code, written.base_offset) == (0, 0)

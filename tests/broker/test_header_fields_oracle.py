@@ -1,7 +1,9 @@
-"""What a leader does about each field of a batch's header: the same batches to Apache Kafka 3.9.2 and to us, acks=1.
+"""The leader's treatment of each field of a batch's header: the same batches to Apache Kafka 3.9.2 and to Odradek,
+acks=1.
 
-Where Kafka accepts a batch, so do we, and the same bytes are in the log; where it refuses one, so do we, with the same
-code. Where it says UNKNOWN_SERVER_ERROR, for want of a rule of its own, we name what is wrong.
+Where Kafka accepts a batch, so does Odradek, and the same bytes are in the log; where Kafka refuses one, so does
+Odradek, with the same code. Where Kafka returns UNKNOWN_SERVER_ERROR, because it has no rule for the case, Odradek's
+error names the invalid field.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tests.storage.header_fields import Case, drawn, of_producer, single_fields
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 PARTITIONS = 8
-"""Each has its share of the cases, one after the other."""
+"""Each topic has its share of the cases, one after the other."""
 NAMED = {
     ErrorCode.INVALID_RECORD,
     ErrorCode.INVALID_TIMESTAMP,
@@ -44,7 +46,7 @@ TOPICS: dict[str, dict[str, str]] = {
 
 
 class Seen(NamedTuple):
-    """What came of one batch: the code, whether there is a message, the errors of records, and what is stored."""
+    """The result of one batch: the code, whether there is a message, the errors of records, and the stored bytes."""
 
     code: ErrorCode
     message: bool
@@ -53,10 +55,10 @@ class Seen(NamedTuple):
 
 
 def cases(topic: str) -> list[Case]:
-    """The batches for a topic: all single fields where nothing else plays a part, and some of them elsewhere."""
+    """The batches for a topic: all single fields where no other setting matters, and some of them elsewhere."""
     chance = random.Random(topic)
     singles = list(single_fields())
-    if topic == "in-a-transaction":  # with a producer id it is the coordinator that decides
+    if topic == "in-a-transaction":  # with a producer id the coordinator decides
         chosen = [case for case in (*singles, *drawn(chance, 800)) if read_header(case.data).producer_id < 0]
     elif topic == "as-it-comes":
         chosen = [*singles, *drawn(chance, 600)]
@@ -66,7 +68,7 @@ def cases(topic: str) -> list[Case]:
 
 
 async def send(port: int, topic: str, partition: int, data: bytes) -> Seen:
-    """Produce one batch over a connection of its own, and read back what stands in the log."""
+    """Produce one batch over a connection of its own, and read back the stored batch."""
     client = await Client.connect(port)
     request = produce_request(topic, data, partition=partition, acks=1)
     if topic == "in-a-transaction":
@@ -82,7 +84,7 @@ async def send(port: int, topic: str, partition: int, data: bytes) -> Seen:
 
 
 def comparable(topic: str, stored: bytes) -> Any:
-    """A batch without what two brokers may have otherwise: offset, epoch, the clock, how well a codec does."""
+    """A batch without the fields that may differ between two brokers: offset, epoch, the clock, the compressed size."""
     header = read_header(stored)
     records = stored[HEADER_SIZE:]
     if topic in ("gzip", "uncompressed"):
@@ -130,7 +132,7 @@ def differences(ours: dict[tuple[str, int], Seen], kafkas: dict[tuple[str, int],
                 yield f"{topic}: {case.text}\n    ours  {our}\n    kafka {kafka}"
 
 
-async def test_a_leader_does_what_kafkas_does_about_every_field(kafka: Kafka, tmp_path: Path) -> None:
+async def test_a_leader_treats_every_field_as_kafka_does(kafka: Kafka, tmp_path: Path) -> None:
     kafkas = await run(kafka.port)
     async with running_broker(tmp_path) as broker:
         ours = await run(broker.port)

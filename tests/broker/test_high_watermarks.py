@@ -1,4 +1,6 @@
-"""High watermarks over a restart: that of a replica covers every record for which compaction removed another."""
+"""High watermarks across a restart: a replica's high watermark covers every record for which compaction removed
+another.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class Compacted(Places):
         self.settle()
 
     def offsets(self) -> list[int]:
-        """Offsets of the records that the log has."""
+        """Offsets of the records in the log."""
         return [record.offset for each in batches_of(self.log()) for record in records(each.data, 0)]
 
     def checkpointed(self) -> dict[tuple[str, int], int]:
@@ -95,7 +97,7 @@ def test_a_crash_at_any_call_of_a_pass_hides_no_record_that_removed_others(kept:
     assert compacted, "no crash came after the swap"
 
 
-def test_a_log_that_is_compacted_beyond_the_checkpointed_high_watermark_shows_all_that_is_compacted() -> None:
+def test_a_log_compacted_beyond_the_checkpointed_high_watermark_exposes_all_compacted_records() -> None:
     """As after an earlier version, or Apache Kafka: neither writes the checkpoint before the swap."""
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
@@ -109,7 +111,7 @@ def test_a_log_that_is_compacted_beyond_the_checkpointed_high_watermark_shows_al
         assert restarted.start(leads=False).machine.high_watermark == cleaned_to > 2
 
 
-def test_the_checkpoint_keeps_the_high_watermark_of_a_log_whose_replica_the_controller_has_not_named_yet() -> None:
+def test_the_checkpoint_keeps_the_high_watermark_of_a_log_without_a_control_request_yet() -> None:
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(5)
@@ -120,7 +122,7 @@ def test_the_checkpoint_keeps_the_high_watermark_of_a_log_whose_replica_the_cont
     assert restarted.checkpointed() == {NAME: 5}
 
 
-def test_a_log_that_is_made_anew_has_nothing_of_the_high_watermark_of_the_one_before() -> None:
+def test_a_recreated_log_does_not_inherit_the_old_high_watermark() -> None:
     broker = Compacted(MemoryDisk(), ("/a",))
     broker.start(leads=True)
     broker.write(5)

@@ -1,4 +1,4 @@
-"""Compaction as a broker does it: when, in which process, and what becomes of it when something fails."""
+"""Compaction in a broker: its time, its process, and its behavior after failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAST = "1000000000"
 
 
 class Compacting(BrokerProcess):
-    """A broker that looks for dirty logs ten times a second, with a page of figures."""
+    """A broker that looks for dirty logs ten times a second, with a page of metrics."""
 
     def __init__(self, folder: Path, overrides: dict[str, str]) -> None:
         super().__init__(folder, {"log.cleaner.backoff.ms": "100", "file.delete.delay.ms": "60000", **overrides})
@@ -34,7 +34,7 @@ class Compacting(BrokerProcess):
         return [*super()._arguments(), f"--metrics=127.0.0.1:{self.metrics_port}"]
 
     def metrics(self) -> dict[str, float]:
-        """The figures on the page."""
+        """The metrics on the page."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as page:
             lines = page.read().decode().splitlines()
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
@@ -50,7 +50,7 @@ class Compacting(BrokerProcess):
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Come back when it holds."""
+    """Return when the condition holds."""
     end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"
@@ -91,7 +91,7 @@ def fill(broker: Compacting, topic: str = "t", rounds: int = 40, keys: int = 50)
 
 
 def read(broker: Compacting, topic: str = "t") -> list[tuple[int, bytes, bytes]]:
-    """Offset, key and value of everything in the topic."""
+    """Offset, key and value of every record in the topic."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     try:
         partition = TopicPartition(topic, 0, 0)
@@ -116,7 +116,7 @@ def set_broker(admin: AdminClient, name: str, value: str) -> None:
 
 
 def sealed_records(broker: Compacting, keys: int) -> bool:
-    """Whether no more is left than a record for each key and the active segment."""
+    """Whether only one record for each key and the active segment are left."""
     return len(read(broker)) < 2 * keys + 600
 
 
@@ -133,7 +133,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_topic_shrinks_to_the_latest_values_and_the_figures_say_so(compacting: Callable[..., Compacting]) -> None:
+def test_a_topic_shrinks_to_the_latest_values_and_the_metrics_show_it(compacting: Callable[..., Compacting]) -> None:
     broker = compacting()
     create(broker, "t")
     fill(broker)
@@ -149,7 +149,7 @@ def test_a_topic_shrinks_to_the_latest_values_and_the_figures_say_so(compacting:
     assert list(broker.folder.glob("*.deleted")), "the old files stay for file.delete.delay.ms"
 
 
-def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callable[..., Compacting]) -> None:
+def test_an_unreadable_log_is_skipped_and_counted(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_enable="false")
     admin = create(broker, "t", "other")
     fill(broker)
@@ -170,7 +170,7 @@ def test_a_log_that_cannot_be_read_is_left_alone_and_counted(compacting: Callabl
     del admin
 
 
-def test_a_worker_that_dies_is_replaced_and_the_pass_begun_again(compacting: Callable[..., Compacting]) -> None:
+def test_a_dead_worker_is_replaced_and_its_pass_repeated(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     admin = create(broker, "t")
     fill(broker)
@@ -183,7 +183,7 @@ def test_a_worker_that_dies_is_replaced_and_the_pass_begun_again(compacting: Cal
     assert broker.uncleanable() == 0
 
 
-def test_a_broker_that_is_killed_takes_its_worker_along(compacting: Callable[..., Compacting]) -> None:
+def test_a_killed_broker_takes_its_worker_along(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     create(broker, "t")
     fill(broker)
@@ -196,7 +196,7 @@ def test_a_broker_that_is_killed_takes_its_worker_along(compacting: Callable[...
     assert {key: value for _, key, value in read(broker)} == {b"k%d" % key: b"39 of %d" % key for key in range(50)}
 
 
-def test_a_topic_can_be_deleted_and_made_anew_while_it_is_compacted(compacting: Callable[..., Compacting]) -> None:
+def test_a_topic_can_be_deleted_and_recreated_during_its_compaction(compacting: Callable[..., Compacting]) -> None:
     broker = compacting(log_cleaner_io_max_bytes_per_second=SLOW)
     admin = create(broker, "t")
     fill(broker)

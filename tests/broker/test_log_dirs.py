@@ -1,4 +1,4 @@
-"""Several data directories under a running broker: where logs go, what is said of them, and moves over the wire."""
+"""Several data directories under a running broker: placement of logs, their description, and moves over the wire."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def with_directories(folder: Path, count: int = 2) -> AsyncIterator[tuple[
 
 
 async def alter(client: Client, version: int, *wanted: tuple[str, str, int]) -> list[tuple[str, int, ErrorCode]]:
-    """Ask for (path, topic, partition)."""
+    """Send AlterReplicaLogDirs for (path, topic, partition)."""
     dirs = [Dir(path=path, topics=[Topic(name=topic, partitions=[index])]) for path, topic, index in wanted]
     answer = await client.ask(m.AlterReplicaLogDirsRequest(dirs=dirs), version)
     return [
@@ -58,7 +58,7 @@ async def places(client: Client, version: int = 5) -> dict[str, dict[tuple[str, 
 
 
 async def until(client: Client, holds: Callable[[Any], bool]) -> Any:
-    """Describe until it is as wanted."""
+    """Describe until the response is the expected one."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds(described := await places(client)):
             pass
@@ -74,7 +74,7 @@ async def values(client: Client, topic: str, count: int) -> list[bytes]:
     return found
 
 
-async def test_logs_go_where_there_are_fewest_and_move_on_demand(tmp_path: Path) -> None:
+async def test_logs_are_placed_where_there_are_fewest_and_move_on_request(tmp_path: Path) -> None:
     async with with_directories(tmp_path) as (_, client, (one, two)):
         await client.create_topic("t", partitions=4)
         described = await places(client)
@@ -95,7 +95,7 @@ async def test_logs_go_where_there_are_fewest_and_move_on_demand(tmp_path: Path)
         assert await values(client, "t", 23) == [b"%d" % number for number in range(23)]
 
 
-async def test_a_move_under_writers_loses_and_doubles_nothing(tmp_path: Path) -> None:
+async def test_a_move_during_writes_neither_loses_nor_duplicates_records(tmp_path: Path) -> None:
     async with with_directories(tmp_path) as (broker, client, paths):
         await client.create_topic("t", configs={"segment.bytes": "1000000"})
         described = await places(client)
@@ -128,7 +128,7 @@ async def test_a_move_under_writers_loses_and_doubles_nothing(tmp_path: Path) ->
             each.close()
 
 
-async def test_what_cannot_be_asked_for(tmp_path: Path) -> None:
+async def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     async with with_directories(tmp_path) as (_, client, (one, _)):
         await client.create_topic("t")
         asked = [(str(tmp_path / "other"), "t", 0), (one, "t", 7), (one, "nothing", 0), ("d0", "u", 0)]
@@ -156,7 +156,7 @@ async def test_every_version_of_describe(tmp_path: Path) -> None:
 # ---- starts
 
 
-async def test_a_directory_that_cannot_be_used_is_offline_and_the_broker_starts(tmp_path: Path) -> None:
+async def test_an_unusable_directory_is_offline_and_the_broker_starts(tmp_path: Path) -> None:
     (tmp_path / "d1").write_text("not a directory")
     async with with_directories(tmp_path) as (_, client, (one, two)):
         await client.create_topic("t", partitions=3)
@@ -171,7 +171,7 @@ async def test_a_directory_that_cannot_be_used_is_offline_and_the_broker_starts(
         assert await alter(client, 2, (two, "t", 0)) == [("t", 0, ErrorCode.NONE)]
 
 
-async def test_a_log_on_a_directory_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+async def test_a_log_on_a_missing_directory_is_not_recreated(tmp_path: Path) -> None:
     async with with_directories(tmp_path) as (_, client, (_, two)):
         await client.create_topic("t", partitions=2)
         (lost,) = [index for topic, index, _ in (await places(client))[two] if topic == "t"]

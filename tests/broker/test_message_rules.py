@@ -1,7 +1,8 @@
-"""What a leader demands of a batch: the same writes to Apache Kafka 3.9.2 and to us, the answers and the logs compared.
+"""The leader's rules for batches: the same writes to Apache Kafka 3.9.2 and to Odradek, with responses and logs
+compared.
 
-Times and their limits, sizes at every level, codecs of the topic, keys, acknowledgements, internal topics. Of an error
-message it counts whether there is one; of the errors of single records which they are, too.
+Times and their limits, sizes at every level, codecs of the topic, keys, acknowledgements, internal topics. Error
+messages are compared only for presence; errors of single records also by their indexes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Case(NamedTuple):
     version: int = 9
     client_id: str = "somebody"
     first: bytes | bytearray = b""
-    """What the same partition was given before."""
+    """Earlier batches of the same partition."""
 
 
 def at(*times_ms: int, key: bytes | None = b"k", **options: Any) -> bytearray:
@@ -71,7 +72,7 @@ def at(*times_ms: int, key: bytes | None = b"k", **options: Any) -> bytearray:
 
 
 def changed(data: bytes | bytearray, **fields: Any) -> bytes:
-    """The batch with other header fields, and a checksum that holds."""
+    """The batch with other header fields, and a valid checksum."""
     return bytes(sealed(read_header(data)._replace(**fields), memoryview(data)[61:]))
 
 
@@ -149,7 +150,7 @@ for topic_name in ("gzip", "snappy", "lz4", "zstd", "uncompressed"):
         CASES[f"{topic_name} in version {version}"] = Case(topic_name, batch(b"a"), version=version)
 
 INTENDED = {"no codec has this number": ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}
-"""Where Kafka fails with an exception that it has no code for, we say what is wrong."""
+"""Kafka fails here with an exception that it has no code for; Odradek's error names the cause."""
 PARTITIONS = {topic: [name for name, case in CASES.items() if case.topic == topic] for topic in TOPICS}
 RECORDED = {name for name, case in CASES.items() if case.topic in TOPICS}
 
@@ -161,7 +162,7 @@ async def run(port: int, stem: str) -> dict[str, Any]:
         while not (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.02)
         while (await client.ask(m.FindCoordinatorRequest(key="g"), 1)).error_code:
-            pass  # makes the topic of the offsets
+            pass  # creates the topic of group offsets
     for topic, configs in TOPICS.items():
         await client.create_topic(f"{stem}-{topic}", len(PARTITIONS[topic]), configs)
     printed = {}
@@ -174,7 +175,7 @@ async def run(port: int, stem: str) -> dict[str, Any]:
 
 
 async def observe(client: Client, topic: str, partition: int, case: Case) -> list[Any]:
-    """What one write did."""
+    """The result of one write."""
     if case.topic != "missing":
         async with asyncio.timeout(DEADLINE_S):
             while (await client.fetch(topic, 0, partition=partition, version=11)).error_code:
@@ -205,7 +206,7 @@ async def observe(client: Client, topic: str, partition: int, case: Case) -> lis
 
 @pytest.fixture(scope="module")
 def transcripts(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both brokers said to every case."""
+    """The results of both brokers for every case."""
 
     async def ours(folder: Path) -> dict[str, Any]:
         async with running_broker(folder) as broker:
@@ -216,7 +217,7 @@ def transcripts(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("name", CASES)
-def test_a_write_is_treated_as_kafka_treats_it(transcripts: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
+def test_a_write_is_treated_as_by_kafka(transcripts: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
     ours, kafkas = transcripts
     if name in INTENDED:
         assert kafkas[name][0] == ErrorCode.UNKNOWN_SERVER_ERROR.name
@@ -237,7 +238,7 @@ def test_a_write_is_treated_as_kafka_treats_it(transcripts: tuple[dict[str, Any]
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-async def test_the_rules_have_a_form_for_the_whole_broker(
+async def test_the_rules_apply_through_broker_properties_too(
     tmp_path: Path, properties: dict[str, str], records: bytes, error: ErrorCode
 ) -> None:
     async with running_broker(tmp_path, properties) as broker:
@@ -248,7 +249,7 @@ async def test_the_rules_have_a_form_for_the_whole_broker(
         client.close()
 
 
-async def test_stamps_and_codecs_have_a_form_for_the_whole_broker(tmp_path: Path) -> None:
+async def test_stamps_and_codecs_apply_through_broker_properties_too(tmp_path: Path) -> None:
     properties = {"log.message.timestamp.type": "LogAppendTime", "compression.type": "gzip"}
     async with running_broker(tmp_path, properties) as broker:
         client = await Client.connect(broker.port)
@@ -260,7 +261,7 @@ async def test_stamps_and_codecs_have_a_form_for_the_whole_broker(tmp_path: Path
         client.close()
 
 
-async def test_a_request_larger_than_the_broker_takes_ends_the_connection(tmp_path: Path) -> None:
+async def test_a_request_over_the_size_limit_closes_the_connection(tmp_path: Path) -> None:
     async with running_broker(tmp_path, {"socket.request.max.bytes": "1000"}) as broker:
         client = await Client.connect(broker.port)
         await client.send_bytes(struct.pack(">i", 1001))
@@ -271,7 +272,7 @@ async def test_a_request_larger_than_the_broker_takes_ends_the_connection(tmp_pa
 @pytest.mark.parametrize(
     ("version", "error"), [(3, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
 )
-async def test_a_reader_that_knows_no_failed_disk_looks_for_another_leader(
+async def test_a_consumer_without_the_storage_error_looks_for_another_leader(
     tmp_path: Path, version: int, error: ErrorCode
 ) -> None:
     async with running_broker(tmp_path) as broker:

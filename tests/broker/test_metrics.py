@@ -1,4 +1,4 @@
-"""The page of metrics: the names that dashboards for Kafka ask for, and figures that are true."""
+"""The page of metrics: it has the names that dashboards for Kafka use, and correct values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Samples = dict[str, dict[frozenset[tuple[str, str]], float]]
 
 
 class Page:
-    """What stood on a page of metrics: types of families, and samples by name and labels."""
+    """The content of a page of metrics: types of families, and samples by name and labels."""
 
     def __init__(self, port: int) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as page:
@@ -71,7 +71,7 @@ def odradek(tmp_path: Path) -> Iterator[Watched]:
 
 
 def until(page: Callable[[], Page], condition: Callable[[Page], bool]) -> Page:
-    """The first page of which it holds."""
+    """The first page for which the condition holds."""
     end = time.monotonic() + TIMEOUT_S
     while not condition(found := page()):
         assert time.monotonic() < end, "it did not come about in time"
@@ -80,7 +80,7 @@ def until(page: Callable[[], Page], condition: Callable[[Page], bool]) -> Page:
 
 
 def work(bootstrap: str) -> None:
-    """Three records are written and read by a group, and a partition is asked for that is not there."""
+    """A group writes and reads three records, and a client requests a partition that does not exist."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("t", 2)])["t"].result(TIMEOUT_S)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1000, "acks": "all"})
@@ -113,7 +113,7 @@ def test_percentiles_are_of_the_last_requests() -> None:
 
 
 @pytest.mark.slow
-def test_figures_follow_what_clients_do(odradek: Watched) -> None:
+def test_metrics_follow_the_actions_of_clients(odradek: Watched) -> None:
     before = Page(odradek.page_port)
     assert before["kafka_server_brokertopicmetrics_messagesin_total"] == 0
     assert before["kafka_controller_kafkacontroller_activecontrollercount"] == 1
@@ -150,7 +150,7 @@ def test_errors_are_counted_by_their_names(odradek: Watched) -> None:
 
 
 RULES = [
-    # attribute, the end of the name that it takes away, what comes behind the name, the type
+    # attribute, the end of the name that it removes, the suffix of the name, the type
     ("Count", "PerSec", "_total", "COUNTER"),
     ("MeanRate", "Percent", "_percent", "GAUGE"),
     ("Count", "", "_count", "COUNTER"),

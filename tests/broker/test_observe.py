@@ -1,4 +1,4 @@
-"""The log stays readable, whatever peers do: a few reports of a kind at once, and a sum of the rest."""
+"""The log stays readable whatever the peers send: it has a few reports of one kind at once, and a sum of the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Watch(Clock):
         return self.ms
 
 
-def test_a_few_at_once_then_a_sum_with_the_next_of_the_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_few_reports_at_once_then_a_sum_with_the_next_of_the_kind(caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch()
     report = RateLimitedReport(watch)
     for number in range(AT_ONCE + 3):
@@ -39,7 +39,7 @@ def test_a_few_at_once_then_a_sum_with_the_next_of_the_kind(caplog: pytest.LogCa
     assert [getattr(entry, "kind", None) for entry in caplog.records] == ["one", "one"]
 
 
-def test_what_was_left_out_is_said_though_none_follows(caplog: pytest.LogCaptureFixture) -> None:
+def test_suppressed_reports_are_summed_without_a_further_one(caplog: pytest.LogCaptureFixture) -> None:
     watch = Watch()
     report = RateLimitedReport(watch)
     for number in range(AT_ONCE + 2):

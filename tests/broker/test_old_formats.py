@@ -1,7 +1,7 @@
-"""Message sets of magic 0 and 1: the same requests to Apache Kafka 3.9.2 and to us, the answers compared.
+"""Message sets of magic 0 and 1: the same requests to Apache Kafka 3.9.2 and to Odradek, with their responses compared.
 
-Each case writes one set into a partition of its own. What both answer, what then stands in the log, and what fetches of
-old and new versions give back must agree; a batch without codec byte for byte, one with a codec record for record.
+Each case writes one set into a partition of its own. The responses, the stored batches, and the results of fetches of
+old and new versions must agree; a batch without codec byte for byte, one with a codec record for record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TOPICS: dict[str, dict[str, str]] = {
 
 
 class Case(NamedTuple):
-    """One write, and the topic it goes to."""
+    """One write, and its topic."""
 
     topic: str
     records: bytes | bytearray | None
@@ -71,7 +71,7 @@ def inner(magic: int, count: int = 3, first: int = 0) -> bytes:
 
 
 def short(magic: int, size: int) -> bytes:
-    """A message whose fields do not fit its size, with a checksum that holds."""
+    """A message whose fields do not fit its size, with a valid checksum."""
     return framed(bytes((magic, 0)) + bytes(size - 6))
 
 
@@ -167,7 +167,7 @@ PARTITIONS = {topic: [name for name, case in CASES.items() if case.topic == topi
 
 
 async def run(port: int, stem: str) -> dict[str, list[Any]]:
-    """Every case against one broker: what was answered, what is stored, what is read."""
+    """Every case against one broker: the responses, the stored batches, the records read."""
     client = await Client.connect(port)
     async with asyncio.timeout(DEADLINE_S):
         while not (await client.ask(m.MetadataRequest(topics=[]), 7)).brokers:  # noqa: ASYNC110 - no event
@@ -186,7 +186,7 @@ async def run(port: int, stem: str) -> dict[str, list[Any]]:
 
 
 async def bad_reads(client: Client, topic: str, missing: str) -> list[Any]:
-    """What fetches of all ages are answered that find nothing, or ask for what is not there."""
+    """The responses to fetches of all versions that find nothing, or request what does not exist."""
     printed = []
     for version in (0, 2, 3, 4, 7, 9, 10, 11, 12):
         for name, partition, offset in ((topic, 0, 0), (topic, 0, 9), (topic, 77, 0), (missing, 0, 0)):
@@ -198,7 +198,7 @@ async def bad_reads(client: Client, topic: str, missing: str) -> list[Any]:
 
 
 async def transaction(client: Client, topic: str) -> list[Any]:
-    """What is read of two records and the marker behind them."""
+    """The result of reading two records and the marker behind them."""
     await client.create_topic(topic)
     await led(client, topic, 0)
     await client.ask(m.FindCoordinatorRequest(key=topic, key_type=1), 1)
@@ -224,14 +224,14 @@ async def transaction(client: Client, topic: str) -> list[Any]:
 
 
 async def led(client: Client, topic: str, partition: int) -> None:
-    """Wait until the broker knows that it leads the partition."""
+    """Wait until the broker leads the partition."""
     async with asyncio.timeout(DEADLINE_S):
         while (await client.fetch(topic, 0, partition=partition, version=11)).error_code:
             pass
 
 
 async def observe(client: Client, topic: str, partition: int, case: Case) -> list[Any]:
-    """What one write did."""
+    """The result of one write."""
     request = produce_request(topic, case.records or b"", partition=partition, acks=1)
     answer = (await client.ask(request, case.version)).responses[0].partition_responses[0]
     time_ms = "now" if answer.log_append_time_ms > THEN_MS else answer.log_append_time_ms
@@ -247,7 +247,7 @@ async def observe(client: Client, topic: str, partition: int, case: Case) -> lis
 
 
 async def read_back(client: Client, topic: str, partition: int, reads: Iterable[tuple[int, int, int]]) -> list[Any]:
-    """What fetches of (version, offset, size) find in a partition."""
+    """The results of fetches of (version, offset, size) in a partition."""
     printed: list[Any] = []
     for version, offset, size in reads:
         read = await client.fetch(topic, offset, partition=partition, version=version, partition_max_bytes=size)
@@ -259,22 +259,22 @@ async def read_back(client: Client, topic: str, partition: int, reads: Iterable[
 
 
 def tolerant(data: bytes) -> list[Any]:
-    """What is compared where compressors and clocks differ: all but what is cut off, and recent times."""
+    """The fields that are compared where compressors and clocks differ: all but cut-off messages and recent times."""
     return recent([each for each in messages_in(data) if each[0] != "cut"])
 
 
 def recent(value: Any) -> Any:
-    """With the time of this run as a word."""
+    """With a word in place of the time of this run."""
     if isinstance(value, list | tuple):
         return type(value)(recent(each) for each in value)
-    # NOW_MS is when this module was imported, which may be long ago by now.
+    # NOW_MS is the time when this module was imported, which may be long ago by now.
     of_now = isinstance(value, int) and NOW_MS - RECENT_MS < value < time.time() * 1000 + RECENT_MS
     return "now" if of_now else value
 
 
 @pytest.fixture(scope="module")
 def transcripts(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both brokers said to every case."""
+    """The results of both brokers for every case."""
 
     async def ours(folder: Path) -> dict[str, Any]:
         async with running_broker(folder) as broker:
@@ -284,8 +284,6 @@ def transcripts(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 @pytest.mark.parametrize("name", [*CASES, "a transaction", "errors of reads"])
-def test_a_message_set_is_treated_as_kafka_treats_it(
-    transcripts: tuple[dict[str, Any], dict[str, Any]], name: str
-) -> None:
+def test_a_message_set_is_treated_as_by_kafka(transcripts: tuple[dict[str, Any], dict[str, Any]], name: str) -> None:
     ours, kafkas = transcripts
     assert ours[name] == kafkas[name]

@@ -1,4 +1,4 @@
-"""The broker's open file limit: raised as far as the system allows, with one warning where that is little."""
+"""The broker's open file limit: raised as far as the system allows, with one warning where that is low."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class System:
         (1024, resource.RLIM_INFINITY, resource.RLIM_INFINITY, False),
     ],
 )
-def test_the_hard_limit_is_taken_and_told_when_it_is_low(
+def test_the_hard_limit_is_used_and_a_low_one_logged(
     soft: int,
     hard: int,
     taken: int,
@@ -61,7 +61,7 @@ def test_the_hard_limit_is_taken_and_told_when_it_is_low(
     assert notified == ([(taken, open_files.RECOMMENDED)] if warned else [])
 
 
-def test_a_system_that_refuses_leaves_the_soft_limit_and_is_told_of(
+def test_a_system_that_refuses_keeps_the_soft_limit_and_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(which: int, limits: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Writes and reads over the wire: what is taken, what is refused and with which code, what a reader gets and when."""
+"""Writes and reads over the wire: accepted and refused writes with their error codes, and the results of fetches."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def test_acknowledgements(client: Client) -> None:
     assert (await client.fetch("t", 0)).high_watermark == 2
 
 
-async def test_without_acknowledgement_there_is_no_answer_and_a_refusal_ends_the_connection(client: Client) -> None:
+async def test_acks_0_has_no_response_and_a_refusal_closes_the_connection(client: Client) -> None:
     await client.create_topic("t")
     await client.send(produce_request("t", batch(b"v"), acks=0), 12)
     client._owed.clear()
-    assert (await client.fetch("t", 0, max_wait_ms=10_000)).high_watermark == 1  # the next answer is the fetch's
+    assert (await client.fetch("t", 0, max_wait_ms=10_000)).high_watermark == 1  # the next response is the fetch's
     await client.send(produce_request("absent", batch(b"v"), acks=0), 12)
     assert await client.is_closed()
 
@@ -94,7 +94,7 @@ async def test_a_retry_is_answered_with_the_first_offset_and_a_gap_is_refused(cl
 
 
 @pytest.mark.parametrize("codec", Codec)
-async def test_every_codec_is_kept_as_it_came(client: Client, codec: Codec) -> None:
+async def test_every_codec_is_stored_as_received(client: Client, codec: Codec) -> None:
     await client.create_topic("t")
     sent = batch(*(b"value %d" % n for n in range(50)), codec=codec)
     assert (await client.produce("t", sent)).error_code == 0
@@ -103,7 +103,7 @@ async def test_every_codec_is_kept_as_it_came(client: Client, codec: Codec) -> N
     assert len(values(read)) == 50
 
 
-async def test_a_topic_may_want_its_own_codec_and_clock(client: Client) -> None:
+async def test_a_topic_may_set_its_own_codec_and_clock(client: Client) -> None:
     await client.create_topic("t", configs={"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"})
     written = await client.produce("t", batch(b"a", b"b", codec=Codec.GZIP))
     assert written.log_append_time_ms > 1_750_000_000_000
@@ -115,8 +115,8 @@ async def test_a_topic_may_want_its_own_codec_and_clock(client: Client) -> None:
     )
 
 
-async def test_min_insync_replicas_is_never_more_than_there_are_replicas(client: Client) -> None:
-    """As Apache Kafka 3.9.2 has it (Partition.effectiveMinIsr); a cluster shows the rest."""
+async def test_min_insync_replicas_never_exceeds_the_number_of_replicas(client: Client) -> None:
+    """As in Apache Kafka 3.9.2 (Partition.effectiveMinIsr); the tests of clusters cover the rest."""
     await client.create_topic("t", configs={"min.insync.replicas": "2"})
     assert (await client.produce("t", batch(b"v"), acks=-1)).error_code == 0
 
@@ -143,7 +143,7 @@ async def test_topic_ids_in_place_of_names(client: Client) -> None:
 # ---- reading
 
 
-async def test_a_long_poll_ends_when_there_is_enough_or_the_time_is_over(broker: Broker, client: Client) -> None:
+async def test_a_long_poll_ends_with_enough_bytes_or_at_its_timeout(broker: Broker, client: Client) -> None:
     await client.create_topic("t")
     empty = await client.fetch("t", 0, max_wait_ms=20)
     assert (empty.error_code, bytes(empty.records), empty.high_watermark) == (0, b"", 0)
@@ -159,7 +159,7 @@ async def test_a_long_poll_ends_when_there_is_enough_or_the_time_is_over(broker:
     writer.close()
 
 
-async def test_at_least_one_batch_and_no_more_than_asked(client: Client) -> None:
+async def test_a_fetch_returns_at_least_one_batch_and_no_more_than_requested(client: Client) -> None:
     await client.create_topic("t")
     for n in range(5):
         await client.produce("t", batch(bytes([n]) * 1000))
@@ -172,7 +172,7 @@ async def test_at_least_one_batch_and_no_more_than_asked(client: Client) -> None
     assert len(bounded.records) <= 3 * size
 
 
-async def test_offsets_that_are_not_there(client: Client) -> None:
+async def test_offsets_out_of_range_are_refused(client: Client) -> None:
     await client.create_topic("t")
     await client.produce("t", batch(b"v"))
     for offset in (-1, 2, 10**12):
@@ -206,7 +206,7 @@ async def test_a_leader_epoch_that_is_not_the_current_one(client: Client) -> Non
 # ---- sessions
 
 
-async def test_a_session_tells_only_what_is_new(client: Client) -> None:
+async def test_a_session_returns_only_changes(client: Client) -> None:
     await client.create_topic("t", partitions=2)
     first = fetch_request("t", 0, session_epoch=0)
     first.topics[0].partitions.append(
@@ -241,7 +241,7 @@ async def test_sessions_are_bounded(tmp_path: Path) -> None:
         first = await client.ask(fetch_request("t", 0, session_epoch=0), 12)
         second = await client.ask(fetch_request("t", 0, session_epoch=0), 12)
         assert first.session_id != 0
-        assert second.session_id == 0  # the cache is full of one that is no smaller and not stale
+        assert second.session_id == 0  # the cache is full of one session that is no smaller and not stale
         assert second.responses[0].partitions[0].error_code == 0
         client.close()
 

@@ -1,4 +1,4 @@
-"""What Apache Kafka 3.9.2 does with the addresses that it removed in 3.0: it ignores them, and starts."""
+"""Apache Kafka 3.9.2 ignores the address properties that it removed in 3.0, and starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REMOVED = {
 }
 
 
-def test_kafka_ignores_what_this_broker_refuses(tmp_path: Path) -> None:
+def test_kafka_ignores_properties_that_odradek_refuses(tmp_path: Path) -> None:
     with running_kafka(tmp_path, REMOVED) as kafka:
         with Wire("127.0.0.1", kafka.port) as wire:
             (broker,) = wire.metadata([]).brokers

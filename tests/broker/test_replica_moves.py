@@ -77,7 +77,7 @@ STEPS: list[Step] = [
 
 @dataclass
 class Crash:
-    """A disk just before a call in a step; where the log ended and what was synced before and after that step."""
+    """A disk just before a call in a step; the end of the log and the synced part before and after that step."""
 
     disk: MemoryDisk
     step: int
@@ -87,7 +87,7 @@ class Crash:
 
 
 def live() -> tuple[list[Crash], dict[int, bytes]]:
-    """A crash for each call to the disk, and one for the end of each step; and all that was written, by offset."""
+    """A crash for each call to the disk, and one for the end of each step; and every written batch, by offset."""
     places = opened()
     crashes: list[Crash] = []
     written: dict[int, bytes] = {}
@@ -114,7 +114,7 @@ CRASHES, WRITTEN = live()
 
 
 def check_left(crash: Crash, disk: MemoryDisk, *, power: bool) -> Places:
-    """Start on what is left: there is one log, sound and with all that it had; then a move can go on to its end."""
+    """Start on the remaining files: there is one log, valid and with everything that it had; then a move can finish."""
     places = Places(disk)
     places.epoch = 50
     places.open()
@@ -171,10 +171,10 @@ def test_the_crashes_are_those_of_an_exchange() -> None:
     assert seen == {(False, False), (False, True), (True, False)}
 
 
-# ---- what a move does
+# ---- steps of a move
 
 
-def test_a_log_moves_with_all_that_is_known_of_it() -> None:
+def test_a_log_moves_with_all_its_state() -> None:
     places = opened()
     for number in range(20):
         places.append(1500, producer=3, sequence=2 * number)
@@ -198,7 +198,7 @@ def test_a_log_moves_with_all_that_is_known_of_it() -> None:
     assert deleted.endswith("-delete")
 
 
-def test_who_writes_all_the_time_does_not_keep_a_move_from_ending() -> None:
+def test_continuous_writes_do_not_keep_a_move_from_ending() -> None:
     places = opened()
     places.host.moves.piece_bytes = 2000
     for _ in range(30):
@@ -214,7 +214,7 @@ def test_who_writes_all_the_time_does_not_keep_a_move_from_ending() -> None:
     assert places.log().end_offset == 2 * (30 + 2 * turns)
 
 
-def test_a_log_that_is_cut_meanwhile_takes_its_future_along() -> None:
+def test_a_truncation_also_truncates_the_future_log() -> None:
     places = opened()
     for _ in range(12):
         places.append(2000)
@@ -249,7 +249,7 @@ def test_a_log_whose_start_runs_ahead_is_copied_from_there() -> None:
     assert (places.log().start_offset, places.log().end_offset) == (31, 40)
 
 
-def test_what_is_asked_for_again() -> None:
+def test_repeated_requests() -> None:
     places = opened(paths=3)
     for _ in range(5):
         places.append(2500)
@@ -273,7 +273,7 @@ def test_what_is_asked_for_again() -> None:
     assert [name.endswith("-delete") for name in deleted] == [True]
 
 
-def test_what_cannot_be_asked_for() -> None:
+def test_invalid_requests_are_refused() -> None:
     places = opened()
 
     def refusal(name: tuple[str, int], path: str) -> ErrorCode:
@@ -295,7 +295,7 @@ def test_what_cannot_be_asked_for() -> None:
     assert refusal(("other", 0), "/a") is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_partition_that_is_deleted_is_gone_from_both_places() -> None:
+def test_a_deleted_partition_is_gone_from_both_directories() -> None:
     places = opened()
     for _ in range(5):
         places.append(2500)
@@ -314,7 +314,7 @@ def test_a_partition_that_is_deleted_is_gone_from_both_places() -> None:
 
 
 @pytest.mark.parametrize("failing", ["/a", "/b"])
-def test_a_move_whose_directory_fails_is_given_up(failing: str) -> None:
+def test_a_move_to_a_failed_directory_is_abandoned(failing: str) -> None:
     places = opened()
     for _ in range(5):
         places.append(2500)
@@ -353,7 +353,7 @@ FIRST, LAST = calls_of_a_move()
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-def test_whatever_call_of_a_move_fails_nothing_is_lost(*, lasting: bool) -> None:
+def test_no_failing_call_of_a_move_loses_records(*, lasting: bool) -> None:
     for call in range(FIRST, LAST):
         places = opened()
         for _ in range(4):
@@ -376,7 +376,7 @@ def test_whatever_call_of_a_move_fails_nothing_is_lost(*, lasting: bool) -> None
         assert content(again) == before, f"call {call}"
 
 
-def test_a_move_without_room_goes_on_when_there_is_some() -> None:
+def test_a_move_without_room_continues_when_there_is_room() -> None:
     places = opened()
     for _ in range(4):
         places.append(2500)

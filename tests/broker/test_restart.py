@@ -1,4 +1,4 @@
-"""What a broker was, it is again after a stop or a crash."""
+"""A broker has the same state after a stop or a crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUP = "readers"
 
 
 async def fill(client: Client) -> dict[str, object]:
-    """Topics, records, a commit and producer ids; returns what has to be there again."""
+    """Topics, records, a commit and producer ids; returns the state that has to be there again."""
     topic = await client.create_topic("t", partitions=2, configs={"retention.ms": "123456789"})
     for partition in (0, 1, 1):
         assert (await client.produce("t", batch(b"a", b"b"), partition=partition)).error_code == 0
@@ -77,7 +77,7 @@ async def producer_id(client: Client) -> int:
     return number
 
 
-async def test_everything_is_there_again_after_a_stop(tmp_path: Path) -> None:
+async def test_all_state_is_restored_after_a_stop(tmp_path: Path) -> None:
     ids: list[int] = []
     async with running_broker(tmp_path / "data") as broker:
         client = await Client.connect(broker.port)
@@ -99,7 +99,7 @@ async def test_everything_is_there_again_after_a_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_everything_is_there_again_after_a_kill(odradek_broker: BrokerProcess) -> None:
+async def test_all_state_is_restored_after_a_kill(odradek_broker: BrokerProcess) -> None:
     client = await Client.connect(odradek_broker.port)
     before = await fill(client)
     before.pop("topic_id")
@@ -131,7 +131,7 @@ async def test_a_broker_without_an_id_gets_one_and_keeps_it(tmp_path: Path) -> N
             pass
 
 
-async def test_groups_stay_where_they_are_when_the_property_changes(tmp_path: Path) -> None:
+async def test_groups_keep_their_partitions_when_the_property_changes(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", {"offsets.topic.num.partitions": "5"}) as broker:
         client = await Client.connect(broker.port)
         before = await fill(client)
@@ -143,7 +143,7 @@ async def test_groups_stay_where_they_are_when_the_property_changes(tmp_path: Pa
         client.close()
 
 
-async def test_a_deleted_topic_stays_deleted_and_its_name_begins_anew(tmp_path: Path) -> None:
+async def test_a_deleted_topic_stays_deleted_and_its_name_can_be_reused(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data") as broker:
         client = await Client.connect(broker.port)
         before = await fill(client)
@@ -162,8 +162,8 @@ async def test_a_deleted_topic_stays_deleted_and_its_name_begins_anew(tmp_path: 
         client.close()
 
 
-async def test_the_world_enters_through_the_constructor(tmp_path: Path) -> None:
-    """A registry, a network and a worker of somebody else's serve as well as the broker's own."""
+async def test_dependencies_enter_through_the_constructor(tmp_path: Path) -> None:
+    """The broker works with an injected registry, network and worker as with its own."""
     ensemble = EmbeddedEnsemble(OsDisk(), str(tmp_path / "registry"), now_ms=SystemClock().now_ms)
     listeners: list[Listener] = []
     flushed: list[str] = []
@@ -195,8 +195,8 @@ async def test_the_world_enters_through_the_constructor(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", ["kill", "stop"])
-async def test_all_that_a_producer_had_on_the_way_is_known_again(tmp_path: Path, stop: str) -> None:
-    """A client has five batches without an answer, and a leader that was away sends none: all five come again."""
+async def test_all_batches_that_a_producer_had_in_flight_are_recognized_again(tmp_path: Path, stop: str) -> None:
+    """A client has five batches without a response, and a leader that was away sends none: all five come again."""
     sent = [{"producer_id": 7, "producer_epoch": 0, "base_sequence": 2 * number} for number in range(8)]
 
     async def write(client: Client) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Consumers that fetch with small limits reach the end of a compacted topic with small segments.
 
-Some clients move on by the records that they get, and not by the batches (segmentio's kafka-go among them): an answer
-of batches without records leaves them where they were.
+Some clients advance by the records that they receive, and not by the batches (segmentio's kafka-go among them): a
+response of batches without records leaves them where they were.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compacting]:
 
 
 def fetched(wire: Wire, offset: int, limit: int, version: int = 11) -> tuple[list[Header], list[int], int]:
-    """The whole batches of an answer, the offsets of the records from `offset` on, and the high watermark."""
+    """The whole batches of a response, the offsets of the records from `offset` on, and the high watermark."""
     request = fetch_request("t", offset, max_bytes=limit, partition_max_bytes=limit)
     part: m.FetchResponse.PartitionData = wire.ask(request, version).responses[0].partitions[0]
     assert part.error_code == 0
@@ -56,7 +56,7 @@ def fetched(wire: Wire, offset: int, limit: int, version: int = 11) -> tuple[lis
 
 @pytest.mark.parametrize("limit", [1, HEADER_SIZE, LIMIT, 2 * LIMIT])
 @pytest.mark.parametrize("version", [4, 11])
-def test_every_answer_brings_a_reader_of_batches_on(compacted: Compacting, limit: int, version: int) -> None:
+def test_every_response_advances_a_consumer_of_batches(compacted: Compacting, limit: int, version: int) -> None:
     """As Kafka's `minOneMessage`: the first batch comes whole, however small the limit."""
     offset, seen = 0, []
     with Wire("127.0.0.1", compacted.port) as wire:
@@ -71,7 +71,7 @@ def test_every_answer_brings_a_reader_of_batches_on(compacted: Compacting, limit
     assert KEYS <= len(seen) <= KEYS + 1, "the latest of each key, and the active segment's"
 
 
-def test_a_reader_that_moves_on_by_records_alone_does_not_stand_still(compacted: Compacting) -> None:
+def test_a_consumer_that_advances_by_records_alone_makes_progress(compacted: Compacting) -> None:
     offset = 0
     with Wire("127.0.0.1", compacted.port) as wire:
         while True:

@@ -1,8 +1,8 @@
-"""Metadata from bytes that are kept: every answer is byte for byte that of a message made for it alone.
+"""Metadata from cached bytes: every response is byte for byte that of a message encoded for it alone.
 
-A history of a cluster is drawn: topics come, change and go, brokers too. After each step questions are asked in any
-version, through any listener; each answer is held against one that is encoded from plain objects, and against how many
-errors of which kind the figures would count in it.
+A history of a cluster is drawn: topics come, change and go, brokers too. After each step requests are sent in any
+version, through any listener. Each response is compared with one that is encoded from plain objects, and its errors
+with those that the metrics would count in it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ bounds = st.sampled_from((0, 500, 1_500, MOST_BYTES))
 
 @dataclass(frozen=True)
 class Question:
-    """As much of a call as Metadata needs."""
+    """The part of a call that Metadata needs."""
 
     version: int
     listener: str
@@ -69,7 +69,7 @@ def id_of(name: str, life: int) -> bytes:
 
 @st.composite
 def steps(draw: st.DrawFn) -> Any:
-    """A change of the cluster: the name of what happens, and the values for it."""
+    """A change of the cluster: the name of the event, and its values."""
     kind = draw(st.sampled_from(("topics", "topics", "same", "gone", "brokers", "controller")))
     if kind == "topics":
         lives = st.tuples(st.integers(0, 1), partitions)
@@ -91,7 +91,7 @@ def carry_out(metadata_cache: MetadataCache, step: Any) -> None:
             )
             for name, (life, all_) in value.items()
         )
-    elif kind == "same":  # a new object that says the same
+    elif kind == "same":  # a new object with equal content
         metadata_cache.put_topics([TopicMetadata(*each) for each in metadata_cache if each.name == value])
     elif kind == "gone":
         metadata_cache.remove_topic(value)
@@ -117,7 +117,7 @@ def questions(draw: st.DrawFn) -> tuple[Question, m.MetadataRequest]:
 
 
 def alike(call: Question, request: m.MetadataRequest) -> Iterator[tuple[Question, m.MetadataRequest]]:
-    """A question, those that differ from it in one respect, and the question again."""
+    """A request, those that differ from it in one respect, and the request again."""
     yield call, request
     for listener in LISTENERS:
         yield Question(call.version, listener), request
@@ -131,7 +131,7 @@ def alike(call: Question, request: m.MetadataRequest) -> Iterator[tuple[Question
 
 
 def plain(metadata_cache: MetadataCache, call: Question, request: m.MetadataRequest) -> m.MetadataResponse:
-    """The answer as objects, made for this question alone."""
+    """The response as objects, made for this request alone."""
     live = [each for _, each in sorted(metadata_cache.brokers.items()) if each.endpoint(call.listener) is not None]
     if not metadata_cache.brokers and metadata_cache.own is not None:
         live = [metadata_cache.own]
@@ -208,7 +208,7 @@ def harness(most_bytes: int) -> tuple[MetadataCache, TopicAnswers, Metadata]:
 
 
 @given(st.lists(st.tuples(steps(), st.lists(questions(), max_size=4)), max_size=8), bounds)
-def test_an_answer_is_byte_for_byte_what_it_would_be_if_nothing_were_kept(history: list[Any], most_bytes: int) -> None:
+def test_a_response_is_byte_for_byte_that_of_an_uncached_encoder(history: list[Any], most_bytes: int) -> None:
     metadata_cache, answers, metadata = harness(most_bytes)
     for step, asked in history:
         carry_out(metadata_cache, step)
@@ -225,7 +225,7 @@ def test_an_answer_is_byte_for_byte_what_it_would_be_if_nothing_were_kept(histor
 
 
 class Elements:
-    """Makes elements of one size, and knows for which topics it was asked."""
+    """Makes elements of one size, and records the topics that it was called for."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -235,7 +235,7 @@ class Elements:
         return EncodedElement(b"x" * 100)
 
     def of(self, answers: TopicAnswers, topics: list[TopicMetadata], form: str, circumstances: str = "") -> list[str]:
-        """The names of those that are made for a question."""
+        """The names of the topics that are encoded for a request."""
         self.made = []
         assert answers.of(topics, form, circumstances, self) == [EncodedElement(b"x" * 100)] * len(topics)
         return self.made
@@ -265,7 +265,7 @@ def test_a_topic_is_encoded_once_for_each_form_until_it_changes() -> None:
     assert answers.size_bytes == ONE
 
 
-def test_bytes_hold_for_the_very_view_that_they_were_made_of() -> None:
+def test_bytes_are_valid_only_for_the_metadata_that_they_were_made_of() -> None:
     answers, elements = TopicAnswers(MetadataCache("nobody tells of changes")), Elements()
     one, other = topic_of("a"), topic_of("a")
     assert one == other
@@ -276,7 +276,7 @@ def test_bytes_hold_for_the_very_view_that_they_were_made_of() -> None:
 
 
 @pytest.mark.parametrize("room", [2, 3])
-def test_the_form_that_was_not_asked_for_the_longest_makes_room(room: int) -> None:
+def test_the_least_recently_used_form_is_evicted(room: int) -> None:
     metadata_cache = MetadataCache("cluster")
     answers, elements = TopicAnswers(metadata_cache, room * ONE), Elements()
     a, b = topic_of("a"), topic_of("b")
@@ -288,7 +288,7 @@ def test_the_form_that_was_not_asked_for_the_longest_makes_room(room: int) -> No
     assert elements.of(answers, [a], "v2") == (["a"] if room == 2 else [])
 
 
-def test_of_a_form_that_is_too_large_the_rest_is_made_anew() -> None:
+def test_the_rest_of_a_form_that_is_too_large_is_encoded_anew() -> None:
     answers, elements = TopicAnswers(MetadataCache("cluster"), 2 * ONE), Elements()
     topics = [topic_of(name) for name in "abc"]
     assert elements.of(answers, topics, "v1") == ["a", "b", "c"]

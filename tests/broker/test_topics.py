@@ -1,4 +1,4 @@
-"""Several topics in one request, of which each stands for itself."""
+"""Several topics in one request, each handled on its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def names(client: Client) -> set[str]:
     return {each.name for each in answer.topics}
 
 
-async def test_each_topic_of_a_request_stands_for_itself_and_none_twice(client: Client) -> None:
+async def test_each_topic_of_a_request_is_handled_on_its_own_and_none_twice(client: Client) -> None:
     results = await create(client, topic("good"), topic("twice"), topic("twice"), topic("bad", partitions=0))
     assert {(result.name, ErrorCode(result.error_code)) for result in results} == {
         ("good", ErrorCode.NONE),
@@ -90,10 +90,10 @@ async def test_deleting(client: Client, tmp_path: Path) -> None:
         other.close()
 
 
-async def test_an_order_waits_for_a_registry_that_is_away_for_a_moment(
+async def test_a_control_request_waits_for_a_registry_that_is_briefly_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unanswered it would be given again after half a minute."""
+    """Without a response the controller would send it again after half a minute."""
     read, lost = TopicConfigs.read, Counter[str]()
 
     async def read_at_last(configs: TopicConfigs, topic: str) -> dict[str, str]:

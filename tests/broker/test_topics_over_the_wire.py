@@ -1,4 +1,4 @@
-"""Topics, configurations and ids as a client sees them: made, refused, described, deleted, made again."""
+"""Topics, configurations and ids over the wire: created, refused, described, deleted, created again."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ async def describe(
     return result
 
 
-async def test_what_was_deleted_is_gone_from_the_disk_after_its_delay(tmp_path: Path) -> None:
-    """Rounds through it are as far apart as log.segment.delete.delay.ms says, not ten seconds."""
+async def test_a_deleted_topic_is_gone_from_the_disk_after_its_delay(tmp_path: Path) -> None:
+    """The broker deletes files every log.segment.delete.delay.ms, not every ten seconds."""
     async with running_broker(tmp_path / "data", {"log.segment.delete.delay.ms": "200"}) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")
@@ -90,7 +90,7 @@ async def test_what_was_deleted_is_gone_from_the_disk_after_its_delay(tmp_path: 
 # ---- Metadata
 
 
-async def test_a_topic_that_is_asked_for_is_made_with_the_defaults_of_the_broker(tmp_path: Path) -> None:
+async def test_metadata_creates_a_topic_with_the_defaults_of_the_broker(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", {"num.partitions": "3"}) as broker:
         client = await Client.connect(broker.port)
         for version, name in ((0, "oldest"), (3, "old"), (4, "asked"), (13, "newest")):
@@ -103,7 +103,7 @@ async def test_a_topic_that_is_asked_for_is_made_with_the_defaults_of_the_broker
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_a_topic_is_not_made_unless_broker_and_client_agree(tmp_path: Path, asked: bool) -> None:
+async def test_metadata_creates_a_topic_only_when_broker_and_client_allow_it(tmp_path: Path, asked: bool) -> None:
     allowed = {"auto.create.topics.enable": "false" if asked else "true"}
     async with running_broker(tmp_path / "data", allowed) as broker:
         client = await Client.connect(broker.port)
@@ -113,7 +113,7 @@ async def test_a_topic_is_not_made_unless_broker_and_client_agree(tmp_path: Path
         client.close()
 
 
-async def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path: Path) -> None:
+async def test_invalid_creations_are_refused_with_the_reason(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", {"default.replication.factor": "3"}) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("a.b")
@@ -122,7 +122,7 @@ async def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path: Path) ->
             ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
             ("..", ErrorCode.INVALID_TOPIC_EXCEPTION),
             ("x" * 250, ErrorCode.INVALID_TOPIC_EXCEPTION),
-            ("a_b", ErrorCode.INVALID_REPLICATION_FACTOR),  # which comes before the collision of names
+            ("a_b", ErrorCode.INVALID_REPLICATION_FACTOR),  # this error precedes the collision of names
             ("three-replicas", ErrorCode.INVALID_REPLICATION_FACTOR),
         ):
             (topic,) = await metadata(client, name, auto_create=True)
@@ -131,7 +131,7 @@ async def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path: Path) ->
         client.close()
 
 
-async def test_the_topic_of_the_groups_is_made_as_the_groups_need_it(client: Client) -> None:
+async def test_the_topic_of_group_offsets_is_created_as_groups_need_it(client: Client) -> None:
     (topic,) = await metadata(client, "__consumer_offsets", auto_create=True)
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 3)
     (policy,) = (await describe(client, TOPIC, "__consumer_offsets", "cleanup.policy")).configs
@@ -140,11 +140,11 @@ async def test_the_topic_of_the_groups_is_made_as_the_groups_need_it(client: Cli
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6])
 @pytest.mark.parametrize("kind", [0, 1])
-async def test_the_first_who_asks_for_a_coordinator_is_told_once_there_is_one(
+async def test_the_first_coordinator_lookup_is_answered_once_there_is_a_coordinator(
     tmp_path: Path, version: int, kind: int
 ) -> None:
     if kind and not version:
-        kind = 0  # version 0 knows groups only
+        kind = 0  # version 0 supports groups only
     async with running_broker(tmp_path / "data") as broker:
         client = await Client.connect(broker.port)
         asked = {"coordinator_keys": ["k", "l"]} if version >= 4 else {"key": "k"}
@@ -154,7 +154,7 @@ async def test_the_first_who_asks_for_a_coordinator_is_told_once_there_is_one(
         client.close()
 
 
-async def test_where_the_topic_of_coordinators_cannot_be_made_nobody_is_kept(tmp_path: Path) -> None:
+async def test_a_coordinator_lookup_does_not_wait_where_the_topic_cannot_be_created(tmp_path: Path) -> None:
     settings = {"offsets.topic.num.partitions": "2000000"}
     async with running_broker(tmp_path / "data", settings) as broker:
         client = await Client.connect(broker.port)
@@ -211,7 +211,7 @@ async def test_all_topics_or_none(client: Client) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, ErrorCode) else value.name[:12] or "empty",
 )
-async def test_a_topic_that_is_refused_leaves_nothing_behind(
+async def test_a_refused_topic_leaves_nothing_behind(
     client: Client, topic: m.CreateTopicsRequest.CreatableTopic, code: ErrorCode
 ) -> None:
     assert await create(client, new_topic("there"), new_topic("dotted.name")) == [ErrorCode.NONE] * 2
@@ -225,7 +225,7 @@ async def test_a_topic_that_is_refused_leaves_nothing_behind(
     assert await all_topics(client) == ["dotted.name", "there"]
 
 
-async def test_the_name_of_the_registry_is_nobodys_topic(broker: Broker, client: Client) -> None:
+async def test_the_name_of_the_registry_cannot_be_a_topic(broker: Broker, client: Client) -> None:
     """A log of that name would lie in the folder of the registry."""
     name = "__cluster_metadata"
     assert await create(client, new_topic(name)) == [ErrorCode.INVALID_REQUEST]
@@ -234,7 +234,7 @@ async def test_the_name_of_the_registry_is_nobodys_topic(broker: Broker, client:
     assert await all_topics(client) == []
 
 
-async def test_a_topic_named_twice_is_not_made_and_the_others_are(client: Client) -> None:
+async def test_a_topic_named_twice_is_not_created_and_the_others_are(client: Client) -> None:
     answer = await client.ask(
         m.CreateTopicsRequest(topics=[new_topic("twice"), new_topic("once"), new_topic("twice", 2)], timeout_ms=1000), 7
     )
@@ -243,7 +243,7 @@ async def test_a_topic_named_twice_is_not_made_and_the_others_are(client: Client
     assert await all_topics(client) == ["once"]
 
 
-async def test_validation_makes_nothing(client: Client) -> None:
+async def test_validation_creates_nothing(client: Client) -> None:
     request = m.CreateTopicsRequest(topics=[new_topic("t", 4)], timeout_ms=1000, validate_only=True)
     (result,) = (await client.ask(request, 7)).topics
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
@@ -251,7 +251,7 @@ async def test_validation_makes_nothing(client: Client) -> None:
     assert await all_topics(client) == []
 
 
-async def test_the_answer_says_what_was_made(tmp_path: Path) -> None:
+async def test_the_response_describes_the_created_topic(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", {"num.partitions": "2"}) as broker:
         client = await Client.connect(broker.port)
         request = m.CreateTopicsRequest(
@@ -273,7 +273,7 @@ async def test_the_answer_says_what_was_made(tmp_path: Path) -> None:
 # ---- DeleteTopics
 
 
-async def test_a_deleted_topic_answers_no_more(client: Client) -> None:
+async def test_a_deleted_topic_is_unknown(client: Client) -> None:
     await client.create_topic("kept")
     await client.create_topic("gone", partitions=2)
     await client.produce("gone", batch(b"v"))
@@ -307,7 +307,7 @@ async def test_deletion_by_id(client: Client) -> None:
     ("version", "code"),
     [(1, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED), (5, ErrorCode.TOPIC_DELETION_DISABLED)],
 )
-async def test_deletion_can_be_forbidden(tmp_path: Path, version: int, code: ErrorCode) -> None:
+async def test_deletion_can_be_disabled(tmp_path: Path, version: int, code: ErrorCode) -> None:
     async with running_broker(tmp_path / "data", {"delete.topic.enable": "false"}) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")
@@ -316,7 +316,7 @@ async def test_deletion_can_be_forbidden(tmp_path: Path, version: int, code: Err
         client.close()
 
 
-async def test_a_topic_that_is_made_again_is_another_topic(client: Client) -> None:
+async def test_a_recreated_topic_is_another_topic(client: Client) -> None:
     ids = set()
     for _ in range(3):
         made = await client.create_topic("t", configs={"retention.ms": "1000"} if not ids else None)
@@ -345,7 +345,7 @@ async def test_a_long_poll_on_a_topic_ends_with_the_topic(broker: Broker, client
 # ---- configurations, the cluster, ids and epochs
 
 
-async def test_a_configuration_says_where_each_value_is_from(tmp_path: Path) -> None:
+async def test_a_configuration_names_the_source_of_each_value(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", {"log.segment.bytes": "1048576"}) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t", configs={"segment.bytes": "2097152"})
@@ -408,7 +408,7 @@ async def test_no_two_producers_share_an_id(client: Client) -> None:
     assert len({answer.producer_id for answer in answers}) == 1_100
 
 
-async def test_where_leader_epochs_ended(tmp_path: Path) -> None:
+async def test_end_offsets_of_leader_epochs(tmp_path: Path) -> None:
     async def ask(epoch: int, current: int = -1, topic: str = "t") -> tuple[ErrorCode, int, int]:
         wanted = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
             partition=0, current_leader_epoch=current, leader_epoch=epoch

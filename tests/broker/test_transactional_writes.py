@@ -1,4 +1,4 @@
-"""Transactions as the leader of a partition sees them: batches, markers, who may begin one, and what is readable."""
+"""Transactions in the leader of a partition: batches, markers, verification, and readable records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 
 
 def producer(producer_id: int, epoch: int = 0, sequence: int = 0) -> dict[str, Any]:
-    """What makes a batch one of this producer's transaction."""
+    """The fields that make a batch one of this producer's transaction."""
     return {
         "producer_id": producer_id,
         "producer_epoch": epoch,
@@ -96,11 +96,11 @@ async def test_a_marker_is_refused_by_epoch_coordinator_and_place(client: Client
     ]
 
 
-# ---- what a consumer sees
+# ---- reads of a consumer
 
 
 async def aborted_and_values(client: Client, offset: int = 0) -> tuple[list[tuple[int, int]], list[bytes], int]:
-    """What read_committed gives from `offset` on: the aborted list, the values, the last stable offset."""
+    """The result of a read_committed fetch from `offset` on: the aborted list, the values, the last stable offset."""
     part = await client.fetch("t", offset, isolation_level=1)
     assert part.error_code == 0
     listed = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
@@ -139,7 +139,7 @@ async def test_read_committed_stops_at_open_transactions_and_names_the_aborted(t
         client.close()
 
 
-async def test_an_open_transaction_outlives_a_restart_and_ends_afterwards(tmp_path: Path) -> None:
+async def test_an_open_transaction_survives_a_restart_and_ends_afterwards(tmp_path: Path) -> None:
     async with running_broker(tmp_path, UNVERIFIED) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")
@@ -224,11 +224,11 @@ async def test_without_a_coordinator_no_transaction_begins(client: Client) -> No
     assert (await client.produce("t", batch(b"a"))).base_offset == 0
 
 
-# ---- the question to the coordinator
+# ---- the verification request to the coordinator
 
 
 class Coordinator:
-    """A transaction coordinator that answers when the test says so."""
+    """A transaction coordinator that answers on demand of the test."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, m.AddPartitionsToTxnRequest]] = []
@@ -250,7 +250,7 @@ class Coordinator:
         return len(self._owed)
 
     def answer(self, code: ErrorCode = ErrorCode.NONE, whole: ErrorCode = ErrorCode.NONE) -> None:
-        """Answer the oldest request: the same for every partition."""
+        """Answer the oldest request, with the same error for every partition."""
         request = self.requests[len(self.requests) - len(self._owed)][1]
         on_answer, _ = self._owed.pop(0)
         response = m.AddPartitionsToTxnResponse
@@ -283,7 +283,7 @@ class Coordinator:
 
 
 class Leader:
-    """A leader of partition t-0 that verifies, and what became of the batches that it was given."""
+    """A leader of partition t-0 that verifies, and the outcomes of its batches."""
 
     def __init__(self, folder: Path) -> None:
         self.coordinator = Coordinator()
@@ -309,7 +309,9 @@ class Leader:
         version: int = 11,
         transactional_id: str = "id",
     ) -> None:
-        """One request with one batch; its base offset or its error goes to `outcomes`, in the order of the answers."""
+        """One request with one batch; its base offset or its error goes to `outcomes`, in the order of the
+        responses.
+        """
         data = bytearray(batch(value, **producer(producer_id, epoch, sequence)))
         sender = Sender(transactional_id, version, -1)
         try:
@@ -345,7 +347,7 @@ def leader(tmp_path: Path) -> Leader:
     return Leader(tmp_path)
 
 
-def test_a_transaction_begins_with_the_word_of_its_coordinator(leader: Leader) -> None:
+def test_a_transaction_begins_after_its_coordinator_confirms_it(leader: Leader) -> None:
     leader.produce(b"a")
     assert leader.outcomes == []
     ((broker_id, request),) = leader.coordinator.requests
@@ -365,7 +367,7 @@ def test_a_transaction_begins_with_the_word_of_its_coordinator(leader: Leader) -
     assert leader.replica.log.end_offset == 3
 
 
-def test_batches_that_come_meanwhile_keep_their_order_behind_one_question(leader: Leader) -> None:
+def test_batches_keep_their_order_behind_one_verification_request(leader: Leader) -> None:
     for sequence in range(4):
         leader.produce(b"%d" % sequence, sequence=sequence)
     assert len(leader.coordinator.requests) == 1
@@ -381,14 +383,14 @@ def test_batches_that_come_meanwhile_keep_their_order_behind_one_question(leader
     ]
 
 
-def test_the_first_to_be_written_is_the_first_that_was_sent(leader: Leader) -> None:
+def test_batches_are_written_in_the_order_of_their_arrival(leader: Leader) -> None:
     leader.produce(b"second", sequence=1)
     leader.produce(b"first", sequence=0)
     leader.coordinator.answer()
     assert leader.outcomes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
 
 
-def test_a_transaction_that_ends_during_the_question_stays_ended(leader: Leader) -> None:
+def test_a_transaction_that_ends_during_the_verification_stays_ended(leader: Leader) -> None:
     leader.produce(b"late")
     leader.end(commit=False)
     leader.coordinator.answer()
@@ -411,7 +413,7 @@ def test_a_producer_of_version_2_leaves_adding_to_the_leader(leader: Leader) -> 
     assert leader.outcomes == [0, 2], "an old producer is not verified where that is switched off"
 
 
-def test_a_producer_of_version_2_of_which_nothing_is_known_begins_at_0(leader: Leader) -> None:
+def test_a_producer_of_version_2_without_state_begins_at_0(leader: Leader) -> None:
     leader.produce(b"a", version=12, sequence=3)
     leader.coordinator.answer()
     assert leader.outcomes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
@@ -420,7 +422,7 @@ def test_a_producer_of_version_2_of_which_nothing_is_known_begins_at_0(leader: L
     assert leader.outcomes[1:] == [0]
 
 
-def test_concurrent_transactions_are_waited_for_a_moment(leader: Leader) -> None:
+def test_concurrent_transactions_are_retried_for_a_moment(leader: Leader) -> None:
     leader.produce(b"a", version=12)
     leader.coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert leader.outcomes == []
@@ -450,7 +452,7 @@ def test_concurrent_transactions_are_waited_for_a_moment(leader: Leader) -> None
         ("INVALID_PRODUCER_ID_MAPPING", *["INVALID_PRODUCER_ID_MAPPING"] * 3),
     ],
 )
-def test_each_version_hears_errors_that_it_knows(
+def test_each_version_receives_errors_that_it_supports(
     leader: Leader, printed: str, old: str, newer: str, version_2: str | None
 ) -> None:
     for version, expected in ((10, old), (11, newer), (12, version_2)):
@@ -475,7 +477,7 @@ def test_a_coordinator_that_is_lost_or_refuses_everything(leader: Leader) -> Non
     ]
 
 
-def test_one_request_is_under_way_and_the_next_takes_everything_along(leader: Leader) -> None:
+def test_one_request_is_in_flight_and_the_next_carries_everything(leader: Leader) -> None:
     for number in range(4):
         leader.produce(b"a", producer_id=number, transactional_id=f"id{number}")
     assert leader.coordinator.owes == 1
@@ -486,7 +488,7 @@ def test_one_request_is_under_way_and_the_next_takes_everything_along(leader: Le
     assert leader.outcomes == [0, 1, 2, 3]
 
 
-def test_a_later_epoch_that_waits_fences_the_earlier_one(leader: Leader) -> None:
+def test_a_waiting_later_epoch_fences_the_earlier_one(leader: Leader) -> None:
     leader.produce(b"other", producer_id=9, transactional_id="other")
     leader.produce(b"old", epoch=3)
     leader.produce(b"new", epoch=4)
@@ -512,7 +514,7 @@ def test_a_request_with_two_producers_is_refused(leader: Leader) -> None:
 # ---- offsets in transactions
 
 
-async def test_offsets_of_a_transaction_are_there_when_its_marker_is_answered(tmp_path: Path) -> None:
+async def test_offsets_of_a_transaction_exist_when_its_marker_is_answered(tmp_path: Path) -> None:
     async with running_broker(tmp_path, {**UNVERIFIED, "offsets.topic.num.partitions": "1"}) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")

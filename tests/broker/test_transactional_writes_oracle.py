@@ -1,4 +1,4 @@
-"""The same raw requests to Apache Kafka and to us: markers and transactional batches get the same codes."""
+"""The same raw requests to Apache Kafka and to Odradek: markers and transactional batches get the same codes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ pytestmark = pytest.mark.jvm
 
 
 async def script(port: int) -> list[object]:
-    """What a broker answers to markers and batches that are right, late, doubled, foreign or out of order."""
+    """The responses of a broker to markers and batches that are valid, late, repeated, foreign or out of order."""
     client = await Client.connect(port)
     while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-        pass  # Kafka accepts connections before it knows itself
+        pass  # Kafka accepts connections before its own metadata lists it
     await client.create_topic("t")
     wanted = m.DescribeProducersRequest(
         topics=[m.DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])]
     )
     while (await client.ask(wanted, 0)).topics[0].partitions[0].error_code:
-        pass  # the leader hears of its partition a moment later
+        pass  # the leader receives the control request for its partition a moment later
     printed: list[object] = []
 
     async def mark(
@@ -83,7 +83,7 @@ async def script(port: int) -> list[object]:
     return printed
 
 
-async def test_the_same_answers_as_kafka(tmp_path: Path) -> None:
+async def test_the_responses_match_those_of_kafka(tmp_path: Path) -> None:
     with running_kafka(tmp_path / "kafka", UNVERIFIED) as kafka:
         theirs = await script(kafka.port)
     async with running_broker(tmp_path / "ours", UNVERIFIED) as broker:

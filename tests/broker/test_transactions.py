@@ -1,4 +1,4 @@
-"""The coordinator of transactions: a real client over the wire, and the shell with its markers in virtual time."""
+"""The transaction coordinator: a real client over the wire, and the coordinator with its markers in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ B0: Partition = ("b", 0)
 
 
 class StateLog(MemoryLog):
-    """`__transaction_state` in memory; what stands there is replicated when the test says so."""
+    """`__transaction_state` in memory; its records are replicated on demand of the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class StateLog(MemoryLog):
 
 
 class Links:
-    """Brokers that answer WriteTxnMarkers when the test says so."""
+    """Brokers that answer WriteTxnMarkers on demand of the test."""
 
     def __init__(self) -> None:
         self.owed: list[tuple[int, m.WriteTxnMarkersRequest, Any, Any]] = []
@@ -55,7 +55,7 @@ class Links:
         self.owed.append((broker_id, request, on_answer, on_lost))
 
     def answer(self, code: ErrorCode = NONE) -> None:
-        """The broker that was asked first says the same of every partition."""
+        """Answer the oldest request, with the same error for every partition."""
         _, request, on_answer, _ = self.owed.pop(0)
         made = m.WriteTxnMarkersResponse
         on_answer(
@@ -113,7 +113,7 @@ class Shell:
         self.metadata_cache.put_topics([TopicMetadata(topic, topic.encode() * 16, False, (partition,))])
 
     def start(self, epoch: int = 7) -> None:
-        """A coordinator begins with what the log says."""
+        """A coordinator begins with the state in its log."""
         self.links = Links()
         self.markers = Markers(self.links, self.metadata_cache, self.time, self.time, 30_000)
         self.coordinator = TransactionCoordinator(self.settings, self.time, self.time, self.ids, self.log, self.markers)
@@ -169,7 +169,7 @@ def test_a_decision_goes_to_every_leader_and_is_then_complete(shell: Shell) -> N
     assert shell.state == "CompleteCommit"
 
 
-def test_no_marker_leaves_before_the_decision_is_durable(shell: Shell) -> None:
+def test_no_marker_is_sent_before_the_decision_is_durable(shell: Shell) -> None:
     owner = shell.begin(A0)
     shell.log.hold = True
     received: list[Outcome] = []
@@ -217,7 +217,7 @@ def test_a_partition_without_a_leader_does_not_delay_the_markers_of_others(shell
     assert shell.state == "CompleteCommit"
 
 
-def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
+def test_a_deleted_partition_needs_no_marker(shell: Shell) -> None:
     owner = shell.begin(A0, B0)
     shell.end(owner)
     shell.time.advance(1)
@@ -228,7 +228,7 @@ def test_a_partition_that_was_deleted_needs_no_marker(shell: Shell) -> None:
     assert (shell.links.owed, shell.state) == ([], "CompleteCommit")
 
 
-def test_who_begins_before_the_markers_are_written_is_kept_until_they_are(shell: Shell) -> None:
+def test_a_request_before_the_markers_are_written_waits_for_them(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
     received: list[Outcome] = []
@@ -242,7 +242,7 @@ def test_who_begins_before_the_markers_are_written_is_kept_until_they_are(shell:
     assert shell.coordinator.describe(ID)[1].partitions == {B0}
 
 
-def test_nobody_is_kept_for_long_nor_are_many(shell: Shell) -> None:
+def test_waiting_requests_are_limited_in_time_and_number(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
     received: list[Outcome] = []
@@ -256,7 +256,7 @@ def test_nobody_is_kept_for_long_nor_are_many(shell: Shell) -> None:
     assert shell.state == "CompleteCommit"
 
 
-def test_requests_that_came_too_early_are_admitted_one_after_the_other(shell: Shell) -> None:
+def test_early_requests_are_admitted_one_after_the_other(shell: Shell) -> None:
     """The second waits for the record of the first, and gets no CONCURRENT_TRANSACTIONS."""
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
@@ -272,7 +272,7 @@ def test_requests_that_came_too_early_are_admitted_one_after_the_other(shell: Sh
     assert shell.coordinator.describe(ID)[1].partitions == {A0, B0}
 
 
-def test_a_request_that_came_too_early_is_admitted_when_the_append_of_another_id_completes_its_record(
+def test_an_early_request_is_admitted_when_the_append_of_another_id_completes_its_record(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = shell.begin(A0)
@@ -295,7 +295,7 @@ def test_a_request_that_came_too_early_is_admitted_when_the_append_of_another_id
     assert shell.state == "Ongoing"
 
 
-def test_whose_coordinator_goes_meanwhile_is_sent_to_the_next(shell: Shell) -> None:
+def test_a_request_whose_coordinator_moves_returns_not_coordinator(shell: Shell) -> None:
     owner = shell.begin(A0)
     assert shell.end(owner) is NONE
     received: list[Outcome] = []
@@ -305,7 +305,7 @@ def test_whose_coordinator_goes_meanwhile_is_sent_to_the_next(shell: Shell) -> N
 
 
 def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None:
-    """An answer names the producer only: the refusal of the older would be taken for that of the newer."""
+    """A response names the producer only: the leader's refusal of the older would count for the newer."""
     markers = Markers(shell.links, shell.metadata_cache, shell.time, shell.time, 30_000)
     written: list[tuple[Marker, Partition]] = []
     older, newer = (Marker(ID, Owner(8, 3), True, epoch) for epoch in (5, 6))
@@ -325,7 +325,7 @@ def test_two_markers_of_one_producer_never_share_a_request(shell: Shell) -> None
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_a_coordinator_that_is_fenced_leaves_it_to_the_next(shell: Shell, code: ErrorCode) -> None:
+def test_a_fenced_coordinator_leaves_the_transaction_to_the_next(shell: Shell, code: ErrorCode) -> None:
     owner = shell.begin(A0)
     shell.end(owner)
     shell.time.advance(1)
@@ -334,7 +334,7 @@ def test_a_coordinator_that_is_fenced_leaves_it_to_the_next(shell: Shell, code: 
     assert (shell.links.owed, shell.state) == ([], "PrepareCommit")
 
 
-def test_the_next_coordinator_goes_on_once_the_decision_cannot_be_lost(shell: Shell) -> None:
+def test_the_next_coordinator_continues_once_the_decision_cannot_be_lost(shell: Shell) -> None:
     owner = shell.begin(A0)
     shell.end(owner)
     shell.stop()
@@ -368,7 +368,7 @@ def test_an_open_transaction_keeps_its_timeout_over_a_failover(shell: Shell) -> 
     assert shell.state == "CompleteAbort"
 
 
-def test_an_id_that_is_not_used_is_forgotten_and_stays_so(shell: Shell) -> None:
+def test_an_unused_id_expires_and_stays_expired(shell: Shell) -> None:
     shell.init()
     shell.time.advance(shell.settings.transactional_id_expiration_ms - 1)
     shell.coordinator.forget_expired()
@@ -381,7 +381,7 @@ def test_an_id_that_is_not_used_is_forgotten_and_stays_so(shell: Shell) -> None:
     assert shell.state == "unknown"
 
 
-async def test_a_client_commits_and_aborts_and_a_reader_sees_what_was_committed(tmp_path: Path) -> None:
+async def test_a_client_commits_and_aborts_and_a_consumer_reads_committed_records(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", ALONE) as broker:
         client = await Client.connect(broker.port)
         await client.create_topic("t")

@@ -1,8 +1,8 @@
-"""The same raw requests to Apache Kafka 3.9.2 and to us: the coordinator of transactions gives the same codes.
+"""The same raw requests to Apache Kafka 3.9.2 and to Odradek: the transaction coordinator returns the same codes.
 
-Right and wrong ones, in every version that Kafka 3.9 speaks: epochs that are over, producers that are others, ids that
-are empty or 32 KB long, partitions and groups that are not there, ends without a beginning. What Kafka answers with
-CONCURRENT_TRANSACTIONS while markers are on their way is asked again until it says something else.
+Valid and invalid ones, in every version that Kafka 3.9 supports: epochs that have ended, ids of other producers, ids
+that are empty or 32 KB long, partitions and groups that do not exist, ends without a beginning. A request that Kafka
+answers with CONCURRENT_TRANSACTIONS while markers are under way is repeated until the response is another one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROPERTIES = {
 
 
 class Script:
-    """One run against one broker; `printed` is what it answered."""
+    """One run against one broker; `printed` has its responses."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -47,11 +47,11 @@ class Script:
         self._ids: dict[int, int] = {-1: -1}
 
     def number(self, producer_id: int) -> int:
-        """Producer ids in the order in which they came up: brokers begin with different ones."""
+        """Producer ids in the order of their appearance: brokers begin with different ones."""
         return self._ids.setdefault(producer_id, len(self._ids))
 
     async def ask(self, request: Any, version: int, codes: Callable[[Any], list[int]]) -> Any:
-        """Ask until the broker has made up its mind."""
+        """Repeat the request until the response is not a temporary one."""
         answer = await self._client.ask(request, version)
         while any(ErrorCode(code) in NOT_YET for code in codes(answer)):
             answer = await self._client.ask(request, version)
@@ -92,7 +92,7 @@ class Script:
         await self.ask(request, version, _added)
 
     async def verify(self, who: tuple[int, int], *topics: tuple[str, int], only: bool, version: int) -> None:
-        """As brokers ask each other."""
+        """A request as brokers send it to each other."""
         entry = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
             transactional_id=ID,
             producer_id=who[0],
@@ -132,7 +132,9 @@ class Script:
         await self.ask(request, version, lambda each: [p.error_code for t in each.topics for p in t.partitions])
 
     async def await_markers(self, transactional_id: str) -> None:
-        """EndTxn is answered before the partitions know; a batch in between would still be of the old transaction."""
+        """EndTxn is answered before the partitions have the markers; a batch in between would still be of the old
+        transaction.
+        """
         request = m.DescribeTransactionsRequest(transactional_ids=[transactional_id])
         while (await self._client.ask(request, 0)).transaction_states[0].transaction_state.startswith("Prepare"):
             pass
@@ -171,7 +173,7 @@ def _added(answer: Any) -> list[int]:
 
 
 def codes_for_brokers(answer: Any) -> list[int]:
-    """AddPartitionsToTxn as brokers are answered."""
+    """AddPartitionsToTxn with the response that brokers get."""
     if answer.error_code:
         return [answer.error_code]
     return [
@@ -183,7 +185,7 @@ def codes_for_brokers(answer: Any) -> list[int]:
 
 
 async def ids(script: Script) -> None:
-    """Who may have an id."""
+    """Which producer ids and epochs are accepted."""
     for version in range(6):
         await script.init("", version)
         await script.init("of-version", version)
@@ -205,7 +207,7 @@ async def ids(script: Script) -> None:
 
 
 async def a_transaction(script: Script) -> None:
-    """Everything that can be asked about one."""
+    """Every request that describes a transactional id."""
     await script.init(ID)
     who = await script.init(ID)
     over, other = (who[0], who[1] - 1), (who[0] + 100_000, who[1])
@@ -264,7 +266,7 @@ async def a_transaction(script: Script) -> None:
 
 
 async def writes(script: Script) -> None:
-    """Batches that the leader of their partition has to ask about (KIP-890)."""
+    """Batches that the leader of their partition has to verify (KIP-890)."""
     who = await script.init("writer")
 
     async def send(sequence: int, version: int, *, epoch: int = who[1], producer_id: int = who[0]) -> None:
@@ -298,7 +300,7 @@ async def writes(script: Script) -> None:
 async def run(port: int) -> list[tuple[object, ...]]:
     client = await Client.connect(port)
     while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-        pass  # Kafka accepts connections before it knows itself
+        pass  # Kafka accepts connections before its own metadata lists it
     await client.create_topic("t", 2)
     script = Script(client)
     for kind, key in ((1, ID), (0, "g")):
@@ -319,7 +321,7 @@ async def run(port: int) -> list[tuple[object, ...]]:
     return script.printed
 
 
-async def test_the_same_answers_as_kafka(tmp_path: Path) -> None:
+async def test_the_responses_match_those_of_kafka(tmp_path: Path) -> None:
     with running_kafka(tmp_path / "kafka", PROPERTIES) as kafka:
         theirs = await run(kafka.port)
     async with running_broker(tmp_path / "ours", PROPERTIES) as broker:

@@ -1,15 +1,17 @@
-"""The same raw requests to Apache Kafka 4.3.0 and to us: transactions of version 2 (KIP-890) get the same answers.
+"""The same raw requests to Apache Kafka 4.3.0 and to Odradek: transactions of version 2 (KIP-890) get the same
+responses.
 
-Kafka 3.9 does not speak version 2, so its oracle is a KRaft broker. Producers leave it to the leader to add partitions,
-every transaction has an epoch of its own, and EndTxn says which comes next. After each step the script looks at what
-the coordinator and the leaders of the partitions know. What Kafka answers with CONCURRENT_TRANSACTIONS while markers
-are on their way is asked again until it says something else.
+Kafka 3.9 does not support version 2, so its oracle is a KRaft broker. Producers leave it to the leader to add
+partitions, every transaction has an epoch of its own, and EndTxn returns the next one. After each step the script reads
+the state of the coordinator and of the leaders of the partitions. A request that Kafka answers with
+CONCURRENT_TRANSACTIONS while markers are under way is repeated until the response is another one.
 
-Left out is where we do not follow 4.3.0. A TxnOffsetCommit with a generation to a group that does not exist gets
-UNKNOWN_MEMBER_ID as from 3.9 (4.3: ILLEGAL_GENERATION). An epoch too low for a producer id whose epochs are used up is
-fenced by InitProducerId, and one of -1 by WriteTxnMarkers (4.3: UNKNOWN_SERVER_ERROR). A batch that the coordinator
-refused does not hinder those of the producer whose epoch is right (4.3: OUT_OF_ORDER_SEQUENCE_NUMBER). In a request
-with batches of several producers those that go on with an open transaction are written (4.3 refuses them all).
+Left out are the cases where Odradek does not follow 4.3.0. A TxnOffsetCommit with a generation to a group that does not
+exist gets UNKNOWN_MEMBER_ID as from 3.9 (4.3: ILLEGAL_GENERATION). An epoch too low for a producer id whose epochs are
+used up is fenced by InitProducerId, and one of -1 by WriteTxnMarkers (4.3: UNKNOWN_SERVER_ERROR). A batch that the
+coordinator refused does not hinder those of the producer whose epoch is right (4.3: OUT_OF_ORDER_SEQUENCE_NUMBER). In a
+request with batches of several producers the leader writes those that continue an open transaction (4.3 refuses them
+all).
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
 }
-# Kafka 4.3 puts appends and assignments off by default to make fewer of them; here each is made at once. While its log
-# is filled the broker may be too busy to tell its controller that it lives.
+# Kafka 4.3 delays appends and assignments by default to make fewer of them; here it makes each at once. While its log
+# is filled the broker may be too busy to send heartbeats to its controller.
 KRAFT = {
     "group.coordinator.append.linger.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
@@ -61,7 +63,7 @@ LONG = "y" * 32_000
 
 
 async def a_batch_begins(script: NewScript) -> Owner:
-    """The first batch adds its partition; what is refused before and behind it."""
+    """The first batch adds its partition; refused batches before and after it."""
     await script.init(ID)
     who = await script.init(ID)
     await script.state()
@@ -176,7 +178,7 @@ async def it_ends(script: NewScript, who: Owner) -> None:
 
 
 async def somebody_else_takes_over(script: NewScript) -> None:
-    """InitProducerId in the middle of a transaction, and who may go on afterwards."""
+    """InitProducerId in the middle of a transaction, and the producers that may continue afterwards."""
     who = await script.init(ID)
     await script.send(who, 0)
     await script.init_once()
@@ -225,7 +227,7 @@ async def the_same_goes_on(script: NewScript) -> None:
 
 
 async def versions_mixed(script: NewScript) -> None:
-    """A client that is upgraded in the middle of a transaction, or falls back."""
+    """A client that is upgraded in the middle of a transaction, or downgraded."""
     who = await script.init(ID)
     await script.add(who, ("t", 0))
     await script.send(who, 0)
@@ -321,7 +323,7 @@ async def consumer_group_offsets(script: NewScript, who: Owner) -> None:
 
 
 async def marked_by_others(script: NewScript) -> None:
-    """WriteTxnMarkers, which a client may send while nobody is authorised."""
+    """WriteTxnMarkers, which a client may send while there is no authorizer."""
     await script.init("marked")
     who = await script.init("marked")
     await script.send(who, 0, transactional_id="marked")
@@ -392,7 +394,7 @@ async def run(port: int) -> list[tuple[object, ...]]:
     """The script against one broker."""
     client = await Client.connect(port)
     while not (await client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-        pass  # Kafka accepts connections before it knows itself
+        pass  # Kafka accepts connections before its own metadata lists it
     for topic in ("t", "u"):
         await client.create_topic(topic, 2)
     script = NewScript(client)
@@ -409,10 +411,10 @@ async def run(port: int) -> list[tuple[object, ...]]:
 
 
 def state_log(folder: Path) -> list[tuple[object, ...]]:
-    """What kafka-dump-log finds in the partition of `__transaction_state` that ID belongs to.
+    """The output of kafka-dump-log for the partition of `__transaction_state` that ID belongs to.
 
-    Two things differ and are left out. Where the cluster speaks version 2 Kafka writes every value in version 1, we
-    only those of producers that speak it; and Kafka repeats the producer id as the one before it.
+    Two differences are left out. Where the cluster supports version 2 Kafka writes every value in version 1, Odradek
+    only those of producers that use it; and Kafka repeats the producer id as the previous one.
     """
     partition = partition_for(ID, int(PROPERTIES["transaction.state.log.num.partitions"]))
     (file,) = (folder / f"__transaction_state-{partition}").glob("*.log")
@@ -437,7 +439,7 @@ def state_log(folder: Path) -> list[tuple[object, ...]]:
     return found
 
 
-async def test_the_same_answers_as_kafka(tmp_path: Path) -> None:
+async def test_the_responses_match_those_of_kafka(tmp_path: Path) -> None:
     async with running_kraft(tmp_path / "kafka", {**PROPERTIES, **KRAFT}) as port:
         theirs = await run(port)
     async with running_broker(tmp_path / "ours", PROPERTIES) as broker:

@@ -1,7 +1,7 @@
-"""Whether leaders ask the coordinator about transactional batches (KIP-890) can be changed while the broker runs.
+"""Verification of transactional batches by leaders (KIP-890) can be switched while the broker runs.
 
 `transaction.partition.verification.enable` is one of Kafka's dynamic properties, for one broker or for all of them
-(KIP-226). Producers of transactions version 2 are not concerned: for them the question adds the partition.
+(KIP-226). It does not affect producers of transactions version 2: for them the request adds the partition.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ PARTITIONS = 24
 
 
 class Script:
-    """One run against one broker; `printed` is what it answered."""
+    """One run against one broker; `printed` has its responses."""
 
     def __init__(self, client: Client, first: int = 0) -> None:
-        """The partitions from `first` on have not been written to."""
+        """The partitions from `first` on have no records."""
         self._client = client
         self._fresh = iter(range(first, PARTITIONS))
         self.printed: list[tuple[object, ...]] = []
@@ -41,7 +41,7 @@ class Script:
     async def begin(self) -> None:
         async with asyncio.timeout(DEADLINE_S * 3):
             while not (await self._client.ask(m.MetadataRequest(topics=[]), 9)).brokers:
-                pass  # Kafka accepts connections before it knows itself
+                pass  # Kafka accepts connections before its own metadata lists it
             await self._client.create_topic("t", PARTITIONS)
             find = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["id"])
             while (await self._client.ask(find, 4)).coordinators[0].error_code:
@@ -60,7 +60,7 @@ class Script:
         )
 
     async def becomes(self, value: str) -> None:
-        """Wait until the broker goes by a value, and note where it says that it has it from."""
+        """Wait until the broker applies a value, and record the source that it reports."""
         request = m.DescribeConfigsRequest
         wanted = request.DescribeConfigsResource(
             resource_type=BROKER, resource_name=THIS_BROKER, configuration_keys=[NAME]
@@ -75,7 +75,7 @@ class Script:
         self.printed.append(("value", found.value, found.config_source, found.read_only, synonyms))
 
     async def write(self, version: int) -> ErrorCode:
-        """The first batch of a transaction that its coordinator has never heard of, in a partition of its own."""
+        """The first batch of a transaction that its coordinator does not have, in a partition of its own."""
         partition = next(self._fresh)
         init = m.InitProducerIdRequest(transactional_id=f"id-{partition}", transaction_timeout_ms=60_000)
         while (who := await self._client.ask(init, 4)).error_code:
@@ -94,7 +94,7 @@ class Script:
         return code
 
     async def verifies(self) -> bool:
-        """Whether unverified batches are refused; what is told to whom is noted."""
+        """Whether unverified batches are refused; records the errors of each version."""
         notified = [await self.write(version) for version in (3, 10, 11)]
         refused = [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE]
         assert notified in ([ErrorCode.NONE] * 3, refused)
@@ -127,14 +127,14 @@ async def play(port: int) -> list[tuple[object, ...]]:
     return script.printed
 
 
-async def test_a_change_at_run_time_counts_at_once(tmp_path: Path) -> None:
+async def test_a_change_at_run_time_takes_effect_at_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", PROPERTIES) as broker:
         printed = await play(broker.port)
     refused: list[Any] = [each for each in printed if each[0] == "alter" and each[4] != "NONE"]
     assert len(refused) == 8, refused
 
 
-async def test_it_survives_a_restart_and_spares_version_2(tmp_path: Path) -> None:
+async def test_it_survives_a_restart_and_does_not_affect_version_2(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data", PROPERTIES) as broker:
         client = await Client.connect(broker.port)
         script = Script(client)

@@ -1,7 +1,7 @@
 """No request waits for a condition that holds already, and none is answered twice.
 
-A move between the check of a condition and the registration for the next move wakes nobody. What moves a partition in
-between is the request itself: it completes operations of others, and these append.
+A move between the check of a condition and the registration for the next move wakes no request. The request itself can
+move a partition in between: it completes operations of others, and these append.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENTRY = (b"key", b"value")
 
 
 class Call:
-    """A request whose answers are kept."""
+    """A request that records its responses."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -120,26 +120,26 @@ def leader(tmp_path: Path) -> Leader:
 
 
 def sizes(call: Call) -> list[int]:
-    """The bytes of each partition in the only answer."""
+    """The bytes of each partition in the only response."""
     (response,) = call.replies
     return [len(each.records or b"") for topic in response.responses for each in topic.partitions]
 
 
-def test_a_follower_gets_at_once_what_its_own_position_has_made_the_coordinator_append(leader: Leader) -> None:
+def test_a_follower_receives_at_once_the_append_that_its_own_position_triggered(leader: Leader) -> None:
     leader.append(0, lambda code: leader.append(0))
     call = leader.fetch(1)
     assert leader.logs[0].log.end_offset == 2
     assert sizes(call)[0] > 0
 
 
-def test_a_follower_gets_at_once_what_was_appended_to_a_partition_that_was_read_before(leader: Leader) -> None:
+def test_a_follower_receives_at_once_an_append_to_a_partition_that_was_read_before(leader: Leader) -> None:
     leader.append(1, lambda code: leader.append(0))
     call = leader.fetch(0, 1)
     first, second = sizes(call)
     assert (first > 0, second) == (True, 0)
 
 
-def test_a_follower_is_told_of_a_partition_that_went_offline_while_the_next_was_read(leader: Leader) -> None:
+def test_a_follower_is_notified_of_a_partition_that_went_offline_while_the_next_was_read(leader: Leader) -> None:
     leader.append(1, lambda code: leader.logs[0].retire())
     (response,) = leader.fetch(0, 1).replies
     assert response.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -175,7 +175,7 @@ def test_a_fetch_that_a_nested_append_has_answered_is_not_answered_again(leader:
     assert len(waiting.replies) == 1
 
 
-def test_a_coordinator_hears_once_of_an_append_that_a_nested_append_has_settled(leader: Leader) -> None:
+def test_a_coordinator_is_notified_once_of_an_append_that_a_nested_append_completed(leader: Leader) -> None:
     outcomes: list[str] = []
 
     def first_settled(code: ErrorCode) -> None:
@@ -190,7 +190,7 @@ def test_a_coordinator_hears_once_of_an_append_that_a_nested_append_has_settled(
     assert sorted(outcomes) == ["first", "second", "third"]
 
 
-def test_an_append_is_settled_by_what_happened_before_the_request_waits(leader: Leader) -> None:
+def test_events_before_the_request_waits_complete_an_append(leader: Leader) -> None:
     outcomes: list[ErrorCode] = []
     finished: list[bool] = []
     wait = DelayedAppend(lambda: finished.append(True))
@@ -235,7 +235,7 @@ def test_a_deletion_is_answered_for_a_partition_that_went_offline_before_the_req
 
 
 class HeldWorker:
-    """Blocking work that is done when the test says so."""
+    """Blocking work that runs on demand of the test."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
@@ -249,7 +249,7 @@ class HeldWorker:
         done(None)
 
 
-def test_followers_that_were_faster_than_the_fsync_of_the_leader_are_counted_at_its_end(tmp_path: Path) -> None:
+def test_followers_faster_than_the_leaders_fsync_count_at_its_end(tmp_path: Path) -> None:
     worker = HeldWorker()
     leader = Leader(tmp_path, LogConfig(flush_messages=1), worker)
     outcomes: list[ErrorCode] = []

@@ -1,4 +1,4 @@
-"""What a broker answers that is not the one to ask: it has no replica of the partition, or is not the controller."""
+"""Responses of a broker that is the wrong one: it has no replica of the partition, or is not the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def asked(index: int) -> dict[str, Asked]:
-    """One request of each API about a partition of the topic `t`, and where its answer has the error."""
+    """One request of each API about a partition of the topic `t`, and the place of the error in its response."""
     listed = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=-1)
     cut = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=0)
     ended = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=index, leader_epoch=0)
@@ -73,7 +73,7 @@ async def test_a_broker_without_a_replica_is_not_the_leader(cluster: Cluster, ap
 
 
 @pytest.mark.parametrize("at", [2, 3])
-async def test_a_producer_is_sent_to_the_leader(cluster: Cluster, at: int) -> None:
+async def test_a_producer_is_redirected_to_the_leader(cluster: Cluster, at: int) -> None:
     """KIP-951: a follower, and a broker without a replica, name the leader and its address."""
     await cluster.create("t", [1, 2])
     answer = await cluster.clients[at].ask(produce_request("t", batch(b"v")), 10)
@@ -83,7 +83,7 @@ async def test_a_producer_is_sent_to_the_leader(cluster: Cluster, at: int) -> No
     assert [(each.node_id, each.port) for each in answer.node_endpoints] == [(1, cluster.brokers[1].port)]
 
 
-async def test_what_is_no_batch_is_refused_before_the_leader_is_looked_for(cluster: Cluster) -> None:
+async def test_an_invalid_batch_is_refused_before_the_leader_is_looked_up(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2])
     for at in (2, 3):
         answer = await cluster.clients[at].ask(produce_request("t", b"nonsense"), 10)
@@ -93,8 +93,8 @@ async def test_what_is_no_batch_is_refused_before_the_leader_is_looked_for(clust
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_elections_of_all_partitions_asked_of_another_broker(cluster: Cluster, version: int) -> None:
-    """Version 0 has no error of the whole answer; a connection used to end there."""
+async def test_elections_of_all_partitions_requested_from_another_broker(cluster: Cluster, version: int) -> None:
+    """Version 0 has no top-level error; the broker once closed the connection there."""
     await cluster.create("t", [1, 2], [2, 3])
     answer = await cluster.clients[cluster.others[0]].ask(elect(PREFERRED, None), version)
     (topic,) = answer.replica_election_results

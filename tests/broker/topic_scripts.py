@@ -50,7 +50,7 @@ def delete_states(*states: tuple[str | None, bytes]) -> m.DeleteTopicsRequest:
 
 
 async def coordinator(script: Script, key_type: int = 0) -> None:
-    """Until there is one, and with it its topic."""
+    """Retry until there is a coordinator, and with it its topic."""
     async with asyncio.timeout(DEADLINE_S):
         while (  # noqa: ASYNC110 - no event
             await (await script.client()).ask(m.FindCoordinatorRequest(key=script.name, key_type=key_type), 3)
@@ -442,7 +442,7 @@ async def groups(script: Script) -> None:
 
 
 async def internal(script: Script) -> None:
-    """The broker's own topics, and what may be done to them."""
+    """The broker's internal topics, and the requests that they allow."""
     for key_type in (0, 1):
         await coordinator(script, key_type)
     for topic in ("__consumer_offsets", "__transaction_state"):

@@ -1,6 +1,6 @@
-"""Requests of producers of transactions version 2 (KIP-890), and what a broker answers and knows after each.
+"""Requests of producers of transactions version 2 (KIP-890), and a broker's responses and state after each.
 
-Used by the test that sends one script to Apache Kafka 4.3.0 and to us.
+Used by the test that sends one script to Apache Kafka 4.3.0 and to Odradek.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Owner = tuple[int, int]
 
 
 class NewScript(Script):
-    """A run with producers of version 2; `state` tells what became of each step."""
+    """A run with producers of version 2; `state` describes the result of each step."""
 
     def note(self, *what: object) -> None:
         self.printed.append(what)
@@ -71,7 +71,7 @@ class NewScript(Script):
         self.note("at", [topic.partition_responses[0].base_offset for topic in by_name(answer)])
 
     async def finish(self, who: Owner, *, commit: bool = True, transactional_id: str = ID, version: int = 5) -> Owner:
-        """EndTxn; who the producer is from then on."""
+        """EndTxn; takes the producer id and epoch of the response."""
         request = m.EndTxnRequest(
             transactional_id=transactional_id, producer_id=who[0], producer_epoch=who[1], committed=commit
         )
@@ -98,7 +98,7 @@ class NewScript(Script):
         await super().add(who, *topics, version=version, transactional_id=transactional_id)
 
     async def init_once(self, transactional_id: str = ID, *, who: Owner = (-1, -1)) -> None:
-        """InitProducerId whose first answer counts; then the markers are awaited."""
+        """InitProducerId whose first response counts; then the markers are awaited."""
         request = m.InitProducerIdRequest(
             transactional_id=transactional_id,
             transaction_timeout_ms=60_000,
@@ -112,7 +112,7 @@ class NewScript(Script):
         await self.await_markers(transactional_id)
 
     async def state(self, *transactional_ids: str) -> None:
-        """What the coordinator, the leaders and readers know."""
+        """The state of the coordinator, the leaders and consumers."""
         await self.describe(*(transactional_ids or (ID,)))
         await self.producers()
         for index in (0, 1):
@@ -166,7 +166,7 @@ class NewScript(Script):
         await self.ask(request, version, lambda each: [p.error_code for t in each.topics for p in t.partitions])
 
     async def offsets(self, group: str = "g") -> None:
-        """What the group has, for those who wait for stable offsets and those who do not."""
+        """The group's offsets, for clients that wait for stable offsets and those that do not."""
         for stable in (False, True):
             topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])
             wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[topic])
@@ -179,7 +179,7 @@ class NewScript(Script):
             self.note("offsets", group, stable, ErrorCode(answer.error_code).name, found)
 
     async def beat(self, group: str, member: str, epoch: int, *, joins: bool = False) -> int:
-        """A heartbeat of the consumer protocol; the epoch that the member is told."""
+        """A heartbeat of the consumer protocol; returns the member's epoch."""
         fields: dict[str, Any] = {}
         if joins:
             fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
@@ -191,7 +191,7 @@ class NewScript(Script):
     async def verify(
         self, who: Owner, *topics: tuple[str, int], only: bool, version: int, transactional_id: str = ID
     ) -> None:
-        """AddPartitionsToTxn as brokers ask each other."""
+        """AddPartitionsToTxn as brokers send it to each other."""
         wanted = [
             m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in topics
         ]
@@ -205,7 +205,7 @@ class NewScript(Script):
         await self.ask(m.AddPartitionsToTxnRequest(transactions=[entry]), version, codes_for_brokers)
 
     async def age(self, transactional_id: str, who: Owner, epoch: int) -> Owner:
-        """Take the id over until its epoch is this one."""
+        """Initialize the id until its epoch is this one."""
         request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
         while who[1] < epoch:
             turn = min(AT_ONCE, epoch - who[1])
@@ -218,7 +218,7 @@ class NewScript(Script):
         return who
 
     async def mark(self, who: Owner, *partitions: tuple[str, int], version: int = 2, **fields: Any) -> None:
-        """WriteTxnMarkers, as any client may send it where nobody is authorised."""
+        """WriteTxnMarkers, as any client may send it where there is no authorizer."""
         request = markers(*who, *(partitions or (("t", 0),)), **fields)
         self.note("marker", [code.name for code in codes(await self._client.ask(request, version))])
 
@@ -231,12 +231,12 @@ class NewScript(Script):
 
 
 def before(who: Owner) -> Owner:
-    """Who had the epoch before."""
+    """The producer with the previous epoch."""
     return who[0], who[1] - 1
 
 
 def after(who: Owner) -> Owner:
-    """Who would have the next epoch."""
+    """The producer with the next epoch."""
     return who[0], who[1] + 1
 
 

@@ -1,4 +1,4 @@
-"""A broker in this process and a client that speaks to it in single requests, any API in any version."""
+"""A broker in this process and a client that sends it single requests, any API in any version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEADLINE_S = 20
 
 
 class Client:
-    """One connection. Requests can be sent without waiting; answers are taken in order."""
+    """One connection. Requests can be sent without waiting; responses are received in order."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -33,7 +33,7 @@ class Client:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 27))
 
     async def send(self, request: Any, version: int, *, client_id: str | None = "test") -> None:
-        """Send a request and do not wait for its answer."""
+        """Send a request and do not wait for its response."""
         self._correlation_id += 1
         key = type(request).API_KEY
         self._owed.append((key, version, self._correlation_id))
@@ -45,11 +45,11 @@ class Client:
         await self._writer.drain()
 
     def forget(self) -> None:
-        """The request sent last gets no answer (acks=0)."""
+        """The request sent last gets no response (acks=0)."""
         self._owed.pop()
 
     async def receive(self) -> Any:
-        """The answer of the oldest request that has none yet."""
+        """The response to the oldest request without one."""
         key, version, correlation_id = self._owed.pop(0)
         async with asyncio.timeout(DEADLINE_S):
             (size,) = struct.unpack(">i", await self._reader.readexactly(4))
@@ -62,12 +62,12 @@ class Client:
         return answer
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Send a request, in its newest version unless told otherwise, and wait for the answer."""
+        """Send a request, in its newest version by default, and wait for the response."""
         await self.send(request, type(request).MAX_VERSION if version is None else version)
         return await self.receive()
 
     async def is_closed(self) -> bool:
-        """Whether the broker ends the connection (waits for it)."""
+        """Whether the broker closes the connection (waits for it)."""
         async with asyncio.timeout(DEADLINE_S):
             try:
                 return await self._reader.read(1) == b""

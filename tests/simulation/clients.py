@@ -1,5 +1,4 @@
-"""Clients of a simulated cluster: they produce and fetch as Kafka's clients do, and record the responses they received.
-"""
+"""Clients of a simulated cluster: they produce and fetch as Kafka's do, and record the responses they received."""
 
 from __future__ import annotations
 
