@@ -1,4 +1,4 @@
-"""Members of the consumer protocol in the world of `group_world`, as clients see it."""
+"""Members of the consumer protocol for `group_world`, with their clients' state."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def beat(harness: Harness, member_id: str, epoch: int, **fields: Any) -> Slot:
 
 
 def join(harness: Harness, member_id: str, *names: str, **fields: Any) -> HeartbeatResult:
-    """A member joins; the answer has to be there at once."""
+    """A member joins; its response has to come at once."""
     given: dict[str, Any] = {"rebalance_timeout_ms": REBALANCE_MS, "names": names, "owned": {}, **fields}
     result: HeartbeatResult = beat(harness, member_id, 0, **given).answer
     return result
 
 
 def membership(harness: Harness) -> ConsumerMembership:
-    """The group as the coordinator has it."""
+    """The group in the coordinator's memory."""
     error, found = harness.groups.describe_consumers(GROUP)
     assert not error
     assert found is not None
@@ -42,7 +42,7 @@ def membership(harness: Harness) -> ConsumerMembership:
 
 
 def reloaded(harness: Harness) -> ConsumerGroupMembers:
-    """The group as a load would find it once everything pending is written."""
+    """The group that a load would find once everything pending is written."""
     loader = Loader()
     for header, record in harness.log.pending(0):
         loader.feed(header, record)
@@ -53,7 +53,7 @@ def reloaded(harness: Harness) -> ConsumerGroupMembers:
 
 
 def facts(group_members: ConsumerGroupMembers) -> dict[str, Any]:
-    """Everything that a roster holds."""
+    """All state of the members of a group."""
     return {
         "epoch": group_members.epoch,
         "hash": group_members.hash,
@@ -65,7 +65,7 @@ def facts(group_members: ConsumerGroupMembers) -> dict[str, Any]:
 
 
 class Client:
-    """A consumer of the consumer protocol: it lets go of what it must at once, and takes what it is given."""
+    """A consumer of the consumer protocol: it revokes partitions at once, and takes the partitions assigned to it."""
 
     def __init__(self, harness: Harness, member_id: str, *names: str, expression: str | None = None) -> None:
         self.harness = harness
@@ -79,7 +79,7 @@ class Client:
         self._unsure = False
 
     def beat(self, *, lost: bool = False) -> HeartbeatResult | None:
-        """A heartbeat; a `lost` answer does not arrive. None while the answer waits."""
+        """A heartbeat; a `lost` response does not arrive. None while the response waits."""
         joining = self.epoch == 0
         full = joining or self._unsure
         if joining:
@@ -94,7 +94,7 @@ class Client:
             expression=self.expression if full else None,
             owned=self.report(),
         )
-        # After a request without an answer it says everything again, to be told everything again.
+        # After a request without a response it sends every field again, so that the response has every field, too.
         self._unsure = slot.waits or lost
         if self._unsure:
             return None
@@ -116,7 +116,7 @@ class Client:
 
     @property
     def owned(self) -> ReplicaManagerDependencies:
-        """What it uses, of topics that are there; a topic that was deleted and made again is another one."""
+        """The partitions that it uses, of topics that exist; a topic that was deleted and recreated is another one."""
         named = ((self.harness.topics.name_of(topic_id), index) for topic_id, index in self._has)
         return {(name, index) for name, index in named if name is not None}
 
@@ -133,7 +133,7 @@ class Client:
 
 
 def settle(harness: Harness, *clients: Client, rounds: int = 30) -> None:
-    """Everyone beats until the group is Stable."""
+    """All members send heartbeats until the group is Stable."""
     for _ in range(rounds):
         for client in clients:
             client.beat()
@@ -145,7 +145,7 @@ def settle(harness: Harness, *clients: Client, rounds: int = 30) -> None:
 
 
 def subscription(*names: str, owned: ReplicaManagerDependencies = frozenset(), version: int = 1) -> bytes:  # type: ignore[assignment]
-    """What a classic consumer says of itself."""
+    """The subscription that a classic consumer sends."""
     topics = sorted({name for name, _ in owned})
     return version.to_bytes(2, "big") + m.ConsumerProtocolSubscription(
         topics=list(names),
@@ -159,7 +159,7 @@ def subscription(*names: str, owned: ReplicaManagerDependencies = frozenset(), v
 
 
 def assignment(parts: ReplicaManagerDependencies) -> bytes:
-    """What the leader of a classic group gives a member."""
+    """The assignment that the leader of a classic group sends for a member."""
     topics = sorted({name for name, _ in parts})
     return b"\0\1" + m.ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -172,6 +172,6 @@ def assignment(parts: ReplicaManagerDependencies) -> bytes:
 
 
 def assigned(result: SyncResult) -> ReplicaManagerDependencies:
-    """What a classic member was given."""
+    """The partitions assigned to a classic member."""
     found = m.ConsumerProtocolAssignment.decode(result.assignment, 1, 2)
     return {(each.topic, index) for each in found.assigned_partitions for index in each.partitions}

@@ -1,7 +1,7 @@
-"""A controller machine over a tree without disk or delay, and brokers that are nodes: what a test decides with.
+"""A controller machine over a tree without disk or delay, and brokers that are znodes.
 
-`Harness.run` carries an event out as the shell does; `Harness.cut` ends it after some steps, as a controller ends that
-dies, and elects a fresh machine on the same tree.
+`Harness.run` carries an event out as the controller's shell does; `Harness.cut` ends it after some steps, as when a
+controller dies, and elects a fresh machine on the same tree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def replicas(*brokers: int) -> znodes.Replicas:
 
 
 class Harness:
-    """The tree, the brokers in it, and the controller of the moment."""
+    """The tree, the brokers in it, and the current controller."""
 
     def __init__(self, *, allow_unclean: bool = False) -> None:
         self.tree = Tree()
@@ -76,7 +76,7 @@ class Harness:
         return found
 
     def write_state(self, partition: Partition, state: znodes.PartitionState) -> None:
-        """A leader of a broker with an older protocol writes its ISR itself, and tells the controller so."""
+        """A leader of a broker with an older protocol writes its ISR itself, and notifies the controller."""
         self.tree.submit(self.session, [Set(znodes.partition_state_path(*partition), state.encode())], 0)
         notice = Create(znodes.ISR_CHANGE_PREFIX, znodes.encode_partitions([partition]), sequential=True)
         self.tree.submit(self.session, [notice], 0)
@@ -95,7 +95,7 @@ class Harness:
     # ---- the controller
 
     def elect(self, *, steps: int | None = None) -> None:
-        """A fresh controller takes office; with `steps` it dies after so many, and the next one follows."""
+        """A fresh controller is elected; with `steps` it dies after so many, and the next one follows."""
         data, stat = self.tree.get(znodes.CONTROLLER_EPOCH)
         epoch = znodes.decode_controller_epoch(data) + 1
         self.tree.submit(
@@ -111,7 +111,7 @@ class Harness:
         self._deliver()
 
     def run(self, event: Callable[[ControllerMachine], Steps[Any]]) -> Any:
-        """An event from beginning to end, its orders, and what follows from the answers."""
+        """An event from beginning to end, its control requests, and the events that follow from the responses."""
         result = self._all(event(self.machine))
         self._deliver()
         return result
@@ -124,7 +124,7 @@ class Harness:
             self._deliver()
 
     def _some(self, event: Steps[Any], steps: int) -> bool:
-        """Whether the event was cut off."""
+        """Whether the event was cut off before its end."""
         try:
             self._drive(event, steps)
         except StopIteration:
@@ -174,7 +174,7 @@ class Harness:
             return None
 
     def _deliver(self) -> None:
-        """Brokers carry out what they are told, and answer."""
+        """Brokers apply the control requests, and answer them."""
         while control_requests := self.machine.drain():
             self.sent.extend(control_requests)
             for broker_id, message in control_requests:
@@ -194,7 +194,7 @@ class Harness:
                     self._all(self.machine.stop_replica_answered(broker_id, answer))
 
     def _check_deletions(self, broker_id: int, message: m.StopReplicaRequest) -> None:
-        """Nobody deletes what is still needed."""
+        """The controller deletes nothing that is still needed."""
         for topic in message.topic_states:
             if self.tree.exists(znodes.delete_topic_path(topic.topic_name)) is None:
                 for each in topic.partition_states:
@@ -203,7 +203,7 @@ class Harness:
                     assert not (each.delete_partition and needed), f"{broker_id} deletes {partition}, which it has"
 
     def lose_disk(self, broker_id: int, partitions: Iterable[Partition], *, code: int) -> None:
-        """A broker answers an order with this error for these partitions; with 0 it has them again."""
+        """A broker answers a control request with this error for these partitions; with 0 it has them again."""
         topic_ids = self.machine.context.topic_ids
         topics = [
             m.LeaderAndIsrResponse.LeaderAndIsrTopicError(
@@ -216,12 +216,12 @@ class Harness:
         ]
         self.run(lambda machine: machine.leader_and_isr_answered(broker_id, m.LeaderAndIsrResponse(topics=topics)))
 
-    # ---- what leaders ask
+    # ---- requests of leaders
 
     def alter(
         self, partition: Partition, isr: tuple[int, ...], *, by_id: bool = True
     ) -> m.AlterPartitionResponse.PartitionData:
-        """The leader asks for an ISR, knowing the present state; `by_id` as from version 2 on."""
+        """The leader requests an ISR, based on the current state; `by_id` as from version 2 on."""
         data, stat = self.tree.get(znodes.partition_state_path(*partition))
         state = znodes.PartitionState.decode(data)
         pending = m.AlterPartitionRequest.PartitionData(
@@ -249,14 +249,14 @@ class Harness:
         return answer
 
     def make_topic(self, name: str, assignment: dict[int, znodes.Replicas]) -> None:
-        """As AdminZkClient and kafka-topics --zookeeper do."""
+        """Writes as those of AdminZkClient and kafka-topics --zookeeper."""
         self.make(znodes.config_path(f"topics/{name}"), znodes.encode_config({}))
         self.make(znodes.topic_path(name), znodes.TopicAssignment(name.encode().ljust(16, b"."), assignment).encode())
 
-    # ---- what is promised
+    # ---- invariants
 
     def check(self) -> None:
-        """Every state that stands in the registry, beside the one that stood there before."""
+        """Every state in the registry, beside the previous one."""
         for partition, state in self.states().items():
             replicas = self.assignment(partition).replicas
             assert set(state.isr) <= set(replicas), f"{partition}: {state} is not of {replicas}"

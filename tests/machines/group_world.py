@@ -1,8 +1,8 @@
-"""A coordinator in a world of its own: virtual time, a log in memory, and clients that keep what they were told.
+"""A coordinator in isolation: virtual time, a log in memory, and clients that record their responses.
 
-The log holds real record batches, so what is read back at a load is what Kafka would read. Appends are committed at
-once unless the test holds them back, and then they end in the order in which they came, well or badly. An append that
-times out stands in the log; it is committed with `release`.
+The log holds real record batches, so a load reads back what Kafka would read. Appends are committed at once unless the
+test holds them back; then they end in the order of their arrival, with success or failure. An append that times out is
+in the log; it is committed with `release`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.protocol.batch import Header, Record, build, control_batch, read_he
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Held = tuple[int, list[KeyValue], Callable[[ErrorCode], None], dict[str, Any]]
-"""Partition, records, what to call, producer."""
+"""Partition, records, callback, producer."""
 START_MS = 1_700_000_000_000
 GROUP = "g"
 
@@ -61,7 +61,7 @@ class VirtualTime:
         return timer
 
     def advance(self, ms: int) -> None:
-        """Let time pass and call what falls due, in the order of the deadlines."""
+        """Let time pass and call the timers that expire, in the order of their deadlines."""
         end = self._ms + ms
         while self._queue and self._queue[0][0] <= end:
             deadline, _, timer = heapq.heappop(self._queue)
@@ -97,14 +97,16 @@ class MemoryLog:
             self._end(partition, records, done, producer, self.error)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """End every append that is held back. Where that is no failure, what has timed out is committed first."""
+        """End every append that is held back. Where that is no failure, appends that have timed out are committed
+        first.
+        """
         while self._late and not error:
             self._late.popleft()(ErrorCode.NONE)
         while self._held:
             self._end(*self._held.popleft(), error)
 
     def time_out(self) -> None:
-        """The appends that were late are later still."""
+        """Late appends are delayed further."""
         for done in list(self._late):
             done(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -133,7 +135,7 @@ class MemoryLog:
         return len(self._held)
 
     def write(self, partition: int, batch: bytearray) -> None:
-        """Put a batch at the end of the log that nobody here appended."""
+        """Add a batch to the end of the log that no coordinator here appended."""
         self.batches.setdefault(partition, []).append(bytes(batch))
         self.next_offset[partition] = read_header(batch).next_offset
 
@@ -198,7 +200,7 @@ def _batch(base: int, items: list[KeyValue], producer: dict[str, Any]) -> bytear
 
 
 class MemoryTransactions:
-    """The same log for offsets of transactions, and their coordinator, who says yes unless told otherwise."""
+    """The same log for offsets of transactions, and their coordinator, which confirms every transaction by default."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
@@ -259,7 +261,7 @@ class MemoryTopics:
 
 @dataclass(eq=False)
 class Slot:
-    """Where the answers of one request arrive; there has to be exactly one."""
+    """Receives the response of one request; there has to be exactly one."""
 
     answers: list[Any] = field(default_factory=list)
 
@@ -278,7 +280,7 @@ class Slot:
 
 
 class Harness:
-    """One coordinator with what it needs."""
+    """One coordinator with its dependencies."""
 
     def __init__(self, **settings: int) -> None:
         self.time = VirtualTime()
@@ -302,7 +304,7 @@ class Harness:
         )
 
     def fail_over(self) -> None:
-        """Another broker takes over: the old coordinator is told, the new one reads the log."""
+        """Another broker takes over: the old coordinator is notified, the new one reads the log."""
         self.groups.close()
         self.log.lose()
         self.groups = self._coordinator()
@@ -385,7 +387,7 @@ class Harness:
         return slot
 
     def end_transaction(self, *, commit: bool, producer: tuple[int, int] = (7, 0), partition: int = 0) -> None:
-        """The marker comes into the log, and the coordinator of groups is told, before and after."""
+        """The marker is appended to the log, and the group coordinator is notified, before and after."""
         if commit:
             self.groups.before_commit(partition, producer[0])
         marker = control_batch(
@@ -408,20 +410,20 @@ class Harness:
         return codes[0]
 
     def offset(self, partition: Partition, *, group: str = GROUP) -> int | None:
-        """The committed offset that a client would be told."""
+        """The committed offset that a client would receive."""
         error, (found,) = self.groups.fetch(group, [partition], require_stable=False)
         assert not error
         assert not found.error
         return found.committed.offset if found.committed is not None else None
 
     def state(self, group: str = GROUP) -> str:
-        """The group's state as DescribeGroups names it."""
+        """The group's state as DescribeGroups returns it."""
         error, membership = self.groups.describe(group)
         assert not error
         return membership.state.value if membership is not None else "Dead"
 
     def stable(self, count: int, **join: Any) -> tuple[list[str], int]:
-        """A new group of that many members, settled; their ids, the leader first, and the generation."""
+        """A new stable group of that many members; their ids, the leader first, and the generation."""
         slots = [self.join(**join) for _ in range(count)]
         self.time.advance(self.settings.group_initial_rebalance_delay_ms * (count + 1))
         results: list[JoinResult] = [slot.answer for slot in slots]

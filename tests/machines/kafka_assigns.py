@@ -1,6 +1,6 @@
-"""What Apache Kafka's own server-side assignors assign: many questions, one process.
+"""The assignments of Apache Kafka's own server-side assignors: many requests, one process.
 
-The questions and answers are lines, explained at the head of KafkaAssigns.java.
+Requests and responses are lines, explained at the head of KafkaAssigns.java.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TIMEOUT_S = 120
 
 
 class Question(NamedTuple):
-    """Which assignor, and what it is given; ids of topics are small numbers."""
+    """The assignor, and its input; ids of topics are small numbers."""
 
     assignor: str
     members: Mapping[str, MemberSpec]
@@ -45,14 +45,14 @@ def topic_id(number: int) -> bytes:
 
 
 def text(assignment: Assignment) -> str:
-    """An assignment as questions and answers have it."""
+    """An assignment in the form of requests and responses."""
     return ",".join(
         f"{_number(topic)}:{index}" for topic, indexes in sorted(assignment.items()) for index in sorted(indexes)
     )
 
 
 def ask(questions: Sequence[Question]) -> list[dict[str, str]]:
-    """For each question what Kafka assigns to each member. Raises ToolError."""
+    """For each request the partitions that Kafka assigns to each member. Raises ToolError."""
     program = str(Path(__file__).with_name("KafkaAssigns.java"))
     command = java_command(RELEASE, program, [], [*QUICK_START, *QUIET])
     lines = "".join(f"{question.line()}\n" for question in questions)

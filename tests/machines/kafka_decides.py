@@ -1,6 +1,6 @@
-"""What Apache Kafka decides: its own classes for placement and elections, asked many questions in one process.
+"""Decisions of Apache Kafka: its own classes for placement and elections, with many requests in one process.
 
-The questions and answers are lines, explained at the head of KafkaDecides.java.
+Requests and responses are lines, explained at the head of KafkaDecides.java.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ TIMEOUT_S = 120
 
 
 def numbers(items: Iterable[int]) -> str:
-    """A list as a word of a question or an answer."""
+    """A list as a word of a request or a response."""
     return ",".join(map(str, items)) or "-"
 
 
 def ask(questions: Sequence[str]) -> list[str]:
-    """An answer for each question. Raises ToolError."""
+    """A response for each request. Raises ToolError."""
     program = str(Path(__file__).with_name("KafkaDecides.java"))
     command = java_command(RELEASE, program, [], [*QUICK_START, *QUIET])
     answers = run_java(command, stdin="".join(f"{each}\n" for each in questions), timeout_s=TIMEOUT_S).stdout

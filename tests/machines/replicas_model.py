@@ -1,7 +1,7 @@
 """Three replicas of one partition without a byte: the partition machines over lists, a controller that is a tuple, and
 a network that loses, delays and repeats.
 
-The model takes any event at any time and checks after each what replication promises. `test_replication.py` lets
+The model takes any event at any time and checks the invariants of replication after each. `test_replication.py` lets
 hypothesis choose the events; the scenarios there spell some out.
 """
 
@@ -20,14 +20,14 @@ MIN_ISR = 2
 
 
 class Entry(NamedTuple):
-    """A record: which leader epoch wrote it, and what."""
+    """A record: the leader epoch that wrote it, and its value."""
 
     epoch: int
     value: int
 
 
 class Epochs:
-    """The leader epochs of a list of entries, as LeaderEpochs has them of a log; begun epochs included."""
+    """The leader epochs of a list of entries, as LeaderEpochs has them for a log; begun epochs included."""
 
     def __init__(self) -> None:
         self.starts: list[tuple[int, int]] = []
@@ -77,7 +77,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """The answer on its way back."""
+    """The response on its way back."""
 
     request: FetchRequest
     records: tuple[Entry, ...]
@@ -86,7 +86,7 @@ class FetchResponse(NamedTuple):
 
 
 class Alter(NamedTuple):
-    """A wish for another ISR on its way to the controller, or its answer on the way back."""
+    """A pending ISR on its way to the controller, or its response on the way back (AlterPartition)."""
 
     broker: int
     change: PendingIsr
@@ -94,7 +94,7 @@ class Alter(NamedTuple):
 
 
 class Replicas:
-    """The three of them, the controller's state and what is on the wire."""
+    """The three replicas, the controller's state and the messages on the wire."""
 
     machine_class: type[PartitionMachine] = PartitionMachine
 
@@ -105,7 +105,7 @@ class Replicas:
         self.wire: list[FetchRequest | FetchResponse | Alter] = []
         self.values = 0
         self.pending: list[tuple[int, int, int, int]] = []
-        """Writes that wait: (leader, epoch, end offset, value)."""
+        """Pending writes: (leader, epoch, end offset, value)."""
         self.acknowledged: dict[int, int] = {}
         self.true_high_watermark = 0
         self.notified: dict[int, int] = {}
@@ -120,7 +120,7 @@ class Replicas:
     # ---- the controller
 
     def tell(self, broker_id: int) -> None:
-        """LeaderAndIsr, as the state is now."""
+        """LeaderAndIsr with the current state."""
         broker, state = self.brokers[broker_id], self.state
         if not broker.alive or self.notified.get(broker_id, -1) >= state.leader_epoch:
             return
@@ -132,7 +132,7 @@ class Replicas:
             broker.machine.become_follower(state)
 
     def elect(self, preferred: int) -> bool:
-        """Another leader of the ISR, those that are dead left out of it as far as one stays."""
+        """Another leader of the ISR; dead replicas leave the ISR as long as one stays."""
         live = [each for each in self.state.isr if self.brokers[each].alive]
         if not live:
             return False
@@ -143,7 +143,7 @@ class Replicas:
         return True
 
     def decide(self, alter: Alter) -> None:
-        """The controller gets a wish: compare and set."""
+        """The controller receives a pending ISR: compare and set."""
         change, state = alter.change, self.state
         answer: LeaderAndIsr | ErrorCode
         if change.leader_epoch != state.leader_epoch:
@@ -159,7 +159,7 @@ class Replicas:
     # ---- brokers
 
     def append(self, broker_id: int, count: int = 1) -> None:
-        """A client writes with acks=all to whoever it takes for the leader."""
+        """A client writes with acks=all to the replica that it takes for the leader."""
         broker = self.brokers[broker_id]
         try:
             broker.machine.check_may_append(-1)
@@ -183,7 +183,7 @@ class Replicas:
             )
 
     def deliver(self, index: int) -> None:
-        """Something on the wire arrives."""
+        """A message on the wire arrives."""
         message = self.wire.pop(index % len(self.wire))
         if isinstance(message, FetchRequest):
             self._serve(message)
@@ -254,7 +254,7 @@ class Replicas:
             self.wire.append(alter._replace(answer=None))
 
     def shrink(self, broker_id: int) -> None:
-        """The broker looks for followers that have fallen behind."""
+        """The broker checks for followers that have fallen behind."""
         broker = self.brokers[broker_id]
         if broker.alive:
             self._pending_isr(broker_id, broker.machine.propose_shrink(self.now_ms))
@@ -264,17 +264,17 @@ class Replicas:
         self.brokers[broker_id].alive = False
 
     def start(self, broker_id: int, checkpoint: int) -> None:
-        """It comes back; its high watermark was written to disk some time ago."""
+        """The process comes back; its high watermark was written to disk some time ago."""
         broker = self.brokers[broker_id]
         broker.alive = True
         high_watermark = min(checkpoint, broker.machine.high_watermark)
         broker.machine = self._machine(broker_id, len(broker.log), high_watermark)
         self.notified.pop(broker_id, None)
 
-    # ---- what is promised
+    # ---- invariants
 
     def settle(self) -> None:
-        """Acknowledge what leaders may acknowledge, and look at every promise."""
+        """Acknowledge every write that a leader may acknowledge, and check every invariant."""
         for broker_id, epoch, end, value in list(self.pending):
             machine = self.brokers[broker_id].machine
             if not self.brokers[broker_id].alive or machine.leader_epoch != epoch:

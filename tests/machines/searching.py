@@ -1,6 +1,6 @@
-"""A search that runs the same way in every run, for machines that are to hold and for mutants that are to be found.
+"""A search that runs the same way in every run, for machines without a violation and for mutants that it must find.
 
-What hypothesis draws depends on the constants of all modules that the process has imported, so a search that has to
+The draws of hypothesis depend on the constants of all modules that the process has imported, so a search that has to
 find something runs in a process of its own: `python -m tests.machines.searching MODULE MACHINE EXAMPLES STEPS [SEED]`
 calls the `search` of the module with that machine.
 """
@@ -22,7 +22,7 @@ FOUND = 3
 
 
 def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int, first: int | None = None) -> None:
-    """Run so many examples of at most so many steps; nothing is shrunk and nothing kept. Raises what a rule raises.
+    """Run this many examples of at most so many steps, without shrinking or a database. Raises the exception of a rule.
 
     `first` seeds the draws; without it they follow from the machine.
     """
@@ -43,9 +43,9 @@ def run_search(machine: type[RuleBasedStateMachine], examples: int, steps: int, 
 
 
 def search_alone(module: str, machine: str, examples: int, steps: int, first: int | None = None) -> None:
-    """Have a process of its own call the `search` of a module with one of its classes, and with a seed if there is one.
+    """Run the `search` of a module in a process of its own, with one of its classes, and with a seed if there is one.
 
-    Raises AssertionError with what it found, RuntimeError where it broke off.
+    Raises AssertionError with the violation that it found, RuntimeError where it broke off.
     """
     command = [sys.executable, "-m", __name__, module, machine, str(examples), str(steps)]
     command += [] if first is None else [str(first)]

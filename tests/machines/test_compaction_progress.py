@@ -1,4 +1,5 @@
-"""How far every replica of a partition has compacted it: who says what to whom, and that nobody is ever forgotten.
+"""Compaction progress of every replica of a partition: reports of followers, the leader's minimum, and no forgotten
+replica.
 
 The rule is that a tombstone or a marker goes only below what every assigned replica has compacted. The state machine
 has partition machines for all replicas, reports that are late, lost or repeated, leaders that change and replicas that
@@ -37,7 +38,7 @@ def report(machine: PartitionMachine, replica_id: int, cleaned_to: int, offset: 
     machine.follower_fetched(replica_id, offset, NOW, cleaned_to=cleaned_to)
 
 
-def test_a_replica_alone_counts_with_itself() -> None:
+def test_a_single_replica_counts_by_its_own_progress() -> None:
     machine = PartitionMachine(0, high_watermark=0, local_end=END)
     machine.cleaned(10)
     assert machine.compacted_everywhere == UNKNOWN, "it has no role yet"
@@ -49,7 +50,7 @@ def test_a_replica_alone_counts_with_itself() -> None:
     assert machine.compacted_everywhere == 0
 
 
-def test_the_least_of_all_counts_and_who_has_not_reported_has_nothing() -> None:
+def test_the_least_of_all_counts_and_an_unreported_replica_counts_as_nothing() -> None:
     machine = leader()
     assert machine.compacted_everywhere == 0
     report(machine, 1, 70)
@@ -62,7 +63,7 @@ def test_the_least_of_all_counts_and_who_has_not_reported_has_nothing() -> None:
     assert machine.compacted_everywhere == 70
 
 
-def test_who_is_out_of_the_isr_or_gone_for_long_counts_all_the_same() -> None:
+def test_a_replica_out_of_the_isr_or_long_gone_still_counts() -> None:
     machine = leader()
     report(machine, 1, 70)
     report(machine, 2, 20)
@@ -77,7 +78,7 @@ def test_who_is_out_of_the_isr_or_gone_for_long_counts_all_the_same() -> None:
     assert machine.compacted_everywhere == 20
 
 
-def test_a_replica_that_lost_its_disk_counts_with_what_it_says_now() -> None:
+def test_a_replica_that_lost_its_disk_counts_by_its_latest_report() -> None:
     machine = leader()
     report(machine, 1, 70)
     report(machine, 2, 60)
@@ -86,14 +87,14 @@ def test_a_replica_that_lost_its_disk_counts_with_what_it_says_now() -> None:
     assert machine.compacted_everywhere == 0
 
 
-def test_nobody_has_compacted_what_it_does_not_have() -> None:
+def test_no_replica_has_compacted_what_it_does_not_have() -> None:
     machine = leader()
     report(machine, 1, 70)
     report(machine, 2, 60, offset=40)
     assert machine.compacted_everywhere == 40
 
 
-def test_a_broker_of_kafka_counts_with_what_it_has() -> None:
+def test_a_kafka_broker_counts_by_its_end_offset() -> None:
     machine = leader((0, 1))
     machine.follower_fetched(1, 30, NOW)
     assert machine.compacted_everywhere == 30
@@ -101,7 +102,7 @@ def test_a_broker_of_kafka_counts_with_what_it_has() -> None:
     assert machine.compacted_everywhere == 50
 
 
-def test_a_new_epoch_has_heard_nothing_and_a_new_replica_has_nothing() -> None:
+def test_a_new_epoch_has_no_reports_and_a_new_replica_has_nothing() -> None:
     machine = leader((0, 1))
     report(machine, 1, 70)
     assert machine.compacted_everywhere == 50
@@ -115,7 +116,7 @@ def test_a_new_epoch_has_heard_nothing_and_a_new_replica_has_nothing() -> None:
     assert machine.compacted_everywhere == 0, "a new epoch"
 
 
-def test_a_follower_knows_what_the_leader_of_its_epoch_says() -> None:
+def test_a_follower_has_the_progress_that_the_leader_of_its_epoch_sent() -> None:
     machine = PartitionMachine(1, high_watermark=0, local_end=END)
     machine.cleaned(80)
     machine.received_compacted(70)
@@ -140,7 +141,7 @@ BROKER = st.sampled_from(BROKERS)
 
 
 class Report(NamedTuple):
-    """A follower's fetch on its way, and what comes back on the same way."""
+    """A follower's fetch on its way, and the response on the same way back."""
 
     follower: int
     leader: int
@@ -150,7 +151,7 @@ class Report(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a leader told a follower."""
+    """The progress that a leader sent to a follower."""
 
     follower: int
     epoch: int
@@ -168,9 +169,9 @@ class Progress(RuleBasedStateMachine):
         self.machines = {each: PartitionMachine(each, high_watermark=0, local_end=END) for each in BROKERS}
         self.wire: list[Report | Answer] = []
         self.reported: dict[tuple[int, int, int], int] = {}
-        """What a replica said last, by (leader, epoch, replica)."""
+        """The last report of a replica, by (leader, epoch, replica)."""
         self.answered: set[tuple[int, int]] = set()
-        """(epoch, what its leader told somebody)."""
+        """(epoch, the progress that its leader sent to a follower)."""
         self.tell(0)
 
     def control(self, leader_id: int, replicas: tuple[int, ...], *, new_epoch: bool) -> None:
@@ -198,13 +199,13 @@ class Progress(RuleBasedStateMachine):
             machine.cleaned(self.cleaned[broker])
             machine.become_leader(self.state, NOW)
             for notified in [each for each in self.reported if each[0] == broker and each[2] not in machine.replicas]:
-                del self.reported[notified]  # who leaves the replica set and comes back begins anew
+                del self.reported[notified]  # a replica that leaves the replica set and comes back begins anew
         else:
             machine.become_follower(self.state)
 
     @rule(broker=BROKER, offset=st.integers(0, END))
     def clean(self, broker: int, offset: int) -> None:
-        """A pass of the cleaner, or a log that was cut or lost."""
+        """A pass of the cleaner, or a log that was truncated or lost."""
         self.cleaned[broker] = offset
         self.machines[broker].cleaned(offset)
 
@@ -229,7 +230,7 @@ class Progress(RuleBasedStateMachine):
             self.wire.remove(message)
         if isinstance(message, Answer):
             machine = self.machines[message.follower]
-            if machine.leader_epoch == message.epoch:  # as Replica.replicate has it
+            if machine.leader_epoch == message.epoch:  # as in Replica.replicate
                 machine.received_compacted(message.compacted_everywhere)
             return
         leading = self.machines[message.leader]
@@ -257,7 +258,7 @@ class Progress(RuleBasedStateMachine):
                 assert set(machine.remotes) | {broker} == set(machine.replicas)
 
     @invariant()
-    def a_follower_knows_only_what_it_was_told(self) -> None:
+    def a_follower_has_only_the_progress_its_leader_sent(self) -> None:
         for broker, machine in self.machines.items():
             if machine.leader_id != broker:
                 known = machine.compacted_everywhere
@@ -268,8 +269,8 @@ TestProgress = Progress.TestCase
 TestProgress.settings = settings(max_examples=70, stateful_step_count=40, deadline=None)
 
 
-def test_the_model_is_not_content_with_a_leader_that_forgets_who_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting only those that have reported is the mistake that brings deleted records back."""
+def test_the_model_rejects_a_leader_that_forgets_silent_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting only replicas that have reported is the mistake that brings deleted records back."""
 
     def count(machine: PartitionMachine) -> None:
         printed = (each.compacted_to for each in machine.remotes.values() if each.end_offset >= 0)

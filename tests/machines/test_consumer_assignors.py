@@ -1,4 +1,4 @@
-"""The assignors of the consumer protocol: valid, balanced, sticky, and the same as Kafka's."""
+"""The assignors of the consumer protocol: valid, balanced, sticky, and equal to Kafka's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.machines.kafka_assigns import Question, text, topic_id
 
 
 def specs(members: Mapping[str, MemberSpec], assigned: Mapping[str, Assignment]) -> dict[str, MemberSpec]:
-    """The members, owning what they were assigned."""
+    """The members, owning the partitions assigned to them."""
     return {member_id: spec._replace(owned=assigned[member_id]) for member_id, spec in members.items()}
 
 
@@ -32,7 +32,7 @@ def sizes(assigned: Mapping[str, Assignment]) -> list[int]:
 def assert_valid(
     members: Mapping[str, MemberSpec], counts: Mapping[bytes, int], assigned: dict[str, Assignment]
 ) -> None:
-    """Everything that anybody subscribes to has one owner, who subscribes to it."""
+    """Every partition of a subscribed topic has one owner, which subscribes to it."""
     assert set(assigned) == set(members)
     given_out = [
         (topic, index) for each in assigned.values() for topic, indexes in each.items() for index in sorted(indexes)
@@ -61,14 +61,14 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[dict[str, MemberSpe
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(first=groups(), data=st.data())
-def test_every_partition_has_one_owner_who_subscribes_to_it(
+def test_every_partition_has_one_owner_that_subscribes_to_it(
     name: str, first: tuple[dict[str, MemberSpec], dict[bytes, int]], data: st.DataObject
 ) -> None:
     assign = ASSIGNORS[name]
     members, counts = first
     before = assign(members, counts)
     assert_valid(members, counts, before)
-    # Some leave, some change what they subscribe to, some come, and topics grow.
+    # Some members leave, some change their subscription, some join, and topics grow.
     changed = specs(members, before)
     for member_id in data.draw(st.lists(st.sampled_from(sorted(changed)), unique=True)):
         del changed[member_id]
@@ -104,7 +104,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
 
 
 @given(groups())
-def test_uniform_is_even_between_those_who_could_swap(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
+def test_uniform_is_even_between_members_that_could_swap(group: tuple[dict[str, MemberSpec], dict[bytes, int]]) -> None:
     members, counts = group
     assigned = assign_uniform(members, counts)
     size = dict(zip(members, sizes(assigned), strict=True))
@@ -115,7 +115,7 @@ def test_uniform_is_even_between_those_who_could_swap(group: tuple[dict[str, Mem
 
 
 @given(groups())
-def test_range_gives_runs_of_neighbours_of_nearly_equal_length(
+def test_range_assigns_runs_of_neighboring_partitions_of_nearly_equal_length(
     group: tuple[dict[str, MemberSpec], dict[bytes, int]],
 ) -> None:
     members, counts = group
@@ -126,14 +126,14 @@ def test_range_gives_runs_of_neighbours_of_nearly_equal_length(
         assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_range_gives_the_same_run_of_topics_that_are_alike() -> None:
+def test_range_assigns_the_same_run_of_topics_with_equal_subscribers() -> None:
     topics = (topic_id(1), topic_id(2))
     members = {member_id: MemberSpec(None, topics, {}) for member_id in ("a", "b", "c")}
     assigned = assign_range(members, dict.fromkeys(topics, 7))
     assert all(each[topics[0]] == each[topics[1]] for each in assigned.values())
 
 
-def test_uneven_subscriptions_are_evened_out() -> None:
+def test_uneven_subscriptions_are_balanced() -> None:
     counts = {topic_id(1): 6, topic_id(2): 3}
     both = (topic_id(1), topic_id(2))
     members = {
@@ -145,7 +145,7 @@ def test_uneven_subscriptions_are_evened_out() -> None:
 
 
 def random_groups(seed: int) -> list[Question]:
-    """Fresh groups, and what becomes of them when members come and go and change their minds."""
+    """Fresh groups, and the assignments after members join, leave and change their subscriptions."""
     source = random.Random(seed)
     questions = []
     for _ in range(150):

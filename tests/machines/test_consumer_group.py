@@ -50,7 +50,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert harness.groups.list_groups()[1] == [(GROUP, "consumer", "Stable", "consumer")]
 
 
-def test_a_partition_moves_only_when_its_owner_has_let_go() -> None:
+def test_a_partition_moves_only_after_its_owner_has_revoked_it() -> None:
     harness = world_with(t=4)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
@@ -74,7 +74,7 @@ def test_a_partition_moves_only_when_its_owner_has_let_go() -> None:
     assert membership(harness).state.value == "Stable"
 
 
-def test_who_says_nothing_of_what_it_owns_has_let_go_of_nothing() -> None:
+def test_a_heartbeat_without_owned_partitions_revokes_nothing() -> None:
     harness = world_with(t=2)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
@@ -103,7 +103,7 @@ def test_states_of_the_group_follow_its_epochs() -> None:
     ]
 
 
-def test_what_a_member_leaves_goes_to_the_others() -> None:
+def test_partitions_of_a_leaving_member_go_to_the_others() -> None:
     harness = world_with(t=5)
     a, b, c = (Client(harness, name, "t") for name in "abc")
     settle(harness, a, b, c)
@@ -113,7 +113,7 @@ def test_what_a_member_leaves_goes_to_the_others() -> None:
     assert a.owned | b.owned == everything("t", 5)
 
 
-def test_an_assignment_is_told_when_it_changes_or_is_asked_for() -> None:
+def test_an_assignment_is_sent_when_it_changes_or_is_requested() -> None:
     harness = world_with(t=2)
     a = Client(harness, "a", "t")
     a.beat()
@@ -124,7 +124,7 @@ def test_an_assignment_is_told_when_it_changes_or_is_asked_for() -> None:
     assert full.assignment is not None
 
 
-def test_topics_that_do_not_exist_are_waited_for() -> None:
+def test_a_subscription_waits_for_topics_that_do_not_exist() -> None:
     harness = world_with()
     a = Client(harness, "a", "later")
     a.beat()
@@ -141,7 +141,7 @@ def test_topics_that_do_not_exist_are_waited_for() -> None:
     assert (a.owned, membership(harness).state.value) == (set(), "Stable")
 
 
-def test_changes_elsewhere_in_the_cluster_disturb_nobody() -> None:
+def test_changes_elsewhere_in_the_cluster_affect_no_member() -> None:
     harness = world_with(t=2)
     a = Client(harness, "a", "t")
     a.beat()
@@ -150,7 +150,7 @@ def test_changes_elsewhere_in_the_cluster_disturb_nobody() -> None:
     assert a.epoch == 1
 
 
-def test_the_assignor_is_the_one_that_most_ask_for() -> None:
+def test_the_assignor_is_the_one_that_most_members_request() -> None:
     harness = world_with(t=3, u=3)
     for name in "ab":
         join(harness, name, "t", "u", assignor="range")
@@ -160,7 +160,7 @@ def test_the_assignor_is_the_one_that_most_ask_for() -> None:
     assert all(len(set(each.values())) == 1 for each in targets.values()), "the same run of both topics"
 
 
-def test_a_subscription_that_changes_gives_up_and_gets() -> None:
+def test_a_changed_subscription_revokes_and_assigns() -> None:
     harness = world_with(t=2, u=2)
     a = Client(harness, "a", "t")
     a.beat()
@@ -198,7 +198,7 @@ def test_a_subscription_that_changes_gives_up_and_gets() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(fields: dict[str, Any], error: ErrorCode) -> None:
+def test_invalid_requests_are_refused_and_change_nothing(fields: dict[str, Any], error: ErrorCode) -> None:
     harness = world_with(t=2)
     join(harness, "a", "t")
     before = facts(reloaded(harness))
@@ -208,7 +208,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(fields: dict[str, An
     assert facts(reloaded(harness)) == before
 
 
-def test_an_old_epoch_is_fenced_unless_the_answer_may_have_been_lost() -> None:
+def test_an_old_epoch_is_fenced_unless_the_response_may_have_been_lost() -> None:
     harness = world_with(t=2)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     settle(harness, a, b)
@@ -224,7 +224,7 @@ def test_an_old_epoch_is_fenced_unless_the_answer_may_have_been_lost() -> None:
     assert beat(harness, "a", old).answer.error is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_group_accepts_no_member() -> None:
     harness = Harness(group_consumer_max_size=1)
     harness.topics.put("t", 1)
     assert not join(harness, "a", "t").error
@@ -242,7 +242,7 @@ def test_a_member_without_an_id_is_given_one() -> None:
 # --- static members ---
 
 
-def test_a_static_member_comes_back_to_what_it_had() -> None:
+def test_a_static_member_comes_back_to_its_partitions() -> None:
     harness = world_with(t=4)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.instance_id = "i"
@@ -268,7 +268,7 @@ def test_an_instance_id_in_use_is_not_given_away() -> None:
     assert beat(harness, "a", 1, instance_id="i").answer.error is ErrorCode.NONE
 
 
-def test_a_static_member_that_does_not_come_back_loses_its_place() -> None:
+def test_a_static_member_that_does_not_come_back_is_removed() -> None:
     harness = world_with(t=2)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.instance_id = "i"
@@ -294,7 +294,7 @@ def test_a_static_member_that_leaves_for_good_is_gone() -> None:
 # --- time ---
 
 
-def test_a_silent_member_is_put_out() -> None:
+def test_a_silent_member_is_removed() -> None:
     harness = world_with(t=2)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     settle(harness, a, b)
@@ -308,7 +308,7 @@ def test_a_silent_member_is_put_out() -> None:
     assert b.errors[-1] is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_does_not_let_go_is_put_out() -> None:
+def test_a_member_that_does_not_revoke_is_removed() -> None:
     harness = world_with(t=2)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     a.beat()
@@ -336,7 +336,7 @@ def test_no_timer_outlives_its_member() -> None:
 # --- regular expressions ---
 
 
-def test_an_expression_stands_for_the_topics_that_match_as_a_whole() -> None:
+def test_an_expression_matches_whole_names_of_topics() -> None:
     harness = world_with(**{"orders-1": 1, "orders-2": 2, "my-orders-1": 1})
     a = Client(harness, "a", expression="orders-.*")
     a.beat()
@@ -354,7 +354,7 @@ def test_an_expression_that_would_hang_a_backtracking_matcher_does_not() -> None
     assert not join(harness, "a", names=None, expression="(a|aa)+$b").error
 
 
-def test_names_and_an_expression_add_up() -> None:
+def test_names_and_an_expression_are_combined() -> None:
     harness = world_with(t=1, u=1, v=1)
     result = join(harness, "a", "t", expression="u|v")
     assert set(result.assignment or {}) == {harness.topics.id_of(name) for name in "tuv"}
@@ -363,7 +363,7 @@ def test_names_and_an_expression_add_up() -> None:
 # --- offsets ---
 
 
-def test_commits_are_for_members_in_their_epoch() -> None:
+def test_only_members_in_their_current_epoch_may_commit() -> None:
     harness = world_with(t=4)
     a, b = Client(harness, "a", "t"), Client(harness, "b", "t")
     assert harness.commit({("t", 0): 1}).answer == [ErrorCode.NONE]
@@ -402,7 +402,7 @@ def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
     assert harness.groups.describe_consumers(GROUP) == (ErrorCode.NONE, None)
 
 
-def test_an_empty_group_goes_with_its_last_offset() -> None:
+def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     harness = world_with(t=1)
     harness.groups.start()
     a = Client(harness, "a", "t")
@@ -416,7 +416,7 @@ def test_an_empty_group_goes_with_its_last_offset() -> None:
 # --- the log ---
 
 
-def test_answers_wait_for_everything_that_was_decided_before() -> None:
+def test_responses_wait_for_all_earlier_decisions() -> None:
     harness = world_with(t=2)
     a = Client(harness, "a", "t")
     a.beat()
@@ -438,7 +438,7 @@ def test_answers_wait_for_everything_that_was_decided_before() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_the_log_refuses_is_reverted(refused: ErrorCode, received: ErrorCode) -> None:
+def test_an_append_that_the_log_refuses_is_reverted(refused: ErrorCode, received: ErrorCode) -> None:
     harness = world_with(t=2)
     join(harness, "a", "t")
     before, armed = facts(membership(harness).group_members), membership(harness).armed
@@ -452,7 +452,7 @@ def test_what_the_log_refuses_is_reverted(refused: ErrorCode, received: ErrorCod
     assert list(reloaded(harness).members) == ["a", "b"]
 
 
-def test_what_the_log_takes_too_late_stays_and_is_answered_once_it_is_committed() -> None:
+def test_an_append_that_times_out_stays_and_is_answered_once_it_is_committed() -> None:
     harness = world_with(t=2)
     join(harness, "a", "t")
     harness.log.error = ErrorCode.REQUEST_TIMED_OUT
@@ -523,7 +523,7 @@ def test_a_failover_changes_nothing() -> None:
     assert membership(harness).state.value == "Empty"
 
 
-def test_who_waits_is_sent_elsewhere_when_the_coordinator_moves() -> None:
+def test_waiting_requests_return_not_coordinator_when_the_coordinator_moves() -> None:
     harness = world_with(t=1)
     harness.log.hold = True
     slot = beat(harness, "a", 0, rebalance_timeout_ms=1, names=("t",), owned={})

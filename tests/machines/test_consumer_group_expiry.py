@@ -1,7 +1,7 @@
-"""When offsets of a group of the consumer protocol expire, and the group with them (KIP-211, KIP-848).
+"""Expiration of offsets of a group of the consumer protocol, and of the group with them (KIP-211, KIP-848).
 
-Each offset counts from its own commit, whether members are there or not; what a member subscribes to does not expire.
-A classic group that has become empty counts from that moment instead.
+Each offset counts from its own commit, with and without members; offsets of topics that a member subscribes to do not
+expire. In a classic group that has become empty offsets count from that moment instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def harness() -> Harness:
 
 
 def live(harness: Harness, ms: int, *clients: Client) -> None:
-    """Time passes while the members beat."""
+    """Time passes while the members send heartbeats."""
     for _ in range(ms // BEAT_MS):
         for client in clients:
             client.beat()
@@ -73,7 +73,7 @@ def test_a_failover_does_not_begin_a_new_retention(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(("names", "expression"), [(("t",), None), ((), "t|v")])
-def test_what_a_member_subscribes_to_does_not_expire(
+def test_offsets_of_subscribed_topics_do_not_expire(
     harness: Harness, names: tuple[str, ...], expression: str | None
 ) -> None:
     a = Client(harness, "a", *names, expression=expression)
@@ -98,7 +98,7 @@ def test_a_group_with_members_outlives_its_offsets(harness: Harness) -> None:
     assert listed(harness) == [], "nothing is left of it"
 
 
-def test_a_static_member_that_is_away_holds_what_it_subscribes_to(harness: Harness) -> None:
+def test_an_absent_static_member_keeps_offsets_of_its_subscription(harness: Harness) -> None:
     a = Client(harness, "a", "t")
     a.instance_id = "i"
     a.beat()
@@ -138,8 +138,8 @@ def test_a_group_that_expired_begins_anew(harness: Harness) -> None:
     assert harness.offset(("t", 0)) is None
 
 
-def test_an_epoch_that_is_over_is_a_generation_that_is_over_to_a_producer(harness: Harness) -> None:
-    """STALE_MEMBER_EPOCH would be fatal: producers do not know it as an answer to TxnOffsetCommit."""
+def test_a_producer_with_a_stale_epoch_gets_illegal_generation(harness: Harness) -> None:
+    """STALE_MEMBER_EPOCH would be fatal: producers do not support it as an error of TxnOffsetCommit."""
     a = Client(harness, "a", "t")
     a.beat()
     for epoch in (a.epoch - 1, a.epoch + 1):

@@ -1,14 +1,14 @@
-"""Groups of the consumer protocol under everything that can happen, in any order (G1 of the verification plan).
+"""Groups of the consumer protocol under any sequence of events (G1 of the verification plan).
 
-Members come, beat, lose answers, leave, fall silent and change their minds; topics come, grow and go; time passes; the
-coordinator fails over; the log refuses appends. After every step:
+Members join, send heartbeats, lose responses, leave, fall silent and change their subscriptions; topics come, grow and
+go; time passes; the coordinator fails over; the log refuses appends. After every step:
 
-- no partition is used by two members of the group, in what it says and in what they believe;
-- a load finds what the coordinator has, unless the log has refused something that was not written again yet;
-- every request has at most one answer;
-- a commit counts only from a member that owns the partition, in an epoch since which it has.
+- no partition is used by two members of the group, neither in the coordinator's state nor in the members' state;
+- a load finds the state of the coordinator, unless the log has refused an append that was not repeated yet;
+- every request has at most one response;
+- a commit succeeds only for a member that owns the partition, in an epoch since which it has owned it.
 
-Whatever has happened, when everybody beats again everybody reaches the target, and everything has an owner.
+After any history, once all members send heartbeats again, all reach the target, and every partition has an owner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXPRESSIONS = ("t.*", "x1|t2")
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
-    """One group and those who are or were in it."""
+    """One group and its present and former members."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(data=st.data(), name=st.sampled_from(TOPICS), syncs=st.booleans())
     @precondition(lambda self: not self.harness.log.hold and not self.harness.log.error and self._group() is not None)
     def classic_member_joins(self, data: st.DataObject, name: str, syncs: bool) -> None:
-        """A member that speaks the classic protocol: it joins, perhaps syncs, and falls silent."""
+        """A member that uses the classic protocol: it joins, perhaps syncs, and falls silent."""
         group = self._group()
         if group is None or not group.group_members.members:
             return
@@ -116,7 +116,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def _any(self, data: st.DataObject) -> Client:
         return self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
 
-    # --- the world ---
+    # --- the environment ---
 
     @rule(name=st.sampled_from(TOPICS), more=st.integers(1, 3))
     def topic_grows(self, name: str, more: int) -> None:
@@ -165,7 +165,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             since = {**member.assigned.get(topic_id, {}), **member.revoking.get(topic_id, {})}[partition[1]]
             assert since <= epoch <= member.epoch
 
-    # --- what always holds ---
+    # --- invariants ---
 
     def _group(self) -> ConsumerMembership | None:
         return self.harness.groups.describe_consumers(GROUP)[1]
@@ -191,14 +191,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         assert len(targets) == len(set(targets))
 
     @invariant()
-    def nobody_uses_what_another_uses(self) -> None:
+    def no_partition_has_two_users(self) -> None:
         group = self._group()
         if group is None:
             return
         used: dict[tuple[str, int], str] = {}
         for client in self.clients.values():
             member = group.group_members.members.get(client.member_id)
-            # Who was put out does not know it yet; a successor's owner is another matter, too.
+            # A member that was removed is not notified yet; the owner that a successor replaced is a different case,
+            # too.
             if member is None or not client.epoch or not member.previous_epoch <= client.epoch <= member.epoch:
                 continue
             for partition in client.owned:
@@ -227,11 +228,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert {("session", member_id) for member_id in group.group_members.members} <= set(group.armed)
 
     def teardown(self) -> None:
-        """It always converges."""
+        """The group always converges."""
         self.harness.log.hold = False
         self.harness.log.error = ErrorCode.NONE
         self.harness.log.release()
-        for _ in range(16):  # whoever fell silent is put out
+        for _ in range(16):  # members that fell silent are removed
             for client in self.clients.values():
                 client.beat()
             self.harness.time.advance(SESSION_MS // 9)

@@ -60,18 +60,20 @@ class ClassicClient:
         return self.harness.beat(self.member_id, self.generation, instance=self.instance)
 
     def poll(self) -> None:
-        """What a consumer does in a round: beat, and join and sync when it is told so."""
+        """The requests of a consumer in a round: a heartbeat, and JoinGroup and SyncGroup when the response demands
+        it.
+        """
         if self.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
             before = set(self.owned)
             self.join()
             self.sync()
-            if before - self.owned:  # a cooperative consumer joins again at once when it had to let go
+            if before - self.owned:  # a cooperative consumer joins again at once after it had to revoke partitions
                 self.join()
                 self.sync()
 
 
 def classic_group(harness: Harness, *names: str, members: int = 2, partitions: int = 4) -> list[ClassicClient]:
-    """A settled group of the classic protocol in which everyone owns a share of the first topic."""
+    """A stable group of the classic protocol in which every member owns a share of the first topic."""
     clients = [ClassicClient(harness, *names) for _ in range(members)]
     protocols = (("cooperative-sticky", subscription(*names)),)
     slots = [harness.join(protocols=protocols, session_ms=SESSION_MS) for _ in clients]
@@ -115,7 +117,7 @@ def owners(classic: list[ClassicClient], *modern: Client) -> list[tuple[str, int
     return sorted([part for each in [*classic, *modern] for part in each.owned])
 
 
-def test_a_member_of_the_new_kind_turns_the_group_and_shares_with_the_old() -> None:
+def test_a_consumer_protocol_member_converts_the_group_and_shares_with_classic_members() -> None:
     harness = world_with(t=4)
     classic = classic_group(harness, "t")
     harness.commit({("t", 0): 7}, classic[0].member_id, classic[0].generation)
@@ -141,7 +143,7 @@ def test_a_member_of_the_new_kind_turns_the_group_and_shares_with_the_old() -> N
         ]
 
 
-def test_a_group_between_two_assignments_is_turned_as_well_and_who_waits_is_told() -> None:
+def test_a_group_in_a_rebalance_is_converted_as_well_and_waiting_members_are_notified() -> None:
     harness = world_with(t=4)
     classic = classic_group(harness, "t")
     waiting = harness.join(
@@ -158,28 +160,28 @@ def test_a_group_between_two_assignments_is_turned_as_well_and_who_waits_is_told
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-def test_a_group_that_may_not_be_turned_stays(policy: str) -> None:
+def test_a_group_that_may_not_be_converted_stays(policy: str) -> None:
     harness = world_with(policy, t=2)
     classic = classic_group(harness, "t")
     assert join(harness, "a", "t").error is ErrorCode.GROUP_ID_NOT_FOUND
     assert [each.beat() for each in classic] == [ErrorCode.NONE] * 2
 
 
-def test_a_group_of_something_else_stays() -> None:
+def test_a_group_of_another_protocol_type_stays() -> None:
     harness = world_with(t=2)
     harness.stable(1, protocol_type="connect")
     assert join(harness, "a", "t").error is ErrorCode.GROUP_ID_NOT_FOUND
     assert harness.state() == "Stable"
 
 
-def test_a_group_whose_members_cannot_be_read_stays() -> None:
+def test_a_group_with_unreadable_subscriptions_stays() -> None:
     harness = world_with(t=2)
     harness.stable(1, protocols=(("range", b"\0"),))
     assert join(harness, "a", "t").error is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("policy", ["disabled", "bidirectional"])
-def test_an_empty_group_of_either_kind_becomes_what_comes(policy: str) -> None:
+def test_an_empty_group_takes_the_type_of_its_first_member(policy: str) -> None:
     harness = world_with(policy, t=2)
     classic = classic_group(harness, "t", members=1)
     harness.commit({("t", 0): 3}, classic[0].member_id, classic[0].generation)
@@ -197,7 +199,7 @@ def test_an_empty_group_of_either_kind_becomes_what_comes(policy: str) -> None:
     assert harness.offset(("t", 0)) == 3
 
 
-def test_when_the_last_of_the_new_kind_leaves_the_old_ones_go_on_among_themselves() -> None:
+def test_when_the_last_consumer_protocol_member_leaves_the_group_becomes_classic() -> None:
     harness = world_with(t=4)
     classic = classic_group(harness, "t")
     a = Client(harness, "a", "t")
@@ -215,7 +217,7 @@ def test_when_the_last_of_the_new_kind_leaves_the_old_ones_go_on_among_themselve
 
 
 def kind_in(harness: Harness) -> type | None:
-    """What a load would find."""
+    """The group that a load would find."""
     loader = Loader()
     for header, record in harness.log.read_all(0):
         loader.feed(header, record)
@@ -223,7 +225,7 @@ def kind_in(harness: Harness) -> type | None:
     return next((type(group.membership) for group in groups if group.group_id == GROUP), None)
 
 
-def test_a_way_back_that_the_log_refuses_is_not_taken() -> None:
+def test_a_conversion_to_classic_that_the_log_refuses_is_reverted() -> None:
     harness = world_with(t=4)
     classic = classic_group(harness, "t")
     a = Client(harness, "a", "t")
@@ -242,7 +244,7 @@ def test_a_way_back_that_the_log_refuses_is_not_taken() -> None:
     assert kind_in(harness) is Membership, "the session of the member that left ends"
 
 
-def test_a_way_there_that_the_log_refuses_is_not_taken() -> None:
+def test_a_conversion_to_consumer_that_the_log_refuses_is_reverted() -> None:
     harness = world_with(t=4)
     classic_group(harness, "t")
     before = harness.groups.describe(GROUP)[1]
@@ -256,7 +258,7 @@ def test_a_way_there_that_the_log_refuses_is_not_taken() -> None:
     assert kind_in(harness) is Membership
 
 
-def test_a_classic_member_of_an_empty_group_whose_end_the_log_refuses_is_not_in() -> None:
+def test_a_classic_member_is_refused_when_the_log_refuses_the_end_of_its_empty_group() -> None:
     harness = world_with(t=4)
     a = Client(harness, "a", "t")
     a.beat()
@@ -269,7 +271,7 @@ def test_a_classic_member_of_an_empty_group_whose_end_the_log_refuses_is_not_in(
     assert not membership(harness).armed
 
 
-def test_the_group_stays_what_it_is_where_it_may_not_go_back() -> None:
+def test_the_group_keeps_its_type_where_the_policy_forbids_the_downgrade() -> None:
     harness = world_with("upgrade", t=4)
     classic = classic_group(harness, "t")
     a = Client(harness, "a", "t")
@@ -282,7 +284,7 @@ def test_the_group_stays_what_it_is_where_it_may_not_go_back() -> None:
     assert len(owners(classic)) == 6
 
 
-def test_a_silent_member_of_the_new_kind_lets_the_group_go_back() -> None:
+def test_a_silent_consumer_protocol_member_lets_the_group_become_classic() -> None:
     harness = world_with(t=2)
     classic = classic_group(harness, "t")
     settle_all(harness, classic, Client(harness, "a", "t"))
@@ -293,7 +295,7 @@ def test_a_silent_member_of_the_new_kind_lets_the_group_go_back() -> None:
     assert harness.groups.list_groups()[1][0][3] == "classic"
 
 
-def test_members_of_the_old_kind_come_go_and_die() -> None:
+def test_classic_members_come_go_and_die() -> None:
     harness = world_with(t=4)
     a = Client(harness, "a", "t")
     a.beat()
@@ -339,7 +341,7 @@ def test_a_static_member_comes_back_with_the_other_protocol() -> None:
     assert back.owned == had
 
 
-def test_refusals_of_the_old_kind() -> None:
+def test_refusals_of_classic_members() -> None:
     harness = world_with(t=2)
     a = Client(harness, "a", "t")
     a.beat()
@@ -360,7 +362,7 @@ def test_refusals_of_the_old_kind() -> None:
     assert static.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_is_told_to_join_and_does_not_is_put_out() -> None:
+def test_a_member_that_does_not_join_when_it_must_is_removed() -> None:
     harness = world_with(t=2)
     a = Client(harness, "a", "t")
     a.beat()
@@ -378,7 +380,7 @@ def test_who_is_told_to_join_and_does_not_is_put_out() -> None:
     assert c.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_joins_and_does_not_sync_is_put_out() -> None:
+def test_a_member_that_joins_and_does_not_sync_is_removed() -> None:
     harness = world_with(t=2)
     a = Client(harness, "a", "t")
     a.beat()

@@ -38,7 +38,7 @@ def notified(harness: Harness, kind: type) -> list[int]:
 
 
 def offline(harness: Harness, partition: tuple[str, int]) -> list[int]:
-    """The offline replicas of a partition, as all brokers were last told."""
+    """The offline replicas of a partition, as last sent to all brokers."""
     notified: dict[int, list[int]] = {}
     for broker_id, message in harness.sent:
         if isinstance(message, m.UpdateMetadataRequest):
@@ -79,24 +79,24 @@ def test_a_lost_leader_is_replaced_within_the_isr_and_comes_back_as_a_follower(h
     assert summary(harness.state(T0)) == (0, 2, (1, 2, 0))
 
 
-def test_a_leader_that_came_back_between_two_looks_does_not_lead_on(harness: Harness) -> None:
+def test_a_leader_that_restarted_between_two_snapshots_does_not_stay_leader(harness: Harness) -> None:
     harness.stop(0)
     harness.start(0)
     harness.run(ControllerMachine.brokers_changed)
     assert summary(harness.state(T0)) == (1, 1, (1, 2)), "it may have lost what it had not synced"
 
 
-def test_a_controller_that_follows_sees_who_came_back_before_it(harness: Harness) -> None:
+def test_the_next_controller_detects_a_broker_that_restarted_before_it(harness: Harness) -> None:
     harness.stop(0)
     harness.start(0)
     harness.elect()
     assert summary(harness.state(T0)) == (1, 1, (1, 2))
 
 
-def test_an_isr_is_not_written_over_a_member_that_has_just_come_back(harness: Harness) -> None:
+def test_an_isr_is_not_written_over_a_member_that_has_just_restarted(harness: Harness) -> None:
     harness.alter(T0, (0, 1))
     harness.stop(1)
-    harness.start(1)  # and the controller has not heard of it
+    harness.start(1)  # and the controller has not been notified of it
     assert harness.alter(T0, (0, 1, 2)).error_code == ErrorCode.INELIGIBLE_REPLICA
     old = harness.alter(T0, (0, 1, 2), by_id=False)
     assert old.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED, "before version 2 there was no other code"
@@ -112,7 +112,7 @@ def test_the_last_in_sync_replica_is_waited_for(harness: Harness) -> None:
     assert summary(harness.state(T0)) == (0, 2, (0,))
 
 
-def test_an_unclean_election_on_request_loses_what_only_the_others_had(harness: Harness) -> None:
+def test_an_unclean_election_on_request_loses_records_that_only_the_others_had(harness: Harness) -> None:
     harness.alter(T0, (0,))
     harness.stop(0)
     harness.run(ControllerMachine.brokers_changed)
@@ -126,7 +126,7 @@ def test_an_unclean_election_on_request_loses_what_only_the_others_had(harness: 
     assert (summary(state), state.is_recovering) == ((1, 2, (1,)), True)
 
 
-def test_a_topic_that_allows_it_is_led_uncleanly_at_once(harness: Harness) -> None:
+def test_unclean_leader_election_enable_of_a_topic_takes_effect_at_once(harness: Harness) -> None:
     path = znodes.config_path("topics/t")
     harness.tree.submit(
         harness.session,
@@ -139,7 +139,9 @@ def test_a_topic_that_allows_it_is_led_uncleanly_at_once(harness: Harness) -> No
     assert summary(harness.state(T0)) == (1, 1, (1,))
 
 
-def test_a_default_that_allows_it_counts_at_once_but_for_topics_that_do_not(harness: Harness) -> None:
+def test_unclean_leader_election_enable_of_the_cluster_takes_effect_except_where_a_topic_overrides_it(
+    harness: Harness,
+) -> None:
     harness.alter(T0, (0,))
     harness.stop(0)
     harness.run(ControllerMachine.brokers_changed)
@@ -157,7 +159,7 @@ def test_a_default_that_allows_it_counts_at_once_but_for_topics_that_do_not(harn
     assert summary(harness.state(T0)) == (-1, 3, (1,))
 
 
-def test_a_broker_that_leaves_hands_over(harness: Harness) -> None:
+def test_controlled_shutdown_moves_leaders(harness: Harness) -> None:
     left = harness.run(lambda machine: machine.controlled_shutdown(0, harness.epochs[0]))
     assert left == []
     assert summary(harness.state(T0)) == (1, 1, (1, 2))
@@ -187,7 +189,7 @@ def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
     assert notified(harness, m.StopReplicaRequest) == [0, 2]
 
 
-def test_a_reassignment_that_is_cancelled_leaves_what_was(harness: Harness) -> None:
+def test_a_cancelled_reassignment_restores_the_old_replicas(harness: Harness) -> None:
     harness.start(3)
     harness.run(ControllerMachine.brokers_changed)
     harness.run(lambda machine: machine.reassign({T0: (3, 1)}))
@@ -211,7 +213,7 @@ def moving() -> Harness:
     return harness
 
 
-def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_everything() -> None:
+def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_every_record() -> None:
     harness = moving()
     for broker_id in (0, 1):
         harness.stop(broker_id)
@@ -235,7 +237,7 @@ def test_a_reassignment_is_not_cancelled_where_only_a_new_replica_has_everything
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_controller_that_dies_while_it_cancels_leaves_no_leader_outside_the_assignment(steps: int) -> None:
+def test_a_controller_that_dies_during_a_cancellation_leaves_no_leader_outside_the_assignment(steps: int) -> None:
     harness = moving()
     harness.run(lambda machine: machine.elect_preferred(None))
     assert harness.state(T0).leader == 2
@@ -244,7 +246,7 @@ def test_a_controller_that_dies_while_it_cancels_leaves_no_leader_outside_the_as
     assert harness.state(T0).leader in harness.assignment(T0).replicas
 
 
-def test_a_new_target_has_those_deleted_that_neither_has() -> None:
+def test_a_new_target_deletes_replicas_in_neither_assignment() -> None:
     harness = moving()
     assert harness.run(lambda machine: machine.reassign({T0: (3, 0)})) == {T0: None}
     assert harness.assignment(T0) == znodes.Replicas((3, 0, 1), (3,), (1,))
@@ -265,7 +267,7 @@ def test_a_topic_is_deleted_when_its_last_replica_is_gone(harness: Harness) -> N
     assert harness.tree.children(znodes.DELETE_TOPICS)[0] == []
 
 
-def test_a_failed_disk_is_another_lost_replica(harness: Harness) -> None:
+def test_a_failed_disk_is_handled_as_a_lost_replica(harness: Harness) -> None:
     harness.make(znodes.LOG_DIR_EVENT_PREFIX + "0", znodes.encode_log_dir_event(0))
     harness.run(ControllerMachine.log_dirs_changed)
     assert notified(harness, m.LeaderAndIsrRequest) == [0], "it is asked what it has lost"
@@ -277,7 +279,7 @@ def test_a_failed_disk_is_another_lost_replica(harness: Harness) -> None:
     assert offline(harness, T0) == []
 
 
-def test_who_alone_has_everything_stays_in_the_isr_when_it_leaves_with_a_failed_disk(harness: Harness) -> None:
+def test_the_only_complete_replica_stays_in_the_isr_when_it_leaves_with_a_failed_disk(harness: Harness) -> None:
     harness.alter(T0, (0,))
     harness.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
     assert summary(harness.state(T0)) == (-1, 1, (0,))
@@ -285,7 +287,7 @@ def test_who_alone_has_everything_stays_in_the_isr_when_it_leaves_with_a_failed_
     assert summary(harness.state(T0)) == (-1, 1, (0,))
 
 
-def test_clients_see_that_a_replica_is_offline_though_it_was_not_in_sync(harness: Harness) -> None:
+def test_metadata_lists_an_offline_replica_that_was_not_in_sync(harness: Harness) -> None:
     harness.alter(T0, (0, 1))
     harness.sent.clear()
     harness.stop(2)
@@ -307,7 +309,7 @@ def test_a_topic_without_an_id_gets_one(harness: Harness) -> None:
     assert named.topic_id == harness.machine.context.topic_ids["old"] == bytes([7] * 16)
 
 
-def test_a_tool_that_writes_nodes_gets_what_it_wishes(harness: Harness) -> None:
+def test_nodes_written_by_a_tool_are_applied(harness: Harness) -> None:
     """kafka-reassign-partitions and kafka-preferred-replica-election of Kafka 2.8, and --alter --partitions."""
     harness.start(3)
     harness.run(ControllerMachine.brokers_changed)
@@ -335,7 +337,7 @@ def test_a_tool_that_writes_nodes_gets_what_it_wishes(harness: Harness) -> None:
     assert summary(harness.state(("t", 2))) == (2, 0, (2, 0))
 
 
-def test_an_isr_that_an_older_broker_wrote_itself_is_known_to_all(harness: Harness) -> None:
+def test_an_isr_that_an_older_broker_wrote_itself_is_sent_to_all(harness: Harness) -> None:
     harness.write_state(T0, harness.state(T0)._replace(isr=(0, 2)))
     harness.run(ControllerMachine.isr_changed)
     assert harness.tree.children(znodes.ISR_CHANGES)[0] == []
@@ -345,7 +347,7 @@ def test_an_isr_that_an_older_broker_wrote_itself_is_known_to_all(harness: Harne
     assert summary(harness.state(T0)) == (2, 1, (2,))
 
 
-def test_leaders_are_balanced_only_where_too_many_are_elsewhere(harness: Harness) -> None:
+def test_leaders_are_balanced_only_above_the_imbalance_threshold(harness: Harness) -> None:
     harness.stop(0)
     harness.run(ControllerMachine.brokers_changed)
     harness.start(0)
@@ -360,7 +362,7 @@ def test_leaders_are_balanced_only_where_too_many_are_elsewhere(harness: Harness
     assert harness.states() == before
 
 
-def test_stale_wishes_are_refused_with_kafkas_codes(harness: Harness) -> None:
+def test_stale_requests_are_refused_with_kafkas_codes(harness: Harness) -> None:
     harness.stop(0)
     harness.run(ControllerMachine.brokers_changed)
     state = harness.state(T0)
@@ -465,7 +467,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5), isr=st.sets(BROKER, min_size=1), steps=STEPS)
     def older_leader(self, which: int, isr: set[int], steps: int | None) -> None:
-        """A leader of a broker with an older protocol shrinks the ISR itself, and the controller hears of it later."""
+        """A leader of a broker with an older protocol shrinks the ISR itself, and the controller is notified later."""
         states = sorted(self.harness.states())
         if states:
             partition = states[which % len(states)]
@@ -481,7 +483,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(steps=STEPS)
     def elect_unclean(self, steps: int | None) -> None:
-        """Somebody rather loses records than waits."""
+        """A client requests an unclean election."""
         for partition, state in self.harness.states().items():
             if state.leader not in self.harness.epochs:
                 self.harness.asked_for_more.add(partition)
@@ -510,7 +512,7 @@ class Cluster(RuleBasedStateMachine):
         self.harness.check()
 
     def teardown(self) -> None:
-        """Everybody comes back, and everything comes to rest."""
+        """All brokers come back, and the cluster becomes stable."""
         harness = self.harness
         for broker_id in range(4):
             if broker_id not in harness.epochs:

@@ -1,4 +1,4 @@
-"""Who leads next: the same as Kafka elects, and what must hold of every election."""
+"""Leader elections: equal to those of Kafka, and with invariants of every election."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("offline", "unclean", "preferred", "reassigned", "leaving")
 
 
 class Case(NamedTuple):
-    """A partition, and which brokers live; those that leave live, too."""
+    """A partition, and its live brokers, including those that are shutting down."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -43,7 +43,7 @@ def subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def all_cases() -> Iterator[Case]:
-    """Every state of partitions with one to three replicas; the ISR in the order in which its members came in."""
+    """Every state of partitions with one to three replicas; the ISR in the order in which its members joined."""
     for replicas in ((1,), (2, 1), (1, 2), (1, 2, 3), (3, 1, 2)):
         for isr, live in product(subsets(tuple(reversed(replicas))), subsets(replicas)):
             if isr:
@@ -69,7 +69,7 @@ CASES = st.sampled_from(sorted(all_cases()))
 
 
 @given(CASES, st.sampled_from(KINDS))
-def test_a_leader_lives_stays_and_is_in_its_isr(case: Case, kind: str) -> None:
+def test_a_live_leader_stays_and_is_in_its_isr(case: Case, kind: str) -> None:
     elected = elect(kind, case)
     if elected is not None:
         assert elected.leader in elected.isr
@@ -90,7 +90,7 @@ def test_only_an_unclean_election_leaves_the_isr(case: Case, kind: str) -> None:
 
 
 @given(CASES)
-def test_who_has_everything_and_lives_is_always_found(case: Case) -> None:
+def test_a_live_in_sync_replica_is_always_found(case: Case) -> None:
     able = set(case.isr) & set(case.live) - set(case.leaving)
     for kind in ("offline", "reassigned", "leaving"):
         assert (elect(kind, case) is not None) is bool(able)

@@ -1,4 +1,4 @@
-"""Fetch sessions against a plain dictionary, and the rules of who gets a place."""
+"""Fetch sessions against a plain dictionary, and the rules for evicting sessions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def begin(
         max_size=12,
     )
 )
-def test_a_session_is_a_dictionary_that_is_told_of_changes(steps: list[tuple[list[tuple[int, int]], set[int]]]) -> None:
+def test_a_session_is_a_dictionary_with_incremental_updates(
+    steps: list[tuple[list[tuple[int, int]], set[int]]],
+) -> None:
     sessions = FetchSessions(10, numbers())
     context = begin(sessions, 0, 0, [partition(9)])
     model = {("t", 9): 0}
@@ -83,7 +85,7 @@ def test_a_session_is_a_dictionary_that_is_told_of_changes(steps: list[tuple[lis
         epoch += 1
 
 
-def test_an_incremental_answer_names_what_is_new() -> None:
+def test_an_incremental_response_has_only_changes() -> None:
     notified = partition(0)
     assert notified.must_tell(ErrorCode.NONE, 0, 5, 0)
     assert not notified.must_tell(ErrorCode.NONE, 0, 5, 0)
@@ -94,7 +96,7 @@ def test_an_incremental_answer_names_what_is_new() -> None:
     assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "after an error the partition is named again"
 
 
-def test_what_a_session_was_told_outlives_a_change_of_what_it_asks() -> None:
+def test_the_sent_state_of_a_session_survives_a_change_of_its_partitions() -> None:
     sessions = FetchSessions(10, numbers())
     first = begin(sessions, 0, 0, [partition(0)])
     first.partitions[0].must_tell(ErrorCode.NONE, 0, 7, 0)
@@ -103,7 +105,7 @@ def test_what_a_session_was_told_outlives_a_change_of_what_it_asks() -> None:
     assert not again.partitions[0].must_tell(ErrorCode.NONE, 0, 7, 0)
 
 
-def test_a_follower_is_told_how_far_all_have_compacted_when_that_changes() -> None:
+def test_a_follower_receives_the_compaction_progress_of_all_when_it_changes() -> None:
     sessions = FetchSessions(10, numbers())
     first = begin(sessions, 0, 0, [partition(0)])
     notified = first.partitions[0]
@@ -120,7 +122,7 @@ def test_a_follower_is_told_how_far_all_have_compacted_when_that_changes() -> No
     assert begin(sessions, first.session_id, 2, [anew]).partitions[0].must_tell_compacted(3), "a new epoch"
 
 
-def test_a_broker_of_kafka_is_told_nothing() -> None:
+def test_a_kafka_broker_receives_no_progress() -> None:
     assert not partition(0).must_tell_compacted(-1)
 
 
@@ -147,7 +149,7 @@ def test_epochs_are_counted_and_wrap_to_one() -> None:
     assert session.epoch == 1
 
 
-def test_sessions_that_are_not_there_or_changed_their_kind() -> None:
+def test_sessions_that_do_not_exist_or_changed_their_kind() -> None:
     sessions = FetchSessions(10, numbers())
     with pytest.raises(KafkaError) as refused:
         begin(sessions, 99, 1)
@@ -175,7 +177,7 @@ def test_a_session_that_has_forgotten_everything_ends() -> None:
     assert len(sessions) == 0
 
 
-def test_who_gets_a_place_when_all_are_taken() -> None:
+def test_which_session_is_evicted_from_a_full_cache() -> None:
     sessions = FetchSessions(1, numbers())
     small = begin(sessions, 0, 0, [partition(0)])
     assert begin(sessions, 0, 0, [partition(0)]).session_id == 0, "one of the same size stays outside"
@@ -191,7 +193,7 @@ def test_who_gets_a_place_when_all_are_taken() -> None:
     assert sessions.evictions == 3
 
 
-def test_partitions_with_records_go_to_the_end_of_the_line() -> None:
+def test_partitions_with_records_move_to_the_end_of_the_list() -> None:
     sessions = FetchSessions(10, numbers())
     session = begin(sessions, 0, 0, [partition(n) for n in range(3)]).session
     assert session is not None

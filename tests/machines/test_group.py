@@ -1,4 +1,4 @@
-"""The rules of the classic group protocol, case by case, as Kafka's GroupCoordinatorTest asks for them."""
+"""The rules of the classic group protocol, case by case, as in Kafka's GroupCoordinatorTest."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_unknown_member_of_an_unknown_group_is_unknown() -> None:
     assert harness.groups.list_groups() == (ErrorCode.NONE, [])
 
 
-def test_a_member_speaks_what_the_group_speaks() -> None:
+def test_a_member_must_support_the_protocol_of_the_group() -> None:
     harness = Harness()
     assert harness.join(protocols=()).answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert harness.join(protocol_type="").answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -92,7 +92,7 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
     assert [metadata for _, _, metadata in slots[0].answer.members] == [b"1", b"2", b"3"]
 
 
-def test_a_newcomer_is_sent_away_with_an_id_and_is_let_in_with_it() -> None:
+def test_a_new_member_gets_an_id_first_and_joins_with_it() -> None:
     harness = Harness()
     first = harness.join(id_required=True).answer
     assert first == JoinResult(ErrorCode.MEMBER_ID_REQUIRED, "client-id1")
@@ -102,7 +102,7 @@ def test_a_newcomer_is_sent_away_with_an_id_and_is_let_in_with_it() -> None:
     assert slot.answer.generation == 1
 
 
-def test_an_id_that_is_not_used_in_time_is_forgotten_and_holds_up_the_others_only_so_long() -> None:
+def test_an_unused_id_expires_and_delays_the_others_only_until_then() -> None:
     harness = Harness()
     (leader,), generation = harness.stable(1)
     given = harness.join(id_required=True, session_ms=6_000).answer.member_id
@@ -122,7 +122,7 @@ def test_a_pending_member_may_leave() -> None:
     assert rejoined.answer.generation == generation + 1
 
 
-def test_a_group_has_room_for_so_many() -> None:
+def test_a_group_has_a_size_limit() -> None:
     harness = Harness(group_max_size=2)
     harness.stable(2)
     assert harness.join().answer == JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -140,7 +140,7 @@ def test_a_group_loaded_above_its_size_rebalances_and_leaves_the_last_outside() 
     assert [slot.answer.error for slot in slots[:2]] == [ErrorCode.NONE] * 2
 
 
-def test_a_new_member_that_goes_silent_in_its_join_does_not_stay_for_ever() -> None:
+def test_a_new_member_that_falls_silent_in_its_join_is_removed() -> None:
     harness = Harness()
     (leader,), generation = harness.stable(1, rebalance_ms=600_000, session_ms=1_000_000)
     newcomer = harness.join(rebalance_ms=600_000)
@@ -190,7 +190,7 @@ def test_a_repeated_join_before_the_sync_gets_the_same_generation() -> None:
     assert harness.state() == "PreparingRebalance"
 
 
-def test_who_does_not_join_again_in_time_is_struck_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     harness = Harness()
     (leader, follower), generation = harness.stable(2, session_ms=100_000)
     slot = harness.join(leader, session_ms=100_000)
@@ -245,7 +245,7 @@ def test_a_waiting_join_is_answered_when_its_member_is_removed() -> None:
 # --- syncing ---
 
 
-def test_followers_wait_for_the_leader_and_whoever_is_left_out_gets_nothing() -> None:
+def test_followers_wait_for_the_leader_and_unassigned_members_get_nothing() -> None:
     harness = Harness()
     slots = [harness.join(), harness.join()]
     harness.time.advance(9_000)
@@ -300,7 +300,7 @@ def test_a_member_that_leaves_while_its_sync_waits_gets_an_answer() -> None:
     assert waiting.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_does_not_sync_in_time_is_struck_out_even_if_it_beats() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed_even_if_it_sends_heartbeats() -> None:
     harness = Harness()
     slots = [harness.join(rebalance_ms=20_000), harness.join(rebalance_ms=20_000)]
     harness.time.advance(9_000)
@@ -316,7 +316,7 @@ def test_who_does_not_sync_in_time_is_struck_out_even_if_it_beats() -> None:
     assert harness.join(leader).answer.generation == 2
 
 
-def test_an_assignment_is_given_out_only_when_it_is_durable() -> None:
+def test_an_assignment_is_returned_only_when_it_is_durable() -> None:
     harness = Harness()
     slot = harness.join()
     harness.time.advance(3_000)
@@ -354,7 +354,7 @@ def test_an_assignment_that_cannot_be_stored_starts_over(log_says: ErrorCode, cl
     assert harness.join(member_id).answer.generation == 2
 
 
-def test_an_assignment_that_a_rebalance_has_overtaken_is_not_given_out() -> None:
+def test_an_assignment_overtaken_by_a_rebalance_is_not_returned() -> None:
     harness = Harness()
     slot = harness.join()
     harness.time.advance(3_000)

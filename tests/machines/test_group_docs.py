@@ -1,4 +1,4 @@
-"""docs/groups.md shows the tables that stand at the heads of the machines, and shows them as they stand there."""
+"""docs/groups.md shows the tables of the docstrings of the machines, unchanged."""
 
 from __future__ import annotations
 

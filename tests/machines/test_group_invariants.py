@@ -1,9 +1,10 @@
-"""Groups under arbitrary histories: members come, go, die, retry and lie; appends are late or fail; coordinators move.
+"""Groups under arbitrary histories: members join, leave, die, retry and send false data; appends are late or fail;
+coordinators move.
 
-Checked all the way: one leader, one protocol and one owner of a partition in a generation; a commit that was
-acknowledged came from a member of the running generation (or from outside while the group was empty) and is what a
-fetch finds, before and after a failover; a group read back from the log is the group that wrote it. At the end:
-everyone who asked has exactly one answer, and no timer is left.
+Checked all the way: one leader, one protocol and one owner of a partition in a generation; an acknowledged commit came
+from a member of the running generation (or from outside while the group was empty) and a fetch returns it, before and
+after a failover; a group read back from the log is the group that wrote it. At the end: every request has exactly one
+response, and no timer is left.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PROTOCOLS = [
 
 @dataclass(eq=False)
 class Client:
-    """A client and what it last heard."""
+    """A client and the last response that it received."""
 
     instance: str | None
     id_required: bool
@@ -59,18 +60,19 @@ class Groups(RuleBasedStateMachine):
         self.commits: list[tuple[Slot, tuple[str, int], int]] = []
         self.committed: dict[tuple[str, int], int] = {}
         self.next_value = 0
-        # What is unique within one life of a group: its coordinator (a new one may have missed the last generation).
+        # Facts that are unique within one life of a group: its coordinator (a new one may have missed the last
+        # generation).
         self.life = 0
         self.leaders: dict[tuple[int, int], tuple[str, str | None]] = {}
         self.owners: dict[tuple[int, int], dict[str, str]] = {}
-        # Whether memory may be ahead of the log: the log refused something since the coordinator came.
+        # Whether memory may be ahead of the log: the log refused an append since the coordinator loaded.
         self.refused = False
 
     def keep(self, slot: Slot) -> Slot:
         self.slots.append(slot)
         return slot
 
-    # --- what clients do ---
+    # --- actions of clients ---
 
     @rule(index=st.integers(0, 5), protocols=st.sampled_from(PROTOCOLS), may_skip=st.booleans(), fresh=st.booleans())
     def join(self, index: int, protocols: Any, may_skip: bool, fresh: bool) -> None:
@@ -126,7 +128,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(order=st.permutations([0, 1, 2, 3]), count=st.integers(1, 4), sync=st.sampled_from([True, True, False]))
     def settle(self, order: list[int], count: int, sync: bool) -> None:
-        """Some clients do what clients should: random steps alone seldom bring a group to rest."""
+        """Some clients follow the protocol: random steps alone seldom bring a group to rest."""
         chosen = order[:count]
         for _ in range(3):
             for index in chosen:
@@ -152,13 +154,13 @@ class Groups(RuleBasedStateMachine):
     @precondition(lambda self: self.harness.state() == "CompletingRebalance")
     @rule(order=st.permutations([0, 1, 2, 3]), shift=st.integers(0, 1))
     def all_sync(self, order: list[int], shift: int) -> None:
-        """All hand in what they have; a leader that asks again may have changed its mind."""
+        """All members sync; a leader that syncs again may have changed its assignment."""
         for index in order:
             client = self.clients[index]
             client.members = client.members[shift:] + client.members[:shift]
             self.sync(index, False)
 
-    # --- what befalls the coordinator ---
+    # --- events of the coordinator ---
 
     @rule(ms=st.sampled_from([1, 1_000, 3_000, 6_000, 300_000]))
     def wait(self, ms: int) -> None:
@@ -202,14 +204,14 @@ class Groups(RuleBasedStateMachine):
             self.life += 1
             self.committed.clear()
 
-    # --- what must hold ---
+    # --- invariants ---
 
     def generation(self) -> int:
         _, membership = self.harness.groups.describe(GROUP)
         return membership.generation if membership is not None else 0
 
     def metadata_cache(self) -> Any:
-        """All of a settled group that has to outlive its coordinator; None for one that leaves nothing behind."""
+        """The state of a stable group that has to survive its coordinator; None for one that leaves nothing behind."""
         _, membership = self.harness.groups.describe(GROUP)
         offsets = {partition: self.harness.offset(partition) for partition in PARTITIONS}
         if membership is None or membership.generation == 0:

@@ -1,8 +1,8 @@
-"""After every step, what a group coordinator has in memory is the replay of its log and of the appends in flight.
+"""After every step, the memory of a group coordinator is the replay of its log and of the appends in flight.
 
-Groups of both protocols, on their way from one to the other, with offsets and transactions. The log refuses appends,
-takes them and is late, takes them with too few replicas, or holds them back, in any combination; a held append is
-written or refused with all behind it. Members do what they like.
+Groups of both protocols, during conversions between them, with offsets and transactions. The log refuses appends, times
+out, commits with too few replicas, or holds appends back, in any combination; a held append is written or refused with
+all behind it. Members take arbitrary actions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 def remembered(group: Group | None) -> dict[str, Any]:
-    """All of a group that its log has to say."""
+    """The state of a group that its log has to contain."""
     kind: Any = None
     if group is not None:
         membership = group.membership
@@ -59,7 +59,7 @@ def offsets_of(offsets: Offsets) -> dict[str, Any]:
 
 
 class Coordinator(RuleBasedStateMachine):
-    """One group, members of both protocols, and a log that does what it likes."""
+    """One group, members of both protocols, and a log with arbitrary outcomes."""
 
     @initialize(largest=st.sampled_from((900_000, 900_000, 300)), delay=st.sampled_from((0, 3_000)))
     def begin(self, largest: int, delay: int) -> None:
@@ -159,7 +159,7 @@ class Coordinator(RuleBasedStateMachine):
     def delete_group(self) -> None:
         self.harness.groups.delete_group(GROUP)
 
-    # --- the world ---
+    # --- the environment ---
 
     @rule(ms=st.sampled_from((1, 500, 3_000, 45_000, 60_000, WEEK_MS)))
     def time_passes(self, ms: int) -> None:
@@ -182,7 +182,7 @@ class Coordinator(RuleBasedStateMachine):
     def fail_over(self) -> None:
         self.harness.fail_over()
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def memory_is_the_log_and_what_is_in_flight(self) -> None:

@@ -1,4 +1,4 @@
-"""What a group and its offsets ask of each other: who commits, what expires, what may be deleted."""
+"""Rules between a group and its offsets: which members may commit, which offsets expire, which may be deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.machines.group_world import GROUP, Harness, Slot
 
 
 def subscription(*topics: str) -> tuple[tuple[str, bytes], ...]:
-    """What a consumer says under the protocol `range`."""
+    """The subscription that a consumer sends under the protocol `range`."""
     return (("range", b"\0\0" + m.ConsumerProtocolSubscription(topics=list(topics)).encode(0)),)
 
 
@@ -42,7 +42,7 @@ def test_the_old_generation_commits_until_the_new_one_begins() -> None:
     assert harness.commit({("t", 0): 7}, follower, generation).answer == [ErrorCode.NONE]
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_a_commit_counts_as_a_heartbeat() -> None:
     harness = Harness()
     (member_id,), generation = harness.stable(1)
     for offset in range(5):
@@ -51,7 +51,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert harness.state() == "Stable"
 
 
-def test_metadata_has_a_bound_and_the_other_partitions_are_committed() -> None:
+def test_oversized_metadata_is_refused_and_the_other_partitions_are_committed() -> None:
     harness = Harness(offset_metadata_max_bytes=4)
     assert harness.commit({("t", 0): 1}, metadata="\N{BUTTERFLY}" * 2).answer == [ErrorCode.NONE]
     assert harness.commit({("t", 0): 2}, metadata="\N{BUTTERFLY}" * 2 + "x").answer == [
@@ -77,7 +77,7 @@ def test_a_commit_that_cannot_be_stored_leaves_the_old_offset(log_says: ErrorCod
     assert harness.offset(("t", 0)) == 1
 
 
-def test_a_commit_that_the_log_takes_too_late_counts_once_it_is_committed() -> None:
+def test_a_commit_that_times_out_counts_once_it_is_committed() -> None:
     harness = Harness()
     harness.commit({("t", 0): 1})
     harness.log.error = ErrorCode.REQUEST_TIMED_OUT
@@ -90,7 +90,7 @@ def test_a_commit_that_the_log_takes_too_late_counts_once_it_is_committed() -> N
     assert harness.offset(("t", 0)) == 2
 
 
-def test_a_commit_that_is_committed_with_too_few_replicas_counts_although_its_answer_is_an_error() -> None:
+def test_a_commit_that_is_committed_with_too_few_replicas_counts_although_its_response_is_an_error() -> None:
     harness = Harness()
     harness.log.error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert harness.commit({("t", 0): 2}).answer == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
@@ -112,7 +112,7 @@ def test_a_group_whose_deletion_the_log_refuses_stays() -> None:
     assert harness.state() == "Dead"
 
 
-def test_a_commit_under_way_is_not_seen_and_makes_its_partition_unstable() -> None:
+def test_a_commit_in_flight_is_not_visible_and_makes_its_partition_unstable() -> None:
     harness = Harness()
     harness.commit({("t", 0): 1})
     harness.log.hold = True
@@ -154,7 +154,7 @@ def test_a_group_is_deleted_when_it_is_empty() -> None:
     assert harness.groups.list_groups() == (ErrorCode.NONE, [])
 
 
-def test_a_group_that_is_deleted_while_a_commit_is_under_way_stays_deleted() -> None:
+def test_a_group_deleted_during_a_commit_stays_deleted() -> None:
     harness = Harness()
     harness.commit({("t", 0): 1})
     harness.log.hold = True
@@ -217,7 +217,7 @@ def test_offsets_of_a_simple_consumer_expire_after_the_commit_and_the_group_with
     assert harness.groups.list_groups() == (ErrorCode.NONE, [])
 
 
-def test_offsets_of_a_group_with_members_expire_once_nobody_consumes_the_topic() -> None:
+def test_offsets_of_a_group_with_members_expire_once_no_member_consumes_the_topic() -> None:
     harness = Harness()
     harness.groups.start()
     (member_id,), generation = harness.stable(1, protocols=subscription("used"), session_ms=1_800_000)
@@ -229,7 +229,7 @@ def test_offsets_of_a_group_with_members_expire_once_nobody_consumes_the_topic()
     assert harness.offset(("unused", 0)) is None
 
 
-def test_offsets_of_a_group_that_became_empty_live_on_from_then() -> None:
+def test_offsets_of_a_group_that_became_empty_expire_from_then_on() -> None:
     harness = Harness()
     harness.groups.start()
     (member_id,), generation = harness.stable(1, session_ms=1_800_000)
@@ -246,7 +246,7 @@ def test_offsets_of_a_group_that_became_empty_live_on_from_then() -> None:
     assert harness.state() == "Dead"
 
 
-def test_a_commit_may_bring_its_own_retention() -> None:
+def test_a_commit_may_set_its_own_retention() -> None:
     harness = Harness()
     harness.groups.start()
     harness.commit({("t", 0): 1}, expire_ms=harness.time.now_ms() + 3_600_000)

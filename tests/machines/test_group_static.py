@@ -1,4 +1,4 @@
-"""Static members (KIP-345, KIP-814): who comes back, who is fenced, who keeps a place."""
+"""Static members (KIP-345, KIP-814): their return, their fencing, and how long they stay."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_static_member_that_comes_back_before_the_sync_causes_a_rebalance() ->
     assert harness.state() == "PreparingRebalance"
 
 
-def test_a_static_member_that_comes_back_twice_fences_its_waiting_self() -> None:
+def test_a_static_member_that_comes_back_twice_fences_its_waiting_instance() -> None:
     harness = Harness()
     first, second = harness.join(instance="a"), harness.join(instance="a")
     assert first.answer.error is ErrorCode.FENCED_INSTANCE_ID
@@ -84,7 +84,7 @@ def test_a_static_member_that_comes_back_twice_fences_its_waiting_self() -> None
     assert len(second.answer.members) == 1
 
 
-def test_a_return_that_cannot_be_stored_is_undone() -> None:
+def test_a_return_that_cannot_be_stored_is_reverted() -> None:
     harness = Harness()
     leader, follower, generation = static_pair(harness)
     harness.log.error = ErrorCode.MESSAGE_TOO_LARGE
@@ -96,7 +96,7 @@ def test_a_return_that_cannot_be_stored_is_undone() -> None:
     assert harness.join(follower, instance="b").answer.generation == generation, "its metadata is the old one again"
 
 
-def test_static_members_keep_their_place_until_their_session_ends() -> None:
+def test_static_members_stay_until_their_session_ends() -> None:
     harness = Harness()
     leader, follower, generation = static_pair(harness)
     slot = harness.join(leader, instance="a", rebalance_ms=5_000)

@@ -1,4 +1,6 @@
-"""Offsets that belong to transactions: who may commit them, when they count, and what waits for them."""
+"""Offsets that belong to transactions: which members may commit them, when they count, and which fetches wait for
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def unstable(harness: Harness, partition: tuple[str, int] = P) -> bool:
     return found.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
-def test_they_count_with_the_marker(harness: Harness) -> None:
+def test_they_count_after_the_marker(harness: Harness) -> None:
     assert harness.commit_in_transaction({P: 5}).answer == [ErrorCode.NONE]
     assert harness.offset(P) is None
     assert unstable(harness)
@@ -55,7 +57,7 @@ def test_a_failover_in_the_middle_changes_nothing(harness: Harness, commit: bool
     assert not unstable(harness)
 
 
-def test_a_marker_that_comes_while_the_partition_is_read_is_not_lost(
+def test_a_marker_during_the_load_of_the_partition_is_not_lost(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.commit_in_transaction({P: 5})
@@ -81,7 +83,7 @@ def test_a_later_commit_outside_of_the_transaction_wins(harness: Harness) -> Non
     assert harness.offset(P) == 9
 
 
-def test_two_producers_do_not_disturb_each_other(harness: Harness) -> None:
+def test_two_producers_are_independent(harness: Harness) -> None:
     harness.commit_in_transaction({P: 5}, producer=(1, 0))
     harness.commit_in_transaction({P: 6, Q: 6}, producer=(2, 0))
     harness.end_transaction(commit=True, producer=(2, 0))
@@ -92,7 +94,7 @@ def test_two_producers_do_not_disturb_each_other(harness: Harness) -> None:
     assert not unstable(harness)
 
 
-def test_a_member_is_checked_and_a_producer_from_before_kip_447_is_believed(harness: Harness) -> None:
+def test_a_member_is_checked_and_a_producer_from_before_kip_447_is_accepted(harness: Harness) -> None:
     (member, _), generation = harness.stable(2)
     commit = harness.commit_in_transaction
     assert commit({P: 1}, member, generation).answer == [ErrorCode.NONE]
@@ -120,7 +122,7 @@ def test_a_rebalance_that_completes_does_not_hinder(harness: Harness) -> None:
     assert harness.commit_in_transaction({P: 1}, leader, generation).answer == [ErrorCode.ILLEGAL_GENERATION]
 
 
-def test_a_group_that_nobody_joined_may_keep_them(harness: Harness) -> None:
+def test_a_group_without_members_may_have_them(harness: Harness) -> None:
     assert harness.commit_in_transaction({P: 1}, "member", 3).answer == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert harness.state() == "Dead"
     assert harness.commit_in_transaction({P: 1}).answer == [ErrorCode.NONE]
@@ -128,7 +130,7 @@ def test_a_group_that_nobody_joined_may_keep_them(harness: Harness) -> None:
     assert harness.commit_in_transaction({P: 1}, group="").answer == [ErrorCode.INVALID_GROUP_ID]
 
 
-def test_metadata_is_limited(harness: Harness) -> None:
+def test_metadata_has_a_size_limit(harness: Harness) -> None:
     assert harness.commit_in_transaction({P: 1}, metadata="x" * 4097).answer == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert not unstable(harness)
 
@@ -145,7 +147,9 @@ def test_metadata_is_limited(harness: Harness) -> None:
         ("CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS"),
     ],
 )
-def test_without_the_word_of_the_coordinator_nothing_is_written(harness: Harness, printed: str, received: str) -> None:
+def test_nothing_is_written_without_the_confirmation_of_the_coordinator(
+    harness: Harness, printed: str, received: str
+) -> None:
     harness.transactions.error = ErrorCode[printed]
     assert harness.commit_in_transaction({P: 1, Q: 1}).answer == [ErrorCode[received]] * 2
     assert harness.log.batches == {}
@@ -190,7 +194,7 @@ def test_deleting_one_offset_leaves_what_a_transaction_has_of_it(harness: Harnes
     assert harness.offset(P) == 5
 
 
-def test_an_offset_that_stands_before_a_tombstone_outlives_compaction(harness: Harness) -> None:
+def test_an_offset_before_a_tombstone_survives_compaction(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5, Q: 6})
     assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
@@ -200,7 +204,7 @@ def test_an_offset_that_stands_before_a_tombstone_outlives_compaction(harness: H
     assert (harness.offset(P), harness.offset(Q)) == (5, 6)
 
 
-def test_the_tombstone_is_known_to_a_coordinator_that_loads_before_the_marker(harness: Harness) -> None:
+def test_the_tombstone_is_visible_to_a_coordinator_that_loads_before_the_marker(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5})
     assert harness.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])
@@ -211,7 +215,7 @@ def test_the_tombstone_is_known_to_a_coordinator_that_loads_before_the_marker(ha
     assert harness.offset(P) == 5
 
 
-def test_the_marker_waits_until_the_log_takes_the_offset_again(harness: Harness) -> None:
+def test_the_marker_waits_until_the_offset_is_appended_again(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5})
     harness.groups.delete_group(GROUP)
@@ -226,7 +230,7 @@ def test_the_marker_waits_until_the_log_takes_the_offset_again(harness: Harness)
     assert harness.offset(P) == 5
 
 
-def test_an_aborted_transaction_writes_nothing_again(harness: Harness) -> None:
+def test_an_aborted_transaction_appends_no_offset_again(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5})
     harness.groups.delete_group(GROUP)
@@ -245,7 +249,7 @@ def test_no_commit_marker_is_written_before_the_partition_is_loaded(harness: Har
 
 
 class TransactionalOffsets(RuleBasedStateMachine):
-    """Commits, markers, deletions and failovers in any order, held against a model that reads the same log in words."""
+    """Commits, markers, deletions and failovers in any order, compared with a model that reads the same log."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Committed offsets against a model that knows only the log: what is durable, and in which order it stands there."""
+"""Committed offsets against a model that has only the log: the durable records, and their order in it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def commit(offset: int, *, commit_ms: int = 0, expire_ms: int = -1) -> Committed
 
 
 class Commits(RuleBasedStateMachine):
-    """Commits of consumers and of transactions, whose outcomes come back in any order."""
+    """Commits of consumers and of transactions, whose outcomes arrive in any order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.offsets = Offsets()
         self.under_way: list[Stage] = []
         self.value = 0
-        # The log in its order: (stage, outcome), the outcome None while it is not known.
+        # The log in its order: (stage, outcome), the outcome None while it is pending.
         self.log: list[tuple[Any, bool | None]] = []
 
     @rule(partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1), producer=st.sampled_from(PRODUCERS))
@@ -90,7 +90,7 @@ class Commits(RuleBasedStateMachine):
 TestCommits = Commits.TestCase
 
 
-def test_an_older_commit_that_comes_back_later_does_not_win() -> None:
+def test_an_older_commit_that_completes_later_does_not_win() -> None:
     offsets = Offsets()
     first, second = offsets.stage([(("t", 0), commit(1))]), offsets.stage([(("t", 0), commit(2))])
     offsets.finish(second, durable=True)
@@ -107,7 +107,7 @@ def test_an_older_commit_counts_when_the_newer_one_is_refused_first() -> None:
     assert not offsets.is_unstable(("t", 0))
 
 
-def test_a_commit_under_way_does_not_come_back_after_its_partition_was_removed() -> None:
+def test_a_commit_in_flight_does_not_reappear_after_its_partition_was_removed() -> None:
     offsets = Offsets()
     stage = offsets.stage([(("t", 0), commit(1))])
     assert offsets.remove([("t", 0), ("t", 1)]).partitions == (("t", 0),)
@@ -118,7 +118,7 @@ def test_a_commit_under_way_does_not_come_back_after_its_partition_was_removed()
     assert offsets.get(("t", 0)) == commit(2)
 
 
-def test_a_transaction_is_seen_with_its_marker_and_loses_to_a_later_commit() -> None:
+def test_a_transaction_is_visible_with_its_marker_and_loses_to_a_later_commit() -> None:
     offsets = Offsets()
     offsets.replay(("t", 0), commit(1), producer_id=7)
     offsets.replay(("t", 1), commit(1), producer_id=7)
@@ -145,7 +145,7 @@ def test_a_refused_transactional_commit_leaves_nothing() -> None:
     assert not offsets.in_use
 
 
-def test_what_is_under_way_does_not_expire() -> None:
+def test_commits_in_flight_do_not_expire() -> None:
     offsets = Offsets()
     offsets.replay(("t", 0), commit(1))
     offsets.replay(("t", 1), commit(1))
@@ -191,5 +191,5 @@ def test_a_commit_survives_its_record(group: str, topic: str, index: int, commit
     assert value is not None
     assert read_key(key) == (group, (topic, index))
     if committed.expire_ms != -1:
-        committed = committed._replace(leader_epoch=-1)  # version 1 of the value has no place for it
+        committed = committed._replace(leader_epoch=-1)  # version 1 of the value has no field for it
     assert read_offset(value) == committed

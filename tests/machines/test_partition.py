@@ -1,4 +1,4 @@
-"""The partition machine: transcripts of what happens, and rules that hold whatever happens."""
+"""The partition machine: transcripts of scenarios, and rules that hold after any sequence of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def state(
     return LeaderAndIsr(leader, epoch, tuple(sorted(isr)), (0, 1, 2), version)
 
 
-def test_a_leader_without_followers_commits_what_it_has() -> None:
+def test_a_leader_without_followers_commits_its_whole_log() -> None:
     machine = leader(ALONE)
     assert machine.high_watermark == 10
     assert machine.appended(15, NOW)
@@ -39,7 +39,7 @@ def test_a_leader_without_followers_commits_what_it_has() -> None:
 
 def test_a_write_is_acknowledged_when_the_last_of_the_in_sync_replicas_has_it() -> None:
     machine = leader()
-    assert machine.high_watermark == 0  # where the followers stand is not known yet
+    assert machine.high_watermark == 0  # the positions of the followers are not known yet
     assert not machine.follower_fetched(1, 10, NOW)
     assert machine.follower_fetched(2, 8, NOW)
     assert (machine.high_watermark, machine.acknowledged(10)) == (8, None)
@@ -59,7 +59,7 @@ def test_too_few_in_sync_replicas() -> None:
     assert machine.acknowledged(5) is None, "what is not safe enough is not committed (KIP-966)"
 
 
-def test_a_write_that_the_in_sync_replicas_shrank_away_from() -> None:
+def test_a_write_after_which_the_isr_shrank_too_far() -> None:
     machine = leader(min_isr=2)
     machine.follower_fetched(1, 10, LONG_AGO)
     machine.follower_fetched(2, 10, LONG_AGO)
@@ -76,8 +76,10 @@ def test_a_write_that_the_in_sync_replicas_shrank_away_from() -> None:
     assert machine.acknowledged(11) is None
 
 
-def test_nobody_waits_for_a_replica_that_the_controller_turns_away() -> None:
-    """A broker that leaves fetches to its last moment; no later event would have moved the high watermark."""
+def test_a_write_does_not_wait_for_a_replica_that_the_controller_rejects() -> None:
+    """A broker in controlled shutdown fetches to its last moment; no later event would have moved the high
+    watermark.
+    """
     machine = leader(frozenset({0, 1}), min_isr=2)
     machine.follower_fetched(1, 10, NOW)
     machine.follower_fetched(2, 10, NOW)
@@ -104,7 +106,7 @@ def test_a_replica_about_to_join_is_waited_for_only_so_long() -> None:
     assert machine.high_watermark == 12
 
 
-def test_min_isr_is_never_more_than_there_are_replicas() -> None:
+def test_min_isr_never_exceeds_the_number_of_replicas() -> None:
     machine = PartitionMachine(0, high_watermark=0, local_end=0, min_isr=2)
     machine.become_leader(LeaderAndIsr(0, 0, (0,), (0,)), NOW)
     machine.check_may_append(-1)
@@ -112,7 +114,7 @@ def test_min_isr_is_never_more_than_there_are_replicas() -> None:
     assert machine.acknowledged(1) is ErrorCode.NONE
 
 
-def test_who_does_not_lead_takes_no_writes() -> None:
+def test_a_follower_accepts_no_writes() -> None:
     machine = leader()
     machine.become_follower(state(4, leader=1))
     with pytest.raises(KafkaError) as refused:
@@ -138,7 +140,7 @@ def test_epochs_fence() -> None:
 
 
 class Partition(RuleBasedStateMachine):
-    """Any events in any order, beside what a naive observer knows."""
+    """Any events in any order, beside a naive observer."""
 
     def __init__(self) -> None:
         super().__init__()

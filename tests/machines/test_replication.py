@@ -1,7 +1,7 @@
 """Replication by three partition machines: any order of events, and the mistakes that Kafka once made.
 
 Each mutant is a partition machine with one rule taken out. Hypothesis has to find a sequence of events in which it
-breaks a promise; a search that cannot find the mistakes of the past would prove little about the present.
+violates an invariant; a search that cannot find the mistakes of the past would prove little about the present.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(broker=BROKER)
     def fetch_and_hear(self, broker: int) -> None:
-        """A whole round trip, so that replication gets anywhere."""
+        """A whole round trip, so that replication makes progress."""
         before = len(self.replicas.wire)
         self.replicas.fetch(broker)
         for _ in range(2):
@@ -89,8 +89,8 @@ class Replication(RuleBasedStateMachine):
 
 
 class OneIsOut(Replication):
-    """The same from where one follower has fallen out of the ISR, and the other leads and does not know yet what is
-    committed: as any longer history has it sooner or later.
+    """The same, starting where one follower has fallen out of the ISR, and the other leads without the current high
+    watermark: a state that any longer history reaches sooner or later.
     """
 
     @initialize()
@@ -98,7 +98,7 @@ class OneIsOut(Replication):
         for ahead in ((1, 2), (1,)):
             self.replicas.append(0)
             self.replicas.now_ms += MAX_LAG_MS + 1
-            for _ in range(2):  # what it has, it says with its next fetch
+            for _ in range(2):  # it sends its end offset with its next fetch
                 for broker in ahead:
                     self.fetch_and_hear(broker)
         self.replicas.shrink(0)
@@ -128,12 +128,12 @@ def search(
 
 
 @pytest.mark.slow
-def test_nothing_acknowledged_is_lost_whatever_happens() -> None:
+def test_no_acknowledged_record_is_lost() -> None:
     search(PartitionMachine, 200)
 
 
-def test_nothing_acknowledged_is_lost_where_one_is_behind() -> None:
-    """The same search as of WithoutEpochStart finds nothing where nothing is wrong."""
+def test_no_acknowledged_record_is_lost_where_one_replica_is_behind() -> None:
+    """The same search as of WithoutEpochStart finds nothing in the unchanged machine."""
     search(PartitionMachine, 50, begin=OneIsOut)
 
 
@@ -178,5 +178,5 @@ class ShrinkBeforeTheAnswer(PartitionMachine):
 )
 def test_a_mistake_of_the_past_is_found(mutant: type[PartitionMachine]) -> None:
     with pytest.raises(AssertionError):
-        # It ends with the first that is found; from this seed on that was soon when this was written.
+        # The search ends with the first violation; from this seed on that was soon when this was written.
         search_alone(__name__, mutant.__name__, 12_000, 60, 7 if mutant is WithoutEpochStart else None)

@@ -1,7 +1,7 @@
-"""What was deleted stays deleted, whatever becomes of the replicas; and the mistakes by which it comes back.
+"""Deleted records stay deleted for any history of the replicas; and the mistakes by which they come back.
 
-Hypothesis chooses the events. Each mutant is a partition machine that counts somebody out, or with more than it has
-compacted; the search has to find how a deleted record comes back.
+Hypothesis chooses the events. Each mutant is a partition machine that leaves a replica out, or counts one with more
+than it has compacted; the search has to find how a deleted record comes back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Tombstones(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from("ab"))
     def write_and_delete(self, key: str) -> None:
-        """A value that everybody has is deleted."""
+        """A value that every replica has is deleted."""
         self.partition.write(key, delete=False)
         self.fetch_all()
         self.partition.write(key, delete=True)
@@ -68,7 +68,7 @@ class Tombstones(RuleBasedStateMachine):
 
     @rule(broker=BROKER, lost=st.integers(0, 3))
     def restart(self, broker: int, lost: int) -> None:
-        """It is away for a moment only, and gets what it has missed."""
+        """It is away for a moment only, and fetches the records that it has missed."""
         self.partition.stop(broker, lost)
         self.partition.start(broker)
         self.fetch_all()
@@ -88,12 +88,12 @@ def search(machine: type[PartitionMachine], examples: int, steps: int = 40, firs
     run_search(Search, examples, steps, first)
 
 
-def test_what_was_deleted_stays_deleted_whatever_happens() -> None:
+def test_deleted_records_stay_deleted() -> None:
     search(PartitionMachine, 75)
 
 
-def test_tombstones_go_in_the_end() -> None:
-    """The rule is not kept by keeping everything."""
+def test_tombstones_are_removed_in_the_end() -> None:
+    """The machine must not keep the rule by keeping every tombstone."""
     partition = Compacted()
     partition.write("a", delete=False)
     partition.write("a", delete=True)
@@ -111,7 +111,7 @@ def test_tombstones_go_in_the_end() -> None:
 
 
 class AsKafka(PartitionMachine):
-    """The time decides, and nobody asks the other replicas."""
+    """The time alone decides, without the other replicas."""
 
     __slots__ = ()
 
@@ -120,7 +120,7 @@ class AsKafka(PartitionMachine):
 
 
 class InSyncOnly(PartitionMachine):
-    """Who is out of the ISR does not count."""
+    """A replica outside the ISR does not count."""
 
     __slots__ = ()
 
@@ -130,7 +130,7 @@ class InSyncOnly(PartitionMachine):
 
 
 class ReportedOnly(PartitionMachine):
-    """Who has said nothing yet in this epoch does not count."""
+    """A replica that has not reported in this epoch does not count."""
 
     __slots__ = ()
 
@@ -140,7 +140,7 @@ class ReportedOnly(PartitionMachine):
 
 
 class FetchedIsEnough(PartitionMachine):
-    """Who has fetched a tombstone counts as if it had compacted what the tombstone covers."""
+    """A replica that has fetched a tombstone counts as if it had compacted the records that the tombstone covers."""
 
     __slots__ = ()
 
@@ -150,9 +150,9 @@ class FetchedIsEnough(PartitionMachine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mutant", "first"),  # with which seed it was found soonest
+    ("mutant", "first"),  # the seed with which it was found soonest
     [(AsKafka, 8), (InSyncOnly, 4), (ReportedOnly, 5), (FetchedIsEnough, 13)],
 )
 def test_a_mistake_that_brings_deleted_records_back_is_found(mutant: type[PartitionMachine], first: int) -> None:
     with pytest.raises(AssertionError, match="C1"):
-        search_alone(__name__, mutant.__name__, 12_000, 60, first)  # ends with the first that is found
+        search_alone(__name__, mutant.__name__, 12_000, 60, first)  # ends with the first violation

@@ -24,12 +24,12 @@ from tests.machines.kafka_decides import ask, numbers
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249, "__consumer_offsets", "...", "-"])
-def test_names_that_will_do(name: str) -> None:
+def test_valid_names(name: str) -> None:
     assert name_problem(name) is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ü", "a\n", "a:b"])
-def test_names_that_will_not(name: str) -> None:
+def test_invalid_names(name: str) -> None:
     assert name_problem(name)
 
 
@@ -62,14 +62,14 @@ def test_placement_is_that_of_kafkas_own_example() -> None:
 
 
 def questions(random: Random) -> Iterator[tuple[str, Assignment]]:
-    """Questions to Kafka with our answers: brokers with and without racks, new topics and topics that grow."""
+    """Requests to Kafka with our placements: brokers with and without racks, new topics and topics that grow."""
     for _ in range(2000):
         ids = sorted(random.sample(range(20), random.randint(1, 8)))
         racks = {each: f"rack{random.randint(1, 4)}" for each in ids}
         partitions, factor = random.randint(1, 20), random.randint(1, len(ids))
         first, start = random.randrange(len(ids)), random.choice((0, 0, random.randint(1, 12)))
         rest = f"{partitions} {factor} {first} {start}"
-        # Kafka takes one number for where the first leader goes and for the shift.
+        # Kafka takes one number for the index of the first leader and for the shift.
         placed = place(partitions, factor, ids, first=first, shift=first, start=start)
         yield f"place {numbers(ids)} {rest}", placed
         named = ",".join(f"{each}:{rack}" for each, rack in racks.items())
@@ -85,7 +85,7 @@ def test_kafka_places_replicas_the_same() -> None:
     assert [each for each in zip(asked, ours, answers, strict=True) if each[1] != each[2]] == []
 
 
-def test_a_topic_that_grows_goes_on_where_it_ended() -> None:
+def test_a_topic_that_grows_continues_where_it_ended() -> None:
     whole = place(7, 2, [0, 1, 2], first=1, shift=1)
     begun = place(4, 2, [0, 1, 2], first=1, shift=1)
     grown = place(3, 2, [0, 1, 2], first=1, shift=1, start=4)
@@ -119,14 +119,14 @@ def test_placement_is_balanced_and_has_no_broker_twice(
         (1, 4, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_what_cannot_be_placed(partitions: int, factor: int, code: ErrorCode) -> None:
+def test_invalid_placements_are_refused(partitions: int, factor: int, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         place(partitions, factor, [0, 1, 2])
     assert refused.value.code is code
 
 
 @pytest.mark.parametrize("wrong", [{1: (0,)}, {0: ()}, {0: (0,), 1: (0, 1)}, {0: (0, 0)}, {0: (9,)}])
-def test_assignments_that_are_wrong(wrong: dict[int, tuple[int, ...]]) -> None:
+def test_invalid_assignments_are_refused(wrong: dict[int, tuple[int, ...]]) -> None:
     with pytest.raises(KafkaError) as refused:
         check_assignment(wrong, [0, 1, 2])
     assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT

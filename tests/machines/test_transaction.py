@@ -1,4 +1,4 @@
-"""The machine of a transactional id: transcripts of what happens, and what holds whatever happens (T3, T4)."""
+"""The machine of a transactional id: transcripts of scenarios, and invariants of any history (T3, T4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OUTCOMES = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 )
-"""What an append comes to."""
+"""The outcome of an append."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def harness() -> Harness:
 
 
 def owned(harness: Harness, expected: Owner | None = None) -> Owner:
-    """The id is taken over; returns who has it."""
+    """InitProducerId with this id; returns its new owner."""
     asked = harness.init(expected)
     harness.settle()
     assert asked.outcome is not None
@@ -97,7 +97,7 @@ def test_a_successor_fences_and_the_transaction_is_aborted(harness: Harness) -> 
     assert error(harness.end(old, commit=True)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_a_fence_that_the_log_refuses_is_none(harness: Harness) -> None:
+def test_a_fence_that_the_log_refuses_is_reverted(harness: Harness) -> None:
     old = owned(harness)
     harness.add(old, A0)
     harness.settle()
@@ -113,7 +113,7 @@ def test_a_fence_that_the_log_refuses_is_none(harness: Harness) -> None:
     assert (harness.metadata.status, harness.metadata.epoch) == (Status.COMPLETE_ABORT, old.epoch + 1)
 
 
-def test_an_id_that_the_log_refuses_is_forgotten(harness: Harness) -> None:
+def test_an_id_that_the_log_refuses_is_removed(harness: Harness) -> None:
     asked = harness.init()
     harness.stored(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert error(asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -122,7 +122,7 @@ def test_an_id_that_the_log_refuses_is_forgotten(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_that_the_log_takes_too_late_cannot_be_reversed(harness: Harness, commit: bool) -> None:
+def test_a_decision_that_times_out_cannot_be_reversed(harness: Harness, commit: bool) -> None:
     owner = owned(harness)
     harness.add(owner, A0)
     harness.settle()
@@ -137,7 +137,7 @@ def test_a_decision_that_the_log_takes_too_late_cannot_be_reversed(harness: Harn
     assert error(harness.end(owner, commit=commit)) is NONE
 
 
-def test_a_decision_that_too_few_replicas_have_is_carried_out(harness: Harness) -> None:
+def test_a_decision_on_too_few_replicas_is_carried_out(harness: Harness) -> None:
     owner = owned(harness)
     harness.add(owner, A0)
     harness.settle()
@@ -148,7 +148,7 @@ def test_a_decision_that_too_few_replicas_have_is_carried_out(harness: Harness) 
     assert harness.metadata.status is Status.COMPLETE_COMMIT
 
 
-def test_a_producer_that_goes_on_says_who_it_was(harness: Harness) -> None:
+def test_a_producer_that_continues_sends_its_previous_id_and_epoch(harness: Harness) -> None:
     """KIP-360."""
     first = owned(harness)
     second = owned(harness, first)
@@ -191,8 +191,8 @@ def test_epochs_of_version_2_run_out_at_the_end_of_a_transaction() -> None:
     assert (again.outcome.error, again.outcome.owner) == (NONE, new)
 
 
-def test_the_epoch_that_fences_is_nobodys() -> None:
-    """It is the largest there is: were it anybody's, the next bump would not fit into a record."""
+def test_no_producer_has_the_epoch_that_fences() -> None:
+    """It is the largest epoch: if a producer had it, the next bump would not fit into a record."""
     harness = Harness()
     owned(harness)
     assert harness.machine is not None
@@ -213,7 +213,7 @@ def test_the_epoch_that_fences_is_nobodys() -> None:
 
 
 @pytest.mark.parametrize("by", ["a successor", "time"])
-def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_id(by: str) -> None:
+def test_an_owner_of_version_2_whose_last_epoch_is_fenced_continues_with_another_id(by: str) -> None:
     harness = Harness()
     owned(harness)
     assert harness.machine is not None
@@ -239,7 +239,7 @@ def test_an_owner_of_version_2_whose_last_epoch_is_fenced_goes_on_with_another_i
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_who_was_fenced_goes_on_if_nobody_came_between(version: int) -> None:
+def test_a_fenced_producer_continues_if_no_other_came_between(version: int) -> None:
     """A producer whose transaction took too long (KIP-588)."""
     harness = Harness()
     owner = owned(harness)
@@ -274,7 +274,7 @@ def test_every_transaction_of_version_2_has_an_epoch_of_its_own(harness: Harness
     assert harness.metadata.status is Status.ONGOING
 
 
-def test_version_2_may_abort_what_has_not_begun(harness: Harness) -> None:
+def test_version_2_may_abort_a_transaction_that_has_not_begun(harness: Harness) -> None:
     owner = owned(harness)
     assert error(harness.end(owner, commit=True, version=2)) is ErrorCode.INVALID_TXN_STATE
     ended = harness.end(owner, commit=False, version=2)
@@ -285,7 +285,7 @@ def test_version_2_may_abort_what_has_not_begun(harness: Harness) -> None:
     assert error(harness.end(owner, commit=False)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_what_runs_too_long_is_aborted_and_its_producer_fenced(harness: Harness) -> None:
+def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced(harness: Harness) -> None:
     owner = owned(harness)
     harness.add(owner, A0)
     harness.settle()
@@ -299,7 +299,7 @@ def test_what_runs_too_long_is_aborted_and_its_producer_fenced(harness: Harness)
     assert error(harness.end(owner, commit=True)) is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_id_that_nobody_uses_is_forgotten(harness: Harness) -> None:
+def test_an_unused_id_expires(harness: Harness) -> None:
     owner = owned(harness)
     assert harness.machine is not None
     harness.now_ms += 1000
@@ -327,7 +327,7 @@ def test_a_completion_that_could_not_be_written_is_written_later(harness: Harnes
     assert harness.metadata.status is Status.COMPLETE_COMMIT
 
 
-def test_verification_says_what_is_in_the_transaction(harness: Harness) -> None:
+def test_verification_returns_the_partitions_of_the_transaction(harness: Harness) -> None:
     owner = owned(harness)
     assert harness.machine is not None
     assert set(harness.machine.verify(owner, [A0]).values()) == {ErrorCode.TRANSACTION_ABORTABLE}
@@ -342,7 +342,7 @@ def test_verification_says_what_is_in_the_transaction(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_records_come_back_as_they_were(version: int) -> None:
+def test_records_read_back_unchanged(version: int) -> None:
     for metadata in (
         TransactionMetadata(Status.ONGOING, 5, 3, 100, frozenset({A0, A1, B0}), 10, 20),
         TransactionMetadata(Status.EMPTY, 5, 3, 100, updated_ms=20),
@@ -376,7 +376,7 @@ class Transactions(RuleBasedStateMachine):
         super().__init__()
         self.harness = Harness()
         self.owners: list[Owner] = []
-        """Everybody to whom the id was given, in order."""
+        """Every producer that has received the id, in order."""
         self.waiting: list[tuple[Asked, Owner | None]] = []
         self.versions: dict[int, int] = {}
 
@@ -396,7 +396,7 @@ class Transactions(RuleBasedStateMachine):
         return self.versions.setdefault(owner.producer_id, owner.producer_id % 2 * 2)
 
     def _note(self) -> None:
-        """Who has been told that the id is theirs."""
+        """The producers that have received the id as theirs."""
         for asked, expected in list(self.waiting):
             outcome = asked.outcome
             if outcome is None:
@@ -440,7 +440,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.harness.machine is not None and not self.harness.machine.is_dead)
     @rule(commit=st.booleans(), version=st.sampled_from((0, 2)), adds=st.booleans())
     def forge(self, commit: bool, version: int, adds: bool) -> None:
-        """Somebody who guesses the epoch that fences after the last one."""
+        """A client that guesses the epoch that fences after the last one."""
         forger = Owner(self.harness.metadata.producer_id, LAST_EPOCH + 1)
         harness = self.harness
         asked = (
@@ -457,7 +457,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.harness.appends)
     @rule(error=st.sampled_from(OUTCOMES))
     def stored(self, error: ErrorCode) -> None:
-        """What is in the log, but late, cannot be refused any more."""
+        """An append that is in the log, but late, cannot be refused any more."""
         self.harness.stored(NONE if self.harness.is_written and error is ErrorCode.NOT_ENOUGH_REPLICAS else error)
         self._note()
 
@@ -518,7 +518,7 @@ class Transactions(RuleBasedStateMachine):
                 known[metadata.producer_id] = metadata.epoch
 
     def teardown(self) -> None:
-        """Whatever has happened, it comes to rest, and everybody is answered."""
+        """After any history the machine comes to rest, and every request has a response."""
         harness = self.harness
         harness.settle()
         if harness.machine is not None:

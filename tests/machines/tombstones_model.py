@@ -1,10 +1,10 @@
-"""A compacted partition on three brokers, without a byte: lists of records, cleaners that are in a great hurry, brokers
-that go away for ever so long and may lose the end of their log.
+"""A compacted partition on three brokers, without a byte: lists of records, cleaners that run at every chance, brokers
+that are away for any time and may lose the end of their log.
 
-Each broker has the log as it is compacted, and its history: the same without compaction, which no real broker has. The
-promise is that both mean the same to whoever reads all that is committed: every key has its last value, and what was
-deleted stays deleted. Time is no help here: `delete.retention.ms` is 0, so only `compacted_everywhere` of the partition
-machine keeps a tombstone.
+Each broker has the log after compaction, and its history: the same without compaction, which no real broker has. The
+invariant is that both mean the same to a consumer that reads all committed records: every key has its last value, and
+deleted keys stay deleted. Time is no help here: `delete.retention.ms` is 0, so only `compacted_everywhere` of the
+partition machine keeps a tombstone.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Broker:
 
 
 def meaning(records: Iterable[Record], end: int) -> dict[str, int]:
-    """What who reads everything below `end` takes from it."""
+    """The map of a consumer that reads everything below `end`."""
     last = {each.key: each.value for each in records if each.offset < end}
     return {key: value for key, value in last.items() if value is not None}
 
 
 class Compacted:
-    """The brokers, and a controller that knows everything."""
+    """The brokers, and a controller with a complete state."""
 
     machine_class: type[PartitionMachine] = PartitionMachine
 
@@ -86,7 +86,7 @@ class Compacted:
         self.state = LeaderAndIsr(leader, self.state.leader_epoch + 1, isr, BROKERS, self.state.partition_epoch + 1)
         self._tell()
 
-    # ---- what happens
+    # ---- events
 
     def elect(self, broker_id: int) -> None:
         """Another member of the ISR leads."""
@@ -94,16 +94,16 @@ class Compacted:
             self._control(broker_id, self.state.isr)
 
     def stop(self, broker_id: int, lost: int) -> None:
-        """A broker is gone, with so many records of its log as were not on its disk; the last one stays."""
+        """A broker is gone, and loses so many records that were not on its disk; the last record stays."""
         broker = self.brokers[broker_id]
         left = tuple(each for each in self.state.isr if each != broker_id)
         if broker.alive and left:
             broker.alive = False
-            broker.cut(max(broker.cleaned_to, broker.end - lost))  # what was compacted was written for good
+            broker.cut(max(broker.cleaned_to, broker.end - lost))  # compacted records were written for good
             self._control(self.state.leader if self.state.leader != broker_id else left[0], left)
 
     def start(self, broker_id: int) -> None:
-        """It comes back."""
+        """The broker comes back."""
         broker = self.brokers[broker_id]
         if not broker.alive:
             broker.alive = True
@@ -111,7 +111,7 @@ class Compacted:
             self._tell_one(broker_id)
 
     def write(self, key: str, *, delete: bool) -> None:
-        """The leader takes a record."""
+        """The leader appends a record."""
         self.values += 1
         leader = self.brokers[self.state.leader]
         record = Record(leader.end, self.state.leader_epoch, key, None if delete else self.values)
@@ -157,13 +157,15 @@ class Compacted:
     def _stays(broker: Broker, record: Record, last: int) -> bool:
         if record.offset < last:
             return False
-        seen_before = record.offset < broker.cleaned_to  # the first pass only sets its time to go
+        seen_before = record.offset < broker.cleaned_to  # the first pass only sets its delete horizon
         return not (record.value is None and seen_before and record.offset < broker.machine.compacted_everywhere)
 
-    # ---- what is promised
+    # ---- invariants
 
     def check(self) -> None:
-        """Deleted stays deleted, and every key has its last value, on everybody who has all that is committed."""
+        """Deleted keys stay deleted, and every key has its last value, on every broker that has all committed
+        records.
+        """
         leading = self.brokers[self.state.leader]
         self.committed = max(self.committed, leading.machine.high_watermark)
         for broker_id, broker in self.brokers.items():

@@ -1,4 +1,6 @@
-"""A world for the machine of one transactional id: a log that may refuse, partitions that get markers, a clock."""
+"""Dependencies for the machine of one transactional id: a log that may refuse, partitions that receive markers, a
+clock.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ LEGAL = {
     Status.COMPLETE_COMMIT: {Status.EMPTY, Status.ONGOING, Status.PREPARE_ABORT, None},
     Status.COMPLETE_ABORT: {Status.EMPTY, Status.ONGOING, Status.PREPARE_ABORT, None},
 }
-"""From what stands in the log to what may come next; None is a tombstone, or nothing."""
+"""From the last record in the log to the possible next ones; None is a tombstone, or nothing."""
 
 
 @dataclass
 class Asked:
-    """One request; `outcome` is its answer."""
+    """One request; `outcome` is its response."""
 
     what: str
     outcome: Outcome | None = None
@@ -40,7 +42,7 @@ class Asked:
 
 @dataclass
 class Harness:
-    """The machine, and all that it asked for."""
+    """The machine, and its requests."""
 
     machine: Transaction | None = None
     now_ms: int = START_MS
@@ -64,7 +66,7 @@ class Harness:
 
     @property
     def last(self) -> TransactionMetadata | None:
-        """What stands in the log."""
+        """The last record in the log."""
         return self.log[-1] if self.log else None
 
     def fresh_id(self) -> int:
@@ -72,7 +74,7 @@ class Harness:
         return self.next_id
 
     def take(self, effects: Effects) -> None:
-        """Note what the machine wants."""
+        """Record the effects that the machine returns."""
         for effect in effects:
             match effect:
                 case Append():
@@ -117,10 +119,10 @@ class Harness:
         self.take(work(self.machine, asked))
         return asked
 
-    # ---- what becomes of it
+    # ---- outcomes
 
     def stored(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """An outcome of the oldest append; after REQUEST_TIMED_OUT it stands in the log and has another to come."""
+        """An outcome of the oldest append; after REQUEST_TIMED_OUT it is in the log and has another outcome to come."""
         append = self.appends[0]
         ((key, value),) = append.records
         assert read_key(key) == ID
@@ -146,7 +148,7 @@ class Harness:
             self.take(self.machine.marker_written(decided.owner, partition, self.now))
 
     def settle(self) -> None:
-        """Let everything that is under way succeed."""
+        """Let all pending work succeed."""
         while self.appends or self.markers:
             if self.appends:
                 self.stored()

@@ -1,4 +1,4 @@
-"""Mistakes that were made with compaction, planted one at a time for the simulation with compaction to find."""
+"""Mistakes in compaction, each a mutant for the simulation with compaction to find."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def kafka_5490() -> Iterator[None]:
 
 @contextmanager
 def kafka_13727() -> Iterator[None]:
-    """Of the aborted transactions only those count that end within the map; behind it, in the segment that it ends in,
-    their entries in the index are lost, and with them the knowledge that they were aborted.
+    """Only those aborted transactions count that end within the map; behind it, in the segment that it ends in, their
+    index entries are lost, and the cleaner takes their records for committed.
     """
     real = _Rewriting.__init__
 
@@ -47,7 +47,9 @@ def kafka_13727() -> Iterator[None]:
 
 @contextmanager
 def marker_first() -> Iterator[None]:
-    """An ABORT goes before its data: the map ends between the two, and the marker is taken for one of nothing."""
+    """An ABORT goes before its data: the map ends between the two, and the cleaner takes the marker for one without
+    data.
+    """
     real = SeenTransactions.marker
 
     def marker(seen: SeenTransactions, header: Header, marker: Any) -> Any:
@@ -60,7 +62,7 @@ def marker_first() -> Iterator[None]:
 
 @contextmanager
 def cut_transaction() -> Iterator[None]:
-    """A pass ends where the map is full, in the middle of a transaction, and does not know of those begun before."""
+    """A pass ends where the map is full, in the middle of a transaction, and ignores those begun before."""
     real = _DirtyMap._ends_at
 
     def ends_at(dirty_map: _DirtyMap, offset: int) -> None:
@@ -78,7 +80,9 @@ def cut_transaction() -> Iterator[None]:
 
 @contextmanager
 def kip_534_early() -> Iterator[None]:
-    """The delete horizon counts from when the file was written last, not from the first pass: gone too early."""
+    """The delete horizon counts from when the file was written last, not from the first pass: tombstones go too
+    early.
+    """
     real = _Rewriting._retained
 
     def retained(rewriting: _Rewriting, whole: Any, header: Header, flag: int, *, latest: int) -> Any:
@@ -96,7 +100,9 @@ def kip_534_early() -> Iterator[None]:
 
 @contextmanager
 def kip_534_never() -> Iterator[None]:
-    """The delete horizon counts from when the file was written last, and every pass writes it anew: never gone."""
+    """The delete horizon counts from when the file was written last, and every pass writes it anew: tombstones never
+    go.
+    """
     real_init, real_retained, real_passed = _Rewriting.__init__, _Rewriting._retained, _Rewriting._horizon_passed
     passes: dict[str, int] = {}
     too_young: set[int] = set()
@@ -155,7 +161,9 @@ def markers_by_key() -> Iterator[None]:
 
 @contextmanager
 def kafka_3330() -> Iterator[None]:
-    """A log that has lost its end says that it is compacted as far as before, and so is what comes in its place."""
+    """A log that has lost its end reports the same compacted end as before, and records that replace it count as
+    compacted.
+    """
     real_cut, real_settle = Log.truncate_to, recovery._settle_ends
 
     def truncate_to(log: Log, offset: int, *, now_ms: int) -> bool:
@@ -190,7 +198,7 @@ def offline_replica() -> Iterator[None]:
 
 @contextmanager
 def past_the_stable() -> Iterator[None]:
-    """The cleaner goes up to the active segment, whatever transactions are open."""
+    """The cleaner compacts up to the active segment, through open transactions."""
     real = log_cleaner.cleanable_part
 
     def cleanable_part(log: Log, *, last_stable_offset: int, now_ms: int) -> Any:
@@ -202,7 +210,7 @@ def past_the_stable() -> Iterator[None]:
 
 @contextmanager
 def unsynced_swap(number: int = 2) -> Iterator[None]:
-    """One of the three syncs of a swap is left out: that between the old names and the new ones, if not another."""
+    """One of the three syncs of a swap is left out: by default the one between the old names and the new ones."""
     real_swap_in, real_sync = swap.swap_in, Folder.sync
 
     def swap_in(*arguments: Any) -> Any:
@@ -223,8 +231,8 @@ def unsynced_swap(number: int = 2) -> Iterator[None]:
 
 @contextmanager
 def aborted_long_ago() -> Iterator[None]:
-    """Where the dirty part begins, the walk takes transactions for open that were aborted before it: what their
-    producers have committed since is not in the map (a mistake of ours).
+    """Where the dirty part begins, the walk counts transactions as open that were aborted before it: the map lacks what
+    their producers have committed since (a mistake of ours).
     """
     real = _DirtyMap.__init__
 
@@ -238,8 +246,8 @@ def aborted_long_ago() -> Iterator[None]:
 
 @contextmanager
 def begin_of_an_epoch() -> Iterator[None]:
-    """The batch that begins a leader's epoch is compacted away, and followers take the epoch to begin later, as those
-    of Kafka do.
+    """The batch that begins a leader's epoch is compacted away, and followers record a later start of the epoch, as
+    those of Kafka do.
     """
     real = Log._follow_epoch
 
@@ -252,7 +260,7 @@ def begin_of_an_epoch() -> Iterator[None]:
 
 @contextmanager
 def checkpoint_ignored() -> Iterator[None]:
-    """Recovery passes over the compaction checkpoint."""
+    """Recovery ignores the compaction checkpoint."""
 
     class Empty(CompactionCheckpoint):
         def __init__(self, folder: Folder, *, exists: bool = True) -> None:
@@ -296,8 +304,8 @@ def checkpoint_unsynced() -> Iterator[None]:
 
 @contextmanager
 def emptied_marker() -> Iterator[None]:
-    """A marker that was kept for its epoch, without its record, says nothing to who reads the log anew, as in Kafka
-    (a mistake of ours).
+    """A marker that was kept for its epoch, without its record, has no effect when the log is read anew, as in Kafka (a
+    mistake of ours).
     """
     real = ProducerState.apply_marker
 
@@ -310,8 +318,8 @@ def emptied_marker() -> Iterator[None]:
 
 @contextmanager
 def unsynced_copy() -> Iterator[None]:
-    """A segment in which nothing was to be done counts as compacted before it is durable: what a loss of power takes of
-    it leaves a gap that recovery takes for the work of compaction (a mistake of ours).
+    """A segment without records to remove counts as compacted before it is durable: after a loss of power recovery
+    takes the gap in it for the work of compaction (a mistake of ours).
     """
     real, real_sync = _Rewriting.rewrite, Folder.sync_file
 
@@ -332,7 +340,7 @@ CHECKPOINT_MUTANTS: Final[dict[str, Plant]] = {
     "after the swap": checkpoint_after_the_swap,
     "not synced": checkpoint_unsynced,
 }
-"""For power that is lost at every call of a compaction (tests/storage/test_compaction_power_loss.py)."""
+"""For a loss of power at every call of a compaction (tests/storage/test_compaction_power_loss.py)."""
 
 COMPACTION_MUTANTS: dict[str, Plant] = {
     "KAFKA-5490": kafka_5490,
@@ -354,6 +362,6 @@ COMPACTION_MUTANTS: dict[str, Plant] = {
 }
 
 NEED_A_SCRIPT: Final = {"KAFKA-3330": "unclean", "swap without a sync": "swap"}
-"""Found only with directed faults, by these of the scripts: no log is cut below what it has compacted but by an unclean
-election, and few losses of power in few swaps show what was not synced.
+"""Found only with directed faults, by these scripts: only an unclean election truncates a log below its compacted end,
+and few losses of power in few swaps show a missing sync.
 """

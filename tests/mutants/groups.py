@@ -1,4 +1,4 @@
-"""Mistakes that Kafka once made with groups and their offsets, planted one at a time for the simulation to find."""
+"""Mistakes that Kafka once made with groups and their offsets, each a mutant for the simulation to find."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.mutants.replication import Plant
 
 @contextmanager
 def kafka_17507() -> Iterator[None]:
-    """A marker is answered although the group has not taken the offsets of the transaction over."""
+    """A marker is answered although the group has not taken over the offsets of the transaction."""
 
     def end(coordinator: GroupCoordinator, partition: int, producer_id: int, commit: bool) -> None:
         return None
@@ -31,7 +31,7 @@ def kafka_17507() -> Iterator[None]:
 
 @contextmanager
 def two_owners() -> Iterator[None]:
-    """A member is given a partition that another has not given up yet (KIP-848)."""
+    """A member is assigned a partition that another has not revoked yet (KIP-848)."""
     real = consumer_group_reconciliation._sort_out
 
     def sort_out(member: Any, target: Any, owner: Any) -> Any:
@@ -54,7 +54,7 @@ def kafka_19163() -> Iterator[None]:
 
 @contextmanager
 def kafka_13636() -> Iterator[None]:
-    """Offsets expire by their age while the group is between two generations, as if nobody used them."""
+    """Offsets expire by their age while the group is between two generations, as if it did not use them."""
     real = Group.expire
 
     def expire(group: Group, now: Now) -> list[Effect]:
@@ -70,7 +70,7 @@ def kafka_13636() -> Iterator[None]:
 
 @contextmanager
 def kafka_14639() -> Iterator[None]:
-    """What a member says of an epoch that is over, and of what it owned then, is believed (KAFKA-12984 as well)."""
+    """The coordinator accepts the owned partitions of a heartbeat with an old epoch (KAFKA-12984 as well)."""
     real = consumer_group._check_epoch
 
     def check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
@@ -83,7 +83,7 @@ def kafka_14639() -> Iterator[None]:
 
 @contextmanager
 def tombstone_after_offset() -> Iterator[None]:
-    """An offset that stands before a tombstone is not written again when its transaction commits."""
+    """An offset that precedes a tombstone is not written again when its transaction commits."""
 
     def before_commit(coordinator: GroupCoordinator, partition: int, producer_id: int) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Mistakes of logs on disks that fail, planted one at a time for the simulation with `disks` to find."""
+"""Mistakes of logs on disks that fail, each a mutant for the simulation with `disks` to find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.mutants.replication import Plant
 
 @contextmanager
 def kafka_10778() -> Iterator[None]:
-    """Appends go on behind what a failed write has left, and the log is not taken offline."""
+    """Appends continue behind the remains of a failed write, and the log is not taken offline."""
 
     def undo(log: Log, segment: Segment, size: int, error: OSError) -> NoReturn:
         segment.size = len(segment.file.read(1 << 30, 0))
@@ -28,9 +28,9 @@ def kafka_10778() -> Iterator[None]:
 
 @contextmanager
 def cords() -> Iterator[None]:
-    """A log cut at a checksum in its middle counts as if only a torn tail was gone: its broker is in sync as before.
+    """A log truncated at a bad checksum in its middle counts as if only a torn tail was gone: its broker stays in sync.
 
-    It may lead then, and cuts its followers (Redundancy Does Not Imply Fault Tolerance, FAST 2017).
+    It may lead then, and its followers truncate (Redundancy Does Not Imply Fault Tolerance, FAST 2017).
     """
     real = Partitions._renewed
 

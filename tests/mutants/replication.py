@@ -1,7 +1,7 @@
-"""Mistakes that Kafka once made in replication, planted one at a time for the simulation to find.
+"""Mistakes that Kafka once made in replication, each a mutant for the simulation to find.
 
-Each mutant patches the real code while it is planted; nothing of it is in a production path. The name is the KIP or the
-issue in which the mistake was found or mended; VERIFICATION has the minimal trace of each.
+Each mutant patches the real code while it is active; no production path contains it. The name is the KIP or the issue
+in which the mistake was found or fixed; VERIFICATION has the minimal trace of each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _without_epoch(replica: Replica, leader_epoch: int) -> Position:
 
 @contextmanager
 def kip_101_loss() -> Iterator[None]:
-    """A follower cuts its log to its own high watermark, which may lag behind what was acknowledged."""
+    """A follower truncates its log to its own high watermark, which may lag behind acknowledged records."""
     real = Replica.follow
 
     def follow(replica: Replica, state: LeaderAndIsr) -> None:
@@ -45,7 +45,7 @@ def kip_101_loss() -> Iterator[None]:
 
 @contextmanager
 def kip_101_divergence() -> Iterator[None]:
-    """A follower fetches on from its end, whatever the leader has below."""
+    """A follower fetches on from its end, without regard to the leader's log below."""
     with mock.patch.object(Replica, "fetch_position", _without_epoch):
         yield
 
@@ -63,7 +63,7 @@ def kip_279() -> Iterator[None]:
 
 @contextmanager
 def kip_320() -> Iterator[None]:
-    """A follower asks once where its log diverges, and fetches without an epoch from then on (KAFKA-7395)."""
+    """A follower looks up once where its log diverges, and fetches without an epoch from then on (KAFKA-7395)."""
     settled: dict[tuple[int, int], None] = {}
     real = Replica.replicate
 
@@ -82,7 +82,7 @@ def kip_320() -> Iterator[None]:
 
 @contextmanager
 def kafka_7128() -> Iterator[None]:
-    """A follower joins at the high watermark of a new leader, which may lag behind what is committed."""
+    """A follower joins the ISR at the high watermark of a new leader, which may lag behind what is committed."""
     real = PartitionMachine.propose_expansion
 
     def propose(machine: PartitionMachine, replica_id: int) -> PendingIsr | None:
@@ -108,7 +108,7 @@ def async_isr() -> Iterator[None]:
         return change
 
     def advance(machine: PartitionMachine, now_ms: int) -> bool:
-        lag, machine.max_lag_ms = machine.max_lag_ms, -1  # who is about to join is not waited for either
+        lag, machine.max_lag_ms = machine.max_lag_ms, -1  # a replica that is about to join is not waited for either
         try:
             return real_advance(machine, now_ms)
         finally:
@@ -123,7 +123,7 @@ def async_isr() -> Iterator[None]:
 
 @contextmanager
 def kip_380() -> Iterator[None]:
-    """An order that was meant for the process before this one is carried out."""
+    """A broker applies a control request that was meant for the process before this one."""
     real = ReplicaManager._refusal
 
     def refusal(replica_manager: ReplicaManager, order: Any) -> ErrorCode:
@@ -142,7 +142,7 @@ def kip_380() -> Iterator[None]:
 
 @contextmanager
 def kafka_6082() -> Iterator[None]:
-    """A controller that another has followed wakes up and writes to the registry."""
+    """A controller that was replaced wakes up and writes to the registry."""
     always_true = Check(znodes.BROKER_IDS)
 
     def write(partitions: Partitions, operations: Any) -> Steps[Any]:
@@ -156,7 +156,7 @@ def kafka_6082() -> Iterator[None]:
 
 @contextmanager
 def late_fsync() -> Iterator[None]:
-    """At the end of an fsync the leader does not count followers that have fetched past it meanwhile.
+    """At the end of an fsync the leader ignores followers that have fetched past it meanwhile.
 
     The write waits for the next one; a mistake of this broker, not of Kafka's.
     """

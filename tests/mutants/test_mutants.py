@@ -1,8 +1,8 @@
-"""The simulation finds the mistakes of the past. `make mutants` says with how many seeds; here the quick ones.
+"""The simulation finds the mistakes of the past. `make mutants` prints the number of seeds; here are the quick ones.
 
-Some are found with directed faults: a broker that loses the registry in the very moment in which it becomes the
-coordinator; an unclean election over a log that has compacted more than the new leader has; power lost in the middle of
-a swap of the only replica (`tests/simulation/directed.py`).
+Some are found with directed faults: a broker that loses the registry at the moment in which it becomes the coordinator;
+an unclean election over a log that has compacted more than the new leader has; power lost in the middle of a swap of
+the only replica (`tests/simulation/directed.py`).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ QUICK = {
     "late registration": range(3),
     "late fsync": range(3),
 }
-"""Seeds of which one at least finds a mistake; the first did when this was written."""
+"""Seeds of which at least one finds a mutant; the first did when this was written."""
 
 
 DIRECTED = (4, 5)
-"""Seeds of which most have a broker that does not begin to coordinate under its directed faults."""
+"""Seeds most of which have a broker that does not begin to coordinate under its directed faults."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +62,13 @@ def loud() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", QUICK)
-def test_it_is_found(mutant: str) -> None:
+def test_the_simulation_finds_a_mutant(mutant: str) -> None:
     seeds = QUICK[mutant]
     assert seeds_to_find(mutant, first=seeds[0], most=len(seeds)) is not None
 
 
 def _preferred_leader_without_registry(seed: int) -> str | None:
-    """What breaks when each broker in turn is started again, loses the registry, and is to lead again."""
+    """The violation after each broker in turn restarts, loses the registry, and is to lead again."""
     for broker in range(3):
         other = (broker + 1) % 3
         script = [
@@ -85,7 +85,7 @@ def _preferred_leader_without_registry(seed: int) -> str | None:
 
 
 @pytest.mark.slow
-def test_a_registry_that_is_lost_midway_leaves_no_coordinator_that_does_not_know_of_it() -> None:
+def test_a_registry_lost_midway_leaves_no_coordinator_without_its_partition() -> None:
     """KAFKA-9307, with directed faults."""
     logging.disable(logging.CRITICAL)
     assert all(_preferred_leader_without_registry(seed) is None for seed in DIRECTED)
@@ -94,19 +94,19 @@ def test_a_registry_that_is_lost_midway_leaves_no_coordinator_that_does_not_know
         assert any(violation is not None and violation.startswith("L1") for violation in found)
 
 
-def test_an_offset_that_stands_before_a_tombstone_is_lost_where_it_is_not_written_again() -> None:
+def test_an_offset_before_a_tombstone_is_lost_where_it_is_not_written_again() -> None:
     """A scenario of the group coordinator: delete the group under a transaction, commit, compact, load."""
-    groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(Harness())
+    groups.test_an_offset_before_a_tombstone_survives_compaction(Harness())
     with tombstone_after_offset(), pytest.raises(AssertionError):
-        groups.test_an_offset_that_stands_before_a_tombstone_outlives_compaction(Harness())
+        groups.test_an_offset_before_a_tombstone_survives_compaction(Harness())
 
 
 UNCLEAN = range(6)
 
 
 @pytest.mark.parametrize("seed", UNCLEAN)
-def test_a_log_that_is_cut_below_what_it_has_compacted_compacts_anew_what_comes_in_its_place(seed: int) -> None:
-    """KAFKA-3330: with the mistake a key is there twice where the log says that it is compacted."""
+def test_a_log_truncated_below_its_compacted_end_compacts_the_new_records(seed: int) -> None:
+    """KAFKA-3330: with the mutant a key is there twice below the offset that the log reports as compacted."""
     logging.disable(logging.CRITICAL)
     sound = UncleanElection(seed)
     assert sound.run().violation is None
@@ -129,7 +129,7 @@ def _first_to_find(sync: int, most: int) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", [1, 2, 3])
-def test_a_sync_that_is_left_out_of_a_swap_loses_records_with_the_power(sync: int) -> None:
+def test_a_missing_sync_of_a_swap_loses_records_with_the_power(sync: int) -> None:
     logging.disable(logging.CRITICAL)
     violation = _first_to_find(sync, most=30)
     assert violation is not None
@@ -150,7 +150,7 @@ def test_a_swap_that_loses_its_power_at_any_call_loses_no_record() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", CHECKPOINT_MUTANTS)
 def test_without_the_compaction_checkpoint_a_loss_of_power_takes_records_or_epochs(mutant: str) -> None:
-    """The test of a sound log is `test_power_is_lost_at_every_call_of_a_compaction`."""
+    """The test of the unchanged log is `test_power_is_lost_at_every_call_of_a_compaction`."""
     logging.disable(logging.CRITICAL)
     with CHECKPOINT_MUTANTS[mutant]():
         crashes, seen = power_loss.crashes(), set[object]()

@@ -1,4 +1,4 @@
-"""Mistakes that Kafka once made with producers and transactions, planted one at a time for the simulation to find."""
+"""Mistakes that Kafka once made with producers and transactions, each a mutant for the simulation to find."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.mutants.replication import Plant, late_fsync
 
 @contextmanager
 def lost_acknowledgement() -> Iterator[None]:
-    """The log does not know a batch again that it has, and writes the retry of it as well."""
+    """The log does not detect a duplicate batch, and writes its retry as well."""
 
     def duplicate_of(producer: Producer, header: Header) -> None:
         return None
@@ -45,7 +45,7 @@ def lost_acknowledgement() -> Iterator[None]:
 
 @contextmanager
 def kip_360() -> Iterator[None]:
-    """A log that takes whoever begins with sequence 0 for a new producer lets a fenced zombie in."""
+    """A log that takes every producer that begins with sequence 0 for a new one accepts a fenced zombie."""
     real = ProducerState.check
 
     def check(state: ProducerState, header: Header, *arguments: Any) -> Any:
@@ -75,7 +75,7 @@ def kip_890() -> Iterator[None]:
 
 @contextmanager
 def unverified() -> Iterator[None]:
-    """Nobody asks whether the partition is in the transaction; a batch that comes late begins one that hangs."""
+    """The leader does not verify that the partition is in the transaction; a late batch begins one that hangs."""
 
     def must_ask(verification: TransactionVerification, support: Support) -> bool:
         return support is Support.ADDS
@@ -86,7 +86,9 @@ def unverified() -> Iterator[None]:
 
 @contextmanager
 def kafka_14884() -> Iterator[None]:
-    """The coordinator has confirmed the transaction, and nobody looks whether a marker has ended it meanwhile."""
+    """After the coordinator's confirmation the leader does not check whether a marker has ended the transaction
+    meanwhile.
+    """
     real = ProducerState._check_verified
 
     def check_verified(state: ProducerState, header: Header, offset: int, verification: Verification | None) -> None:
@@ -98,7 +100,7 @@ def kafka_14884() -> Iterator[None]:
 
 @contextmanager
 def kafka_9144() -> Iterator[None]:
-    """A log forgets which coordinator its last marker was of, and takes a late one of the coordinator before."""
+    """A log forgets the coordinator epoch of its last marker, and accepts a late one of the coordinator before."""
     real = ProducerState.apply_marker
 
     def apply_marker(state: ProducerState, header: Header, offset: int, marker: Marker) -> Any:
@@ -114,7 +116,7 @@ def kafka_9144() -> Iterator[None]:
 
 @contextmanager
 def kafka_19999() -> Iterator[None]:
-    """A marker whose answer was lost is refused when it comes again."""
+    """A marker whose response was lost is refused when it comes again."""
     real = Replica.end_transaction
 
     def end(replica: Replica, producer_id: int, epoch: int, *arguments: Any, **options: Any) -> int:
@@ -129,7 +131,7 @@ def kafka_19999() -> Iterator[None]:
 
 @contextmanager
 def kafka_9807() -> Iterator[None]:
-    """The end of what is stable moves with the high watermark, whatever is open below it."""
+    """The last stable offset moves with the high watermark, through open transactions."""
 
     def last_stable_offset(replica: Replica) -> int:
         return replica.machine.high_watermark
@@ -140,7 +142,7 @@ def kafka_9807() -> Iterator[None]:
 
 @contextmanager
 def markers_first() -> Iterator[None]:
-    """The markers leave together with the decision, not after it (T4)."""
+    """The markers are sent together with the decision, not after it (T4)."""
     real = Transaction._decide
 
     def decide(transaction: Transaction, token: Any, commit: bool, version: int, fresh_id: int, now: Now) -> Effects:
@@ -158,10 +160,10 @@ def markers_first() -> Iterator[None]:
 
 @contextmanager
 def kafka_9307() -> Iterator[None]:
-    """To begin or end coordinating, a broker asks the registry once more when it has taken its new role already.
+    """To begin or end coordinating, a broker reads the registry once more when it has taken its new role already.
 
-    Where the registry cannot be reached at this moment, the order fails midway: the epoch is remembered, the order that
-    comes again is passed over, and the coordinator neither loads nor lets go.
+    Where the registry cannot be reached at this moment, the control request fails midway: the epoch is stored, the
+    repeated control request is ignored, and the coordinator neither loads nor unloads.
     """
     real, led, left = ReplicaManager._leader_and_isr, CoordinatorEvents.led, CoordinatorEvents.left
     postponed: list[Callable[[], None]] = []
