@@ -1,4 +1,4 @@
-"""The log stays readable for any bytes of its peers: it has a few reports of one kind at once, and a sum of the rest."""
+"""The log stays readable for any bytes of peers: it has a few reports of one kind at once, and a sum of the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches with something wrong in them and a right checksum, so that what lies behind the checksum is reached."""
+"""Invalid batches with a valid checksum, so that the checks behind the checksum are reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.protocol.compression import compress, decompress
 
 
 def sealed(damaged: bytearray) -> bytes:
-    """The batch with its checksum made right."""
+    """The batch with its checksum corrected."""
     damaged[17:21] = crc32c(memoryview(damaged)[21:]).to_bytes(4, "big")
     return bytes(damaged)
 

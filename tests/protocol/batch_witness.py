@@ -1,4 +1,4 @@
-"""Asks Kafka 3.9.2's own classes about record batches, many questions in one JVM (tests/jvm/BatchWitness.java)."""
+"""Record batches in Kafka 3.9.2's own classes, with many requests in one JVM (tests/jvm/BatchWitness.java)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SOURCE = Path(__file__).parent.parent / "jvm" / "BatchWitness.java"
 
 
 def ask(questions: Sequence[str]) -> list[str]:
-    """The answers, one for each question."""
-    # Output over 256 MB of records is not asked for; the heap holds all answers until the end.
+    """The responses, one for each request."""
+    # Output over 256 MB of records is not requested; the heap holds all responses until the end.
     command = java_command("3.9.2", str(_SOURCE), [], [*QUICK_START, "-Xmx768m", *QUIET])
     answers = run_java(command, stdin="".join(f"{question}\n" for question in questions), timeout_s=120)
     lines = answers.stdout.splitlines()
@@ -22,7 +22,7 @@ def ask(questions: Sequence[str]) -> list[str]:
 
 
 def as_text(record: Record) -> str:
-    """A record in the witness's words."""
+    """A record in the witness's format."""
     headers = "".join(f"{_bytes_as_text(name.encode())}:{_bytes_as_text(value)};" for name, value in record.headers)
     key, value = _bytes_as_text(record.key), _bytes_as_text(record.value)
     return f"{record.offset},{record.timestamp_ms},{key},{value},{headers}"

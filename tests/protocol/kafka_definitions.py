@@ -1,4 +1,4 @@
-"""The message definitions inside Kafka's own jars: what every definition text of ours is held against."""
+"""The message definitions inside Kafka's own jars: the reference for every definition text of Odradek."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class FieldFacts(NamedTuple):
-    """What a field is in one version, as far as it shows on the wire or in a constructor."""
+    """The properties of a field in one version that affect the wire format or a constructor."""
 
     path: str
     type: str
@@ -58,7 +58,7 @@ def fields_at(definition: Json, version: int) -> list[FieldFacts]:
 def _walk(fields: list[Json], shared: dict[str, list[Json]], prefix: str, version: int) -> list[FieldFacts]:
     found: list[FieldFacts] = []
     for field in fields:
-        # Some tagged fields say only in which versions they are tagged.
+        # Some tagged fields declare only the versions in which they are tagged.
         if version not in versions(field.get("versions") or field["taggedVersions"]):
             continue
         path, kind = prefix + field["name"], field["type"]
@@ -81,7 +81,7 @@ def _walk(fields: list[Json], shared: dict[str, list[Json]], prefix: str, versio
 
 
 def default(kind: str, given: object) -> object:
-    """The default of a field as Kafka's generator takes it: a JSON null says nothing, the word null means null."""
+    """The default of a field as Kafka's generator takes it: a JSON null declares nothing, the word null means null."""
     if given == "null":
         return None
     text = "" if given is None else str(given)

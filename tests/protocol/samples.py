@@ -13,7 +13,7 @@ from odradek.protocol.grammar import Field, Message, Struct, parse
 
 Value = Callable[[random.Random], Any]
 Special = Callable[[str, Field], Value | None]
-"""Given the name of a structure and a field of it, how to make values other than the usual ones."""
+"""From the name of a structure and a field of it: how to make values other than the usual ones."""
 
 INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -27,7 +27,7 @@ STRINGS = ("", "a", "perf-topic", "größe", "\N{SNOWMAN}", "\N{DROMEDARY CAMEL}
 
 @cache
 def definitions() -> dict[str, Message]:
-    """Every message of ours, by name."""
+    """Every message of Odradek, by name."""
     paths = sorted(set(messages.texts().values()))
     return {name: found for path in paths for name, found in parse(path.read_text(encoding="utf-8")).items()}
 
@@ -38,7 +38,7 @@ def every_version() -> list[tuple[str, int]]:
 
 
 def usual(struct: str, field: Field) -> Value | None:
-    """Nothing special about any field."""
+    """The usual values for every field."""
     return None
 
 
@@ -103,7 +103,7 @@ class _Maker:
             size = self._rng.choice((0, 1, 2) if field.is_struct else (0, 1, 2, 130))
             return [self._single(struct, field) for _ in range(size)]
         value = self._single(struct, field)
-        # A structure that equals its defaults travels as no tag at all, and comes back as None.
+        # A structure that equals its defaults is encoded as no tag at all, and decoded as None.
         return None if field.absent_is_none and value == type(value)() else value
 
     def _is_null(self) -> bool:

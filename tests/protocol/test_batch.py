@@ -1,4 +1,4 @@
-"""Headers, stamps, records and the rules of a produced batch. Kafka's own word on them: test_batch_jvm.py."""
+"""Headers, stamps, records and the rules of a produced batch. The comparison with Kafka is in test_batch_jvm.py."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_batch_of_kafka_is_read_and_built() -> None:
     assert batch.build([Record(0, NOW_MS, b"k", b"v")]) == GOLDEN
 
 
-def test_attributes_are_told_apart() -> None:
+def test_attributes_are_decoded_separately() -> None:
     plain = batch.read_header(_built())
     assert (plain.is_control, plain.is_transactional, plain.is_log_append_time) == (False, False, False)
     assert batch.read_header(_built(transactional=True)).is_transactional
@@ -72,7 +72,7 @@ def test_sequences_wrap_to_zero(base: int, last: int) -> None:
     assert batch.read_header(_built(base_sequence=base)).last_sequence == last
 
 
-def test_a_header_cut_off_is_a_protocol_error() -> None:
+def test_a_truncated_header_is_a_protocol_error() -> None:
     for size in range(batch.HEADER_SIZE):
         with pytest.raises(ProtocolError) as problem:
             batch.read_header(b"__" + GOLDEN[:size], 2)
@@ -80,7 +80,7 @@ def test_a_header_cut_off_is_a_protocol_error() -> None:
     assert batch.read_header(b"__" + GOLDEN[: batch.HEADER_SIZE], 2) == batch.read_header(GOLDEN)
 
 
-def test_every_byte_behind_the_checksum_counts_and_none_before() -> None:
+def test_the_checksum_covers_every_byte_behind_it_and_none_before() -> None:
     for position in range(len(GOLDEN)):
         damaged = bytearray(GOLDEN)
         damaged[position] ^= 0x10
@@ -89,14 +89,14 @@ def test_every_byte_behind_the_checksum_counts_and_none_before() -> None:
         assert batch.crc_ok(damaged, 0, batch.read_header(damaged)) is not (covered or in_length), position
 
 
-def test_a_batch_that_is_not_whole_has_no_right_checksum() -> None:
+def test_an_incomplete_batch_has_no_valid_checksum() -> None:
     header = batch.read_header(GOLDEN)
     assert not batch.crc_ok(GOLDEN[:-1], 0, header)
     for length in (-(2**31), -13, 0, 48):
         assert not batch.crc_ok(GOLDEN, 0, header._replace(batch_length=length))
 
 
-def test_batches_are_walked() -> None:
+def test_batches_are_iterated() -> None:
     log = b"??" + GOLDEN + _built(base_offset=0) + GOLDEN
     walked = list(batch.headers(log, 2))
     assert [position for position, _ in walked] == [2, 72, 72 + len(_built())]
@@ -115,7 +115,7 @@ def test_batches_are_walked() -> None:
         (GOLDEN[:16] + b"\x01" + GOLDEN[17:], "RecordBatch.magic", 86),
     ],
 )
-def test_a_torn_or_absurd_batch_ends_the_walk(tail: bytes, field: str, position: int) -> None:
+def test_a_torn_or_absurd_batch_ends_the_iteration(tail: bytes, field: str, position: int) -> None:
     walk = batch.headers(GOLDEN + tail)
     assert next(walk)[0] == 0
     with pytest.raises(ProtocolError) as problem:
@@ -137,7 +137,7 @@ def test_offset_and_epoch_are_stamped_beside_the_checksum() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_the_brokers_clock_is_every_records_time(codec: Codec) -> None:
+def test_log_append_time_applies_to_every_record(codec: Codec) -> None:
     log = bytearray(b"__") + _built(codec=codec, transactional=True)
     batch.stamp_log_append_time(memoryview(log), 2, batch.read_header(log, 2), NOW_MS + 50)
     header = batch.read_header(log, 2)
@@ -147,7 +147,7 @@ def test_the_brokers_clock_is_every_records_time(codec: Codec) -> None:
     assert [record.timestamp_ms for record in batch.records(log, 2)] == [NOW_MS + 50] * 3
 
 
-def test_a_wrong_max_timestamp_is_put_right() -> None:
+def test_a_wrong_max_timestamp_is_corrected() -> None:
     produced = _built()
     produced[35:43] = (5).to_bytes(8, "big")
     sealed(produced)
@@ -175,7 +175,7 @@ ITEMS = st.lists(
 
 
 @given(ITEMS, st.integers(0, 2**62), st.sampled_from(Codec))
-def test_what_is_built_is_read(
+def test_built_batches_are_read(
     items: list[tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]], base: int, codec: Codec
 ) -> None:
     offset = base - 1
@@ -257,7 +257,7 @@ def test_records_that_decompress_to_too_much_are_a_protocol_error() -> None:
         next(batch.records(packed, max_decompressed=9_000))
 
 
-# --- what a leader demands ----------------------------------------------------------------------------------------
+# --- the leader's rules -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -281,7 +281,7 @@ def _refusal(action: Callable[[], object]) -> KafkaError:
 
 @pytest.mark.usefixtures("_each_implementation")
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_sound_batch_passes_and_tells_its_last_time(codec: Codec) -> None:
+def test_a_valid_batch_passes_and_returns_its_last_time(codec: Codec) -> None:
     assert _check(_built(codec=codec)) == NOW_MS + 2
     assert _check(_built(codec=codec), require_keys=True, timestamps=None) == NOW_MS + 2
     assert (
@@ -316,7 +316,7 @@ def test_a_header_that_a_client_may_not_write_is_refused(position: int, layout: 
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48, 1_000, 2**31 - 1])
-def test_a_length_that_cannot_be_is_refused(length: int) -> None:
+def test_an_impossible_length_is_refused(length: int) -> None:
     produced = _built()
     struct.pack_into(">i", produced, 8, length)
     assert _refusal(lambda: _check(produced)).code is ErrorCode.CORRUPT_MESSAGE
@@ -355,7 +355,7 @@ def test_times_within_the_bounds_pass() -> None:
 
 
 @pytest.mark.usefixtures("_each_implementation")
-def test_only_a_broker_says_log_append_time() -> None:
+def test_only_a_broker_sets_log_append_time() -> None:
     refusal = _refusal(lambda: _check(_built(log_append_time_ms=NOW_MS), timestamps=None))
     assert isinstance(refusal, InvalidRecords)
     assert refusal.code is ErrorCode.INVALID_TIMESTAMP
@@ -365,7 +365,7 @@ def test_only_a_broker_says_log_append_time() -> None:
 
 @pytest.mark.usefixtures("_each_implementation")
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_broken_chain_is_refused_and_says_where(codec: Codec) -> None:
+def test_a_broken_chain_is_refused_with_its_position(codec: Codec) -> None:
     payload = bytes(batch.build([Record(0, 5, b"k", b"v")])[batch.HEADER_SIZE :])
     damaged = with_payload(bytes(_built(codec=codec)), bytes(batch.compress(codec, payload + b"\x02\0")))
     refusal = _refusal(lambda: _check(damaged, timestamps=None))
@@ -422,7 +422,7 @@ def test_one_batch_of_magic_2_has_the_right_shape(version: int) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"\0", bytes(11), GOLDEN[:12], GOLDEN[:-1]], ids=len)
-def test_bytes_behind_a_batch_that_are_no_whole_one_are_passed_over(rest: bytes) -> None:
+def test_bytes_behind_a_batch_that_are_no_whole_one_are_ignored(rest: bytes) -> None:
     assert batch.check_produce_shape(GOLDEN + rest, 9) == batch.read_header(GOLDEN)
 
 
@@ -451,7 +451,7 @@ def test_other_shapes_are_refused(data: bytes | None, version: int, code: ErrorC
     assert _refusal(lambda: batch.check_produce_shape(data, version)).code is code
 
 
-def test_zstd_is_taken_from_version_7_on() -> None:
+def test_zstd_is_accepted_from_version_7_on() -> None:
     assert batch.check_produce_shape(ZSTD, 7).codec == Codec.ZSTD
 
 

@@ -1,4 +1,4 @@
-"""Kafka's own classes read what we write, write what we read, and judge produced batches beside us."""
+"""Kafka's own classes read batches of Odradek, write batches for it, and validate produced batches beside it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CASES: list[tuple[str, Codec, int | None]] = [(shape, codec, None) for shape in 
 CASES += [("text over many blocks", codec, level) for codec, level in LEVELS]
 
 
-def test_kafka_reads_what_we_write() -> None:
+def test_kafka_reads_batches_of_odradek() -> None:
     batches = [batch.build(SHAPES[shape], codec=codec, level=level) for shape, codec, level in CASES]
     answers = ask([f"read {each.hex()}" for each in batches])
     for (shape, codec, level), answer in zip(CASES, answers, strict=True):
@@ -61,7 +61,7 @@ def test_kafka_reads_what_we_write() -> None:
         assert words[14:] == [as_text(record) for record in SHAPES[shape]], f"{shape}, {codec.name} {level}"
 
 
-def test_we_read_what_kafka_writes() -> None:
+def test_odradek_reads_batches_of_kafka() -> None:
     answers = ask(
         [
             f"write {codec.name.lower()} {'-' if level is None else level} 0 - 7 2 40 true "
@@ -142,7 +142,7 @@ def test_kafka_reads_a_compacted_batch() -> None:
 
 
 class Case(NamedTuple):
-    """A produced batch and the topic that it is meant for."""
+    """A produced batch and its topic."""
 
     produced: bytes
     api_version: int
@@ -157,7 +157,9 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What comes of a produced batch: the bytes to append, or a code and the bad records; `reason` is our message."""
+    """The result of a produced batch: the bytes to append, or a code and the bad records; `reason` is Odradek's
+    message.
+    """
 
     appended: bytes | None
     code: int
@@ -216,10 +218,10 @@ LAXER_WHEN_COMPRESSED = (
     chain.FAULTS[chain.Fault.HEADERS],
     "malformed",
 )
-"""Why we may refuse what Kafka takes; the head of batch.py says so too."""
+"""Reasons why Odradek may refuse what Kafka accepts; the head of batch.py lists them too."""
 
 
-def test_produced_batches_are_judged_as_kafka_judges_them() -> None:
+def test_produced_batches_are_validated_as_by_kafka() -> None:
     cases = list(_cases())
     answers = ask([case.question() for case in cases])
     agreed_refusals, agreed_bytes = 0, 0
@@ -228,7 +230,7 @@ def test_produced_batches_are_judged_as_kafka_judges_them() -> None:
         notified = f"{case.question()}\nKafka: {answer}\nours: {ours}"
         if kafkas.appended is None:
             assert ours.appended is None, f"we take what Kafka refuses\n{notified}"
-            if kafkas.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # an exception that nobody there foresaw
+            if kafkas.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # an unexpected exception in Kafka
                 assert ours.code in (
                     ErrorCode.INVALID_RECORD,
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

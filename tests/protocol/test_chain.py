@@ -1,4 +1,4 @@
-"""The walk along the records in C and its twin in Python give one answer, whatever the bytes."""
+"""The C function that walks along the records and its pure-Python fallback give equal results for any bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _same_answer(*arguments: object) -> Scan:
 @given(st.binary(max_size=80), st.integers(-2, 9), INT64, st.integers(0, 7), BOUND, BOUND)
 @example(b"\x0c\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 1, 0, 0, 0, 0)
 @example(b"\xff\xff\xff\xff\xff\x0f", 1, 0, 0, 0, 0)
-def test_twins_agree_on_any_bytes(
+def test_both_implementations_agree_on_any_bytes(
     data: bytes, count: int, base_timestamp: int, flags: int, earliest: int, latest: int
 ) -> None:
     _same_answer(data, 0, len(data), count, base_timestamp, flags, earliest, latest)
@@ -68,7 +68,7 @@ def test_twins_agree_on_any_bytes(
 
 @needs_c
 @given(RECORDS, INT64, st.integers(0, 7), BOUND, BOUND, st.integers(0, 3), st.integers(0, 3), st.randoms())
-def test_twins_agree_on_chains_sound_and_mutated(
+def test_both_implementations_agree_on_valid_and_mutated_chains(
     records: list[Record],
     base_timestamp: int,
     flags: int,
@@ -172,7 +172,7 @@ def test_wrong_arguments_are_type_errors_in_c() -> None:
 
 
 @needs_c
-def test_c_is_what_runs_where_it_was_built() -> None:
+def test_the_c_map_is_used_where_it_was_built() -> None:
     assert chain.scan is scan_in_c
 
 

@@ -1,4 +1,4 @@
-"""What encoders and decoders promise: bytes known by hand, views instead of copies, and errors that name the place."""
+"""Encoders and decoders: literal bytes, views instead of copies, and errors that name the position."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ EXAMPLES: list[tuple[Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("message", "version", "expected"), EXAMPLES)
-def test_bytes_known_by_hand(message: Any, version: int, expected: str) -> None:
+def test_literal_bytes(message: Any, version: int, expected: str) -> None:
     assert message.encode(version).hex() == expected
     assert type(message).decode(bytes.fromhex(expected), version) == message
 
 
-def test_every_message_and_version_survives_the_way_there_and_back() -> None:
+def test_every_message_and_version_round_trips() -> None:
     rng = random.Random(1)
     for name, version in every_version():
         message = sample(name, version, rng)
@@ -58,7 +58,7 @@ def test_every_message_and_version_survives_the_way_there_and_back() -> None:
         assert b"".join(message.encode_parts(version, prefix=b"before")) == b"before" + data
 
 
-def test_a_message_that_is_cut_anywhere_is_refused() -> None:
+def test_a_message_truncated_anywhere_is_refused() -> None:
     rng = random.Random(2)
     for name, version in every_version():
         data = sample(name, version, rng).encode(version)
@@ -78,9 +78,9 @@ def test_records_are_views_into_the_buffer() -> None:
     assert bytes(records) == b"abc"
 
 
-def test_records_go_out_as_the_object_that_came_in() -> None:
+def test_records_are_sent_as_the_object_that_was_given() -> None:
     class Range:
-        """A stretch of a file that the transport sends without reading it."""
+        """A range of a file that the transport sends without reading it."""
 
         def __len__(self) -> int:
             return 1000
@@ -120,7 +120,7 @@ def test_text_that_is_not_utf_8_is_replaced(version: int) -> None:
     assert read.topic_data[0].partition_data[0].records == b"abc"
 
 
-# What is wrong with bytes, and where. Positions are those of the value that could not be read.
+# Invalid bytes, and the position of the error. Positions are those of the value that could not be read.
 REFUSALS = [
     (m.ProduceRequest, 3, "ffff" "ffff" "00", "ProduceRequest.timeout_ms", 4, "1 left"),
     (m.ProduceRequest, 3, "ffff" "ffff" "00000005" "7fffffff", "ProduceRequest.topic_data", 12, "2147483647 elements"),
@@ -192,12 +192,12 @@ UNWRITABLE = [
 
 
 @pytest.mark.parametrize(("message", "version", "reason"), UNWRITABLE)
-def test_what_a_version_cannot_carry_is_an_error(message: Any, version: int, reason: str) -> None:
+def test_a_field_that_a_version_does_not_have_is_an_error(message: Any, version: int, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         message.encode(version)
 
 
-def test_what_may_be_ignored_is_dropped() -> None:
+def test_an_ignorable_field_is_dropped() -> None:
     response = m.ProduceResponse(throttle_time_ms=5)
     assert response.encode(0) == m.ProduceResponse().encode(0)
     topic = T(name="t", topic_id=b"i" * 16)
@@ -214,12 +214,12 @@ def test_a_tag_that_holds_its_default_is_not_written() -> None:
         assert m.FetchResponse(responses=[topic]).encode(12) == m.FetchResponse(responses=[plain]).encode(12)
 
 
-def test_unknown_tags_come_back_as_they_went() -> None:
+def test_unknown_tags_round_trip() -> None:
     request = m.ApiVersionsRequest(unknown_tagged_fields=[(5, b"five"), (300, b"")])
     data = request.encode(3)
     assert data.hex() == "01" "01" "02" "05" "04" + b"five".hex() + "ac02" "00"  # fmt: skip
     assert m.ApiVersionsRequest.decode(data, 3).unknown_tagged_fields == [(5, b"five"), (300, b"")]
-    # Known and unknown ones go out in the order of their tags.
+    # Known and unknown tags are written in the order of their numbers.
     mixed = m.FetchRequest(cluster_id="c", unknown_tagged_fields=[(7, b"x")])
     assert m.FetchRequest.decode(mixed.encode(12), 12) == mixed
 

@@ -1,4 +1,6 @@
-"""Kafka's own classes read what we write and write the same bytes again: every message and version of two releases."""
+"""Kafka's own classes read messages of Odradek and write the same bytes again: every message and version of two
+releases.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.protocol.samples import Nulls, sample
 from tests.protocol.test_definitions import DIFFERENT, OTHER_VERSIONS, OWN_FIELDS, RENAMED, TAGS, is_ours, our_version
 
 KINDS: tuple[Nulls, ...] = ("none", "all", "some", "some")
-"""Which objects there are of each message and version, beside the one of defaults."""
+"""The kinds of objects of each message and version, besides the one of defaults."""
 
 PACKAGES = {
     "request": "org.apache.kafka.common.message.{name}Data",
@@ -27,8 +29,8 @@ PACKAGES = {
     "data": "org.apache.kafka.common.message.{name}",
 }
 REFUSALS = (
-    "!org.apache.kafka.common.errors.UnsupportedVersionException",  # the version has no place for a field
-    "!java.lang.NullPointerException",  # or none for null
+    "!org.apache.kafka.common.errors.UnsupportedVersionException",  # the version has no such field
+    "!java.lang.NullPointerException",  # or no null for it
 )
 COORDINATORS = {
     "TransactionLog": "org.apache.kafka.coordinator.transaction.generated.{name}",
@@ -37,7 +39,7 @@ COORDINATORS = {
 
 
 def java_class(definition: Json) -> str:
-    """The class that Kafka's build makes of a definition."""
+    """The class that Kafka's build generates from a definition."""
     name = definition["name"]
     if name.endswith(("Key", "Value")):
         return next(place for start, place in COORDINATORS.items() if name.startswith(start)).format(name=name)
@@ -45,7 +47,7 @@ def java_class(definition: Json) -> str:
 
 
 class Case(NamedTuple):
-    """Bytes of a message in one version, and what should come of writing it in another; None for a refusal."""
+    """Bytes of a message in one version, and the expected bytes in another; None for a refusal."""
 
     java: str
     version: int
@@ -63,7 +65,7 @@ def cases(release: str) -> Iterator[Case]:
         valid = versions(definition["validVersions"])
         known, _ = OTHER_VERSIONS.get((release, name), (valid, ""))
         both = valid & known
-        # Tags that are unknown to a release cannot be dropped by it.
+        # A release cannot drop tags that are unknown to it.
         newer_tags = any(key[:2] == (release, name) and reason == TAGS for key, reason in DIFFERENT.items())
         ends = () if newer_tags else (both.first, both.last)
         ours, java = RENAMED.get(name, name), java_class(definition)
@@ -80,7 +82,7 @@ def cases(release: str) -> Iterator[Case]:
 
 
 def own_tags(name: str) -> set[str]:
-    """Tagged fields of our own, which Kafka could not drop in a version that has no tags."""
+    """Tagged fields of Odradek's own, which Kafka could not drop in a version that has no tags."""
     own = {path for message, path in OWN_FIELDS if message == name}
     return {path.rpartition(".")[2] for path in own if path.rpartition(".")[0] not in own}
 
@@ -95,7 +97,7 @@ def written(value: BaseMessage, version: int) -> str | None:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("release", RELEASES)
-def test_kafka_reads_ours_and_writes_the_same(release: str) -> None:
+def test_kafka_reads_messages_of_odradek_and_writes_the_same(release: str) -> None:
     given = list(cases(release))
     program = str(Path(__file__).with_name("Recode.java"))
     run = subprocess.run(

@@ -45,7 +45,7 @@ NOT_IN_KIO = {
 
 
 def kio_kind(name: str) -> LoadableEntityType:
-    """What kio calls the kind of a message of ours."""
+    """kio's name for the kind of a message of Odradek."""
     if name.endswith("Request"):
         return EntityType.request
     if name.endswith("Response"):
@@ -60,7 +60,7 @@ def kio_schema(name: str) -> str:
 
 
 def kio_modules(name: str) -> dict[int, ModuleType]:
-    """The modules of kio for a message of ours, by version."""
+    """The modules of kio for a message of Odradek, by version."""
     schema, kind = kio_schema(name), kio_kind(name)
     return {
         version: load_entity_module(schema, version, kind)
@@ -70,7 +70,7 @@ def kio_modules(name: str) -> dict[int, ModuleType]:
 
 
 class Translation:
-    """Turns objects of ours into those of kio, for one message in one version."""
+    """Converts objects of Odradek into those of kio, for one message in one version."""
 
     def __init__(self, message: Message, version: int, module: ModuleType) -> None:
         self._message = message
@@ -81,13 +81,13 @@ class Translation:
         }
 
     def kio(self, value: Any, struct: Struct | None = None) -> Any:
-        """The object of kio that says what `value` says."""
+        """The object of kio with the value of `value`."""
         struct = struct or self._message.root
         given: dict[str, Any] = {}
         for field, theirs in self._attributes[struct.name]:
             mine = getattr(value, field.attribute)
             if mine is None and field.absent_is_none:
-                continue  # kio's default says the same
+                continue  # kio's default is the same
             optional = "None" in str(theirs.type)
             if field.is_array and mine is not None:
                 given[theirs.name] = tuple(self._single(field, theirs, element, False) for element in mine)
@@ -122,7 +122,7 @@ class Translation:
         return pairs
 
     def _is_own(self, field: Field) -> bool:
-        # The fields of a structure that only a field of our own has are not among those of a structure of kio.
+        # The fields of a structure that only a field of Odradek's own has are not among those of a structure of kio.
         own = {path for name, path in OWN_FIELDS if name == self._message.name}
         return any(path.endswith(f".{field.name}") for path in own if path.rpartition(".")[0] not in own)
 
@@ -147,7 +147,7 @@ def messages_of_both() -> list[str]:
     return [name for name in definitions() if kio_modules(name)]
 
 
-def test_what_kio_has_and_ours_is_compared() -> None:
+def test_every_message_in_both_is_compared() -> None:
     missing = sorted(set(definitions()) - set(messages_of_both()))
     unexplained = [name for name in missing if not any(part in name for part in NOT_IN_KIO)]
     assert unexplained == []

@@ -1,4 +1,4 @@
-"""What the four codecs read and write, and how little they trust what they read (Java's witness: test_batch_jvm.py)."""
+"""The four codecs: round trips, and the checks of untrusted input (compared with Java in test_batch_jvm.py)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _refused(codec: Codec, data: bytes, limit: int = LIMIT) -> ErrorCode:
 @pytest.mark.parametrize(
     "data", [b"", b"x", NOISE, TEXT, bytes(300_000)], ids=["empty", "byte", "noise", "text", "zeros"]
 )
-def test_what_goes_in_comes_out(codec: Codec, data: bytes) -> None:
+def test_compressed_data_decompresses_to_the_input(codec: Codec, data: bytes) -> None:
     for given_as in (data, bytearray(data), memoryview(data)):
         packed = compress(codec, given_as)
         assert bytes(decompress(codec, packed, len(data))) == data
@@ -78,7 +78,7 @@ def test_mutated_data_is_read_or_refused(codec: Codec, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_data_cut_off_anywhere_is_refused(codec: Codec) -> None:
+def test_data_truncated_anywhere_is_refused(codec: Codec) -> None:
     # snappy-java's framing has no end mark: where a block ends, a shorter stream ends. One block here.
     packed = bytes(compress(codec, TEXT[:2_000]))
     for end in range(len(packed)):
@@ -125,7 +125,7 @@ def test_snappy_is_read_bare_and_framed() -> None:
 
 
 @pytest.mark.parametrize("promised", [5_000, 2**31, 2**32 - 1])
-def test_snappy_promises_are_not_believed(promised: int) -> None:
+def test_declared_sizes_of_snappy_are_not_trusted(promised: int) -> None:
     size = bytearray()
     while promised > 0x7F:
         size.append(promised & 0x7F | 0x80)
@@ -134,7 +134,7 @@ def test_snappy_promises_are_not_believed(promised: int) -> None:
     assert _refused(Codec.SNAPPY, bytes(size) + b"\x00a") is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_the_densest_snappy_is_believed() -> None:
+def test_the_densest_snappy_is_accepted() -> None:
     packed = bytes(cramjam.snappy.compress_raw(bytes(1_000_000)))
     assert bytes(decompress(Codec.SNAPPY, packed, LIMIT)) == bytes(1_000_000)
 
@@ -148,7 +148,7 @@ def test_every_kind_of_lz4_frame_is_read(linked: bool, block_size: int) -> None:
     assert bytes(decompress(Codec.LZ4, packed, LIMIT)) == TEXT
 
 
-def test_lz4_is_written_as_java_demands() -> None:
+def test_lz4_is_written_as_java_requires() -> None:
     flags, block = bytes(compress(Codec.LZ4, TEXT))[4:6]
     assert flags == 0b01_1_0_0_0_00  # version 1, independent blocks, no checksums of blocks, no size, no checksum
     assert block == 4 << 4  # 64 KiB
@@ -167,14 +167,14 @@ def test_every_kind_of_zstd_frame_is_read() -> None:
     assert _refused(Codec.ZSTD, pieces + b"rest") is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_zstd_promises_are_not_believed() -> None:
+def test_declared_sizes_of_zstd_are_not_trusted() -> None:
     # single segment, 8 bytes of content size; one last raw block of 1 byte
     frame = struct.pack("<IBQ", 0xFD2FB528, 0xE0, 2**40) + (1 << 3 | 1).to_bytes(3, "little") + b"a"
     assert _refused(Codec.ZSTD, frame) is ErrorCode.CORRUPT_MESSAGE
 
 
 def _bombs() -> dict[Codec, bytes]:
-    """A few MB at most that would give hundreds."""
+    """A few MB at most that would decompress to hundreds."""
     deflater = zlib.compressobj(9, zlib.DEFLATED, 31)
     zeros = bytes(1 << 20)
     block = bytes(cramjam.snappy.compress_raw(zeros))
@@ -216,5 +216,5 @@ def test_bombs_do_not_fill_the_memory() -> None:
         notified = subprocess.run(command, input=bomb, capture_output=True, timeout=60, check=True)
         code, memory_kib = notified.stdout.split()
         assert code == b"MESSAGE_TOO_LARGE"
-        # What may come out, twice while parts are put together, and one large block of the codec's own.
+        # The largest allowed output, twice while parts are joined, and one large block of the codec's own.
         assert int(memory_kib) < 8 * 1024 + 2 * 8 * 1024 + len(bomb) // 1024, codec.name

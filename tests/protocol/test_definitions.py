@@ -1,4 +1,4 @@
-"""Every definition text says what the JSON inside Kafka's jars says, field by field and version by version."""
+"""Every definition text agrees with the JSON inside Kafka's jars, field by field and version by version."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NOT_OURS = {
     r"(Share|(Initialize|Read|Write|Delete|Describe|Alter)ShareGroup)\w+": "share groups: later",
     r"StreamsGroup\w+": "streams groups: later",
 }
-"""Messages of Kafka that have no text here, and why."""
+"""Messages of Kafka that have no text here, and the reasons."""
 
 OTHER_VERSIONS = {
     ("4.3.0", "InitProducerIdRequest"): (Versions(0, 5), "v6 is marked unstable in 4.3.0 and no broker offers it"),
     ("4.3.0", "InitProducerIdResponse"): (Versions(0, 5), "v6 is marked unstable in 4.3.0 and no broker offers it"),
 }
-"""Where the versions of a jar are not all ours."""
+"""Versions of a jar that differ from those of Odradek."""
 
 RENAMED = {"LegacyOffsetCommitKey": "OffsetCommitKey", "LegacyOffsetCommitValue": "OffsetCommitValue"}
 """4.x split version 0 of these off under names of their own; the bytes are those of version 0."""
@@ -71,7 +71,7 @@ DIFFERENT = {
     ("3.9.2", "TransactionLogValue", "NextProducerId"): TAGS,
     ("3.9.2", "TransactionLogValue", "PreviousProducerId"): TAGS,
 }
-"""Fields that a jar describes differently from ours, and why."""
+"""Fields that a jar describes differently from Odradek, and the reasons."""
 
 
 def ours_at(message: Message, version: int) -> list[FieldFacts]:
@@ -109,7 +109,7 @@ def is_ours(name: str) -> bool:
 
 
 def our_version(definition: dict[str, Any], version: int) -> int:
-    """The version of ours that has the bytes of a version of theirs: 4.x counts record types as API keys."""
+    """The version in Odradek that has the bytes of a version in the jar: 4.x counts record types as API keys."""
     return int(definition["apiKey"]) if definition["type"] == "coordinator-key" else version
 
 
@@ -117,7 +117,7 @@ def pairs() -> list[tuple[str, str]]:
     return [(release, name) for release in RELEASES for name in sorted(definitions(release)) if is_ours(name)]
 
 
-def test_every_message_of_kafka_is_ours_or_left_out_for_a_reason() -> None:
+def test_every_message_of_kafka_is_defined_or_left_out_for_a_reason() -> None:
     theirs = {RENAMED.get(name, name) for release in RELEASES for name in definitions(release)}
     missing = sorted(name for name in theirs - OURS.keys() if is_ours(name))
     assert missing == []
@@ -126,10 +126,10 @@ def test_every_message_of_kafka_is_ours_or_left_out_for_a_reason() -> None:
         assert any(re.fullmatch(pattern, name) for name in theirs), f"nothing is left out for {reason}: {pattern}"
 
 
-def test_a_field_of_our_own_is_a_tag_that_kafka_will_not_take_and_may_be_lost() -> None:
+def test_a_field_of_odradek_alone_is_a_tag_that_kafka_does_not_use_and_may_be_lost() -> None:
     for name, path in OWN_FIELDS:
         if (name, path.rpartition(".")[0]) in OWN_FIELDS:
-            continue  # within a tag of ours
+            continue  # within a tag of Odradek's own
         ours = OURS[name]
         found = {v: facts for v in ours.versions for facts in ours_at(ours, v) if facts.path == path}
         assert set(found) == set(ours.flexible & ours.versions)
@@ -190,7 +190,7 @@ def test_request_and_response_of_an_api_have_the_same_versions() -> None:
         assert (request.versions, request.flexible, request.key) == (response.versions, response.flexible, api.key)
 
 
-def test_a_comment_says_what_changed_in_each_version() -> None:
+def test_a_comment_lists_the_changes_of_each_version() -> None:
     for path in sorted(set(messages.texts().values())):
         text = path.read_text(encoding="utf-8")
         notified = {int(version) for version in re.findall(r"^# v(\d+) ", text, re.MULTILINE)}
@@ -201,7 +201,7 @@ def test_a_comment_says_what_changed_in_each_version() -> None:
 
 
 def test_no_array_has_elements_of_no_bytes() -> None:
-    """Otherwise a count could be right without a byte behind it, and the check of counts would refuse it."""
+    """Otherwise a count could be correct without a byte behind it, and the check of counts would refuse it."""
     for message in OURS.values():
         for version in message.versions:
             shape = Shape(message, version)

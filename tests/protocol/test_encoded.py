@@ -1,4 +1,4 @@
-"""Elements that are encoded before: the bytes of a message are the same, and so are the errors that are counted."""
+"""Preencoded elements: the bytes of a message are the same, and so are the errors that are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREENCODED = [
     for version in message.versions
     if version in field.versions
 ]
-"""Every array of a message that may come as bytes, in every version."""
+"""Every array of a message that may be preencoded, in every version."""
 
 
 def test_metadata_has_such_an_array() -> None:
@@ -61,7 +61,7 @@ def test_elements_of_another_version_are_refused() -> None:
             answer.encode(version)
 
 
-def test_what_a_version_cannot_carry_is_refused_where_the_element_is_encoded() -> None:
+def test_a_field_that_a_version_does_not_have_is_refused_where_the_element_is_encoded() -> None:
     assert Topic(name=None).encoded(12).data
     with pytest.raises(ValueError, match=r"MetadataResponse\.MetadataResponseTopic\.name"):
         Topic(name=None).encoded(11)
@@ -69,6 +69,6 @@ def test_what_a_version_cannot_carry_is_refused_where_the_element_is_encoded() -
         Topic(name="t").encoded(99)
 
 
-def test_the_errors_inside_an_element_come_along() -> None:
+def test_the_errors_inside_an_element_are_counted() -> None:
     partitions = [m.MetadataResponse.MetadataResponsePartition(error_code=code) for code in (0, 5, 9, 5)]
     assert Topic(name="t", error_code=3, partitions=partitions).encoded(1).error_codes == (3, 5, 9, 5)

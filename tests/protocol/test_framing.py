@@ -1,4 +1,4 @@
-"""Headers of requests and responses, and frames however their bytes arrive."""
+"""Headers of requests and responses, and framing for any split of the bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN_API = 9999
 
 
 @pytest.mark.parametrize("client_id", [None, "", "console-producer", "größe"])
-def test_a_header_is_read_as_it_was_written(client_id: str | None) -> None:
+def test_a_header_is_read_as_written(client_id: str | None) -> None:
     for api in m.APIS.values():
         for version in range(api.min, api.max + 1):
             data = request_header(api.key, version, 77, client_id) + b"body"
@@ -38,7 +38,7 @@ def test_a_header_is_read_as_it_was_written(client_id: str | None) -> None:
 def test_header_versions_follow_the_body() -> None:
     assert [request_header_version(m.ProduceRequest.API_KEY, version) for version in (8, 9)] == [1, 2]
     assert [response_header_version(m.ProduceRequest.API_KEY, version) for version in (8, 9)] == [0, 1]
-    # The response to ApiVersions is read before the versions are known; ControlledShutdown v0 names no client.
+    # The response to ApiVersions is read before the versions are agreed on; ControlledShutdown v0 has no client id.
     assert [request_header_version(18, version) for version in (2, 3, 4)] == [1, 2, 2]
     assert [response_header_version(18, version) for version in (2, 3, 4)] == [0, 0, 0]
     assert [request_header_version(7, version) for version in (0, 1, 2, 3)] == [0, 1, 1, 2]
@@ -63,7 +63,7 @@ def test_an_unknown_api_is_read_as_an_old_one() -> None:
     assert read_request_header(request_header(UNKNOWN_API, 3, 5, "c")) == RequestHeader(UNKNOWN_API, 3, 5, "c", 11)
 
 
-def test_tags_of_a_header_are_passed_over() -> None:
+def test_tags_of_a_header_are_skipped() -> None:
     data = request_header(18, 3, 5, "c")[:-1] + bytes.fromhex("020103616263ac0200") + b"body"
     assert data[read_request_header(data).body :] == b"body"
 
@@ -93,7 +93,7 @@ def test_a_bad_header_is_refused_by_name(data: str, field: str, position: int) -
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_make_a_header_do_anything_else(data: bytes) -> None:
+def test_any_bytes_give_a_header_or_one_error(data: bytes) -> None:
     try:
         found = read_request_header(data)
     except ProtocolError as error:
@@ -103,7 +103,7 @@ def test_no_bytes_make_a_header_do_anything_else(data: bytes) -> None:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
-def test_frames_come_out_however_the_bytes_go_in(bodies: list[bytes], data: st.DataObject) -> None:
+def test_frames_are_complete_for_any_split_of_the_bytes(bodies: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(frame(body) for body in bodies) + b"\0\0"
     frames = Frames()
     found = []
@@ -136,7 +136,7 @@ def test_requests_of_every_version_are_read_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("size", ["ffffffff", "80000000", "0000000b", "7fffffff"])
-def test_a_frame_over_the_limit_is_refused_before_it_comes(size: str) -> None:
+def test_a_frame_over_the_limit_is_refused_before_it_arrives(size: str) -> None:
     frames = Frames(limit=10)
     stream = frames.feed(frame(b"0123456789") + bytes.fromhex(size))
     assert next(stream) == b"0123456789"

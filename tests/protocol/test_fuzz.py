@@ -1,7 +1,7 @@
-"""No bytes whatever make a decoder do anything but return, or raise one ProtocolError that names field and position.
+"""For any bytes a decoder returns, or raises one ProtocolError that names field and position.
 
-Valid messages of every API and record, in every version, are spoiled in the ways that bytes go wrong, from fixed seeds;
-hypothesis adds bytes of its own invention. No length or count makes a decoder allocate what the bytes do not hold.
+Valid messages of every API and record, in every version, are corrupted in typical ways, from fixed seeds; hypothesis
+adds drawn bytes. No length or count makes a decoder allocate more than the bytes hold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.protocol.errors import ProtocolError
 from tests.protocol.samples import every_version, sample
 
 SPOILED_COPIES = 100
-"""How many spoiled copies of each message and version are read."""
+"""How many corrupted copies of each message and version are read."""
 
 HOSTILE = (
     b"\x7f\xff\xff\xff",  # the largest int32
@@ -39,7 +39,7 @@ HOSTILE = (
 
 
 def spoiled(data: bytes, rng: random.Random) -> bytes:
-    """A copy in which something is wrong, or at least different."""
+    """A copy that is invalid, or at least different."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         at = rng.randint(0, len(out))
@@ -61,7 +61,7 @@ def spoiled(data: bytes, rng: random.Random) -> bytes:
 
 
 def read(name: str, version: int, data: bytes) -> Any | None:
-    """Decode, and check what decoding promises; None where the bytes were refused."""
+    """Decode, and check the guarantees of decoding; None where the bytes were refused."""
     error: ProtocolError | None = None
     try:
         message, end = getattr(messages, name).decode_prefix(data, version)
@@ -76,7 +76,7 @@ def read(name: str, version: int, data: bytes) -> Any | None:
 
 
 @pytest.mark.slow
-def test_spoiled_messages_are_read_or_refused() -> None:
+def test_corrupted_messages_are_read_or_refused() -> None:
     rng = random.Random(3)
     read_anyway = refused = 0
     for name, version in every_version():
@@ -87,7 +87,7 @@ def test_spoiled_messages_are_read_or_refused() -> None:
                 refused += 1
                 continue
             read_anyway += 1
-            # What was read can be written, and from then on the bytes stay what they are.
+            # Decoded messages can be written, and from then on the bytes stay the same.
             written = message.encode(version)
             assert getattr(messages, name).decode(written, version).encode(version) == written
     assert refused > 20_000
@@ -96,13 +96,13 @@ def test_spoiled_messages_are_read_or_refused() -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=st.sampled_from(every_version()), data=st.binary(max_size=200))
-def test_bytes_out_of_nowhere_are_read_or_refused(case: tuple[str, int], data: bytes) -> None:
+def test_drawn_bytes_are_read_or_refused(case: tuple[str, int], data: bytes) -> None:
     read(*case, data)
 
 
 @pytest.mark.slow
 def test_no_length_allocates_more_than_the_bytes_hold() -> None:
-    """Each place of each message in turn claims to be a huge length; what is allocated stays in proportion.
+    """Each place of each message in turn holds a huge length; allocations stay in proportion.
 
     In a process of its own: here threads of other tests may allocate meanwhile.
     """
@@ -116,7 +116,7 @@ def check_allocations() -> None:
     tracemalloc.start()
     for name, version in every_version():
         data = sample(name, version, rng).encode(version)[:2000]
-        read(name, version, data)  # compiles, which is not what is measured
+        read(name, version, data)  # compiles, which is not measured
         places = rng.sample(range(len(data)), min(len(data), 2))
         for claim in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x00\xff\xff\xff", b"\xff\xff\xff\x07"):
             for place in places:

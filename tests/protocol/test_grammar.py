@@ -1,4 +1,4 @@
-"""The language of the definition texts: what it says, and what it refuses with the line."""
+"""The language of the definition texts: its meaning, and its refusals with the line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ record ExampleValue versions 3
 """
 
 
-def test_a_text_says_what_its_fields_are() -> None:
+def test_a_text_defines_its_fields() -> None:
     messages = parse(TEXT)
     assert list(messages) == ["ExampleRequest", "ExampleValue"]
     request = messages["ExampleRequest"]
@@ -75,7 +75,7 @@ def test_a_text_says_what_its_fields_are() -> None:
         ),
     ],
 )
-def test_what_is_not_in_the_language_is_refused_with_its_line(text: str, reason: str) -> None:
+def test_a_syntax_error_is_refused_with_its_line(text: str, reason: str) -> None:
     with pytest.raises(DefinitionError, match=reason.replace("[", r"\[")) as caught:
         parse(text, "example.txt")
     assert str(caught.value).startswith("example.txt")

@@ -1,4 +1,6 @@
-"""Message sets of magic 0 and 1: the C walks equal their twins, and lifting and lowering agree with Kafka's classes."""
+"""Message sets of magic 0 and 1: the C functions equal their pure-Python fallbacks; conversions agree with Kafka's
+classes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ SETS = st.lists(MESSAGES, max_size=5).map(b"".join)
 
 @st.composite
 def hurt(draw: st.DrawFn) -> bytes:
-    """A set with bits turned, cut somewhere."""
+    """A set with flipped bits, truncated somewhere."""
     data = draw(SETS)
     for position in draw(st.lists(st.integers(0, max(0, len(data) - 1)), max_size=2)) if data else ():
         data = damaged(data, position)
@@ -45,7 +47,7 @@ def hurt(draw: st.DrawFn) -> bytes:
 
 
 def in_c(name: str) -> Callable[..., Any]:
-    """The C function; the tests below ask nothing where the package was installed without a compiler."""
+    """The C function; the tests below need none where the package was installed without a compiler."""
     module = pytest.importorskip("odradek.protocol._legacy", reason="no C compiler when Odradek was installed")
     found: Callable[..., Any] = getattr(module, name)
     return found
@@ -57,7 +59,9 @@ def test_both_surveys_are_equal(data: bytes, limit: int) -> None:
 
 
 @given(hurt(), st.integers(0, 1), FLAGS, TIMES, TIMES, st.one_of(TIMES, st.just(2**70)))
-def test_both_lifts_are_equal(data: bytes, magic: int, flags: int, stamp: int, earliest: int, latest: int) -> None:
+def test_both_up_conversions_are_equal(
+    data: bytes, magic: int, flags: int, stamp: int, earliest: int, latest: int
+) -> None:
     asked = data, magic, flags, stamp, earliest, latest
     assert in_c("up_convert")(*asked) == legacy_walks.up_convert_in_python(*asked)
 
@@ -72,7 +76,7 @@ RECORDS = st.lists(st.tuples(TIMES, CONTENT, CONTENT, st.booleans()), min_size=1
 @given(
     RECORDS, st.integers(0, 1), FLAGS, st.integers(0, 2**40), TIMES, st.integers(-1, 7), st.sampled_from((60, 1 << 20))
 )
-def test_both_lowerings_are_equal(
+def test_both_down_conversions_are_equal(
     rows: list[Record], magic: int, flags: int, base: int, time: int, first: int, limit: int
 ) -> None:
     payload = bytes(write_records(rows, 0, 0))
@@ -81,7 +85,7 @@ def test_both_lowerings_are_equal(
 
 
 @given(st.binary(max_size=60), st.integers(0, 9), st.integers(0, 1))
-def test_both_lowerings_are_equal_on_any_bytes(payload: bytes, count: int, magic: int) -> None:
+def test_both_down_conversions_are_equal_on_any_bytes(payload: bytes, count: int, magic: int) -> None:
     asked = payload, 0, len(payload), count, magic, 0, 5, 9, 0, 1 << 20
     assert in_c("down_convert")(*asked) == legacy_walks.down_convert_in_python(*asked)
 
@@ -96,13 +100,13 @@ def up_converted(data: bytes, **options: Any) -> legacy.Payload:
 @example(wrapper(b"\0" * 11, Codec.SNAPPY))
 @example(message(b"\x82SNAPPY\0", None, attributes=Codec.SNAPPY))
 @example(message(b"\x04\x22\x4d\x18", None, magic=0, attributes=Codec.LZ4))
-def test_bad_sets_raise_nothing_but_what_is_announced(data: bytes) -> None:
+def test_bad_sets_raise_only_documented_errors(data: bytes) -> None:
     with suppress(KafkaError):
         assert up_converted(data).record_count > 0
 
 
 @given(RECORDS, st.sampled_from((Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)), st.integers(0, 1))
-def test_what_is_lowered_and_lifted_again_is_the_same(rows: list[Record], codec: Codec, magic: int) -> None:
+def test_down_conversion_and_up_conversion_give_the_same_batch(rows: list[Record], codec: Codec, magic: int) -> None:
     assume(all(each.timestamp_ms >= -1 for each in rows))
     batch = build(rows, codec=codec)
     data = legacy.down_convert_batches(batch, magic, 0)
@@ -115,7 +119,7 @@ def test_what_is_lowered_and_lifted_again_is_the_same(rows: list[Record], codec:
 
 
 @pytest.mark.parametrize("stores_size", [False, True])
-def test_the_fault_of_old_lz4_headers_is_made_and_mended(stores_size: bool) -> None:
+def test_the_fault_of_old_lz4_headers_is_written_and_corrected(stores_size: bool) -> None:
     from lz4 import frame
 
     whole = frame.compress(b"some text" * 99, store_size=stores_size, block_linked=False)
@@ -135,7 +139,7 @@ def test_a_bomb_in_a_wrapper_stops_at_the_limit() -> None:
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_an_answer_is_as_long_as_the_batches_or_their_first_set() -> None:
+def test_a_response_is_as_long_as_the_batches_or_their_first_set() -> None:
     rows = [Record(n, THEN_MS, None, b"v", []) for n in range(50)]
     one = build(rows)
     data = legacy.down_convert_batches(one, 1, 0)
@@ -146,7 +150,7 @@ def test_an_answer_is_as_long_as_the_batches_or_their_first_set() -> None:
     assert longer.startswith(data)
 
 
-def test_what_is_no_batch_is_told() -> None:
+def test_an_invalid_batch_is_reported() -> None:
     with pytest.raises(KafkaError) as refused:
         legacy.down_convert_batches(struct.pack(">qi", 0, 3) + bytes(60), 1, 0)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE

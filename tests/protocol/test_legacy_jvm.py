@@ -1,4 +1,4 @@
-"""Kafka 3.9.2's own classes convert message sets beside us, drawn at random: up as a leader, down as for a fetch."""
+"""Kafka 3.9.2's own classes convert drawn message sets beside Odradek: up as a leader, down as for a fetch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SOURCE = Path(__file__).parent.parent / "jvm" / "LegacyWitness.java"
 CASES = 1500
 HOUR_MS = 3_600_000
 OURS_INSTEAD = {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}
-"""What we say where Kafka fails with an exception that it has no code for."""
+"""Odradek's error where Kafka fails with an exception that it has no code for."""
 
 
 def ask(questions: list[str]) -> list[str]:
-    """The answers, one for each question."""
+    """The responses, one for each request."""
     command = java_command("3.9.2", str(SOURCE), [], [*QUICK_START, *QUIET])
     answers = run_java(command, stdin="".join(f"{question}\n" for question in questions), timeout_s=60)
     lines = answers.stdout.splitlines()
@@ -57,7 +57,7 @@ def some_messages(source: random.Random, magic: int, *, counted: bool) -> bytes:
 
 
 def some_set(source: random.Random) -> bytes:
-    """A produced set: plain or a wrapper, mostly sound."""
+    """A produced set: plain or a wrapper, mostly valid."""
     magic = source.randrange(2)
     data = some_messages(source, magic, counted=True)
     if source.random() < 0.6:
@@ -83,7 +83,7 @@ def stored(data: bytes) -> list[Any]:
     return found
 
 
-def test_sets_are_lifted_as_kafka_lifts_them() -> None:
+def test_sets_are_up_converted_as_by_kafka() -> None:
     source = random.Random(7)
     cases = []
     for _ in range(CASES):
@@ -122,7 +122,7 @@ def test_sets_are_lifted_as_kafka_lifts_them() -> None:
 def _agrees(error: KafkaError, verdict: str, rest: str, config: LogConfig, answer: str) -> None:
     """Whether Kafka refuses for the same reason."""
     if verdict == "ok" and rest and error.code is ErrorCode.MESSAGE_TOO_LARGE:
-        assert len(rest) // 2 > config.max_message_bytes - 12  # the log looks at it once more; codecs differ a little
+        assert len(rest) // 2 > config.max_message_bytes - 12  # the log checks it once more; codecs differ a little
     elif verdict == "ok":
         assert not rest
         assert error.code is ErrorCode.NONE
@@ -132,7 +132,7 @@ def _agrees(error: KafkaError, verdict: str, rest: str, config: LogConfig, answe
         assert error.code == int(rest.split(" ")[0]), f"{error} where Kafka says {answer}"
 
 
-def test_batches_are_lowered_as_kafka_lowers_them() -> None:
+def test_batches_are_down_converted_as_by_kafka() -> None:
     source = random.Random(8)
     cases = []
     for _ in range(CASES // 3):

@@ -1,4 +1,4 @@
-"""The registry of messages: nothing is read before it is needed, and the stub says what the classes are."""
+"""The registry of messages: nothing is read before it is needed, and the stub describes the classes."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_nothing_is_read_or_compiled_before_it_is_needed() -> None:
     assert again == []
 
 
-def test_the_stub_is_what_stubs_writes() -> None:
+def test_the_stub_is_the_output_of_stubs() -> None:
     assert STUB.read_text(encoding="utf-8") == stub(), "stale: run python -m odradek.protocol.stubs"
 
 
-def test_classes_say_what_they_are() -> None:
+def test_classes_describe_themselves() -> None:
     assert (m.FetchRequest.API_KEY, m.FetchRequest.MIN_VERSION, m.FetchRequest.MAX_VERSION) == (1, 0, 18)
     assert m.FetchRequest.FIRST_FLEXIBLE == 12
     assert m.SaslHandshakeRequest.FIRST_FLEXIBLE == m.NEVER
@@ -73,7 +73,7 @@ def test_classes_say_what_they_are() -> None:
         m.NoSuchRequest  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_every_name_is_one_that_python_allows() -> None:
+def test_every_name_is_a_python_identifier() -> None:
     for name, message in definitions().items():
         assert getattr(m, name) is getattr(m, name)
         for struct in (message.root, *message.structs.values()):
@@ -89,12 +89,12 @@ def test_defaults_are_those_of_kafka_and_new_for_each_object() -> None:
     assert first.topics == []
     assert first.topics is not second.topics
     assert first.unknown_tagged_fields is None
-    # A tagged structure that is absent is None; one that may be null besides has its defaults.
+    # An absent tagged structure is None; one that may also be null has its defaults.
     assert first.replica_state is None
     member = m.ConsumerGroupMemberMetadataValue()
     assert member.classic_member_metadata == m.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata()
     assert m.ConsumerGroupHeartbeatResponse().assignment is None
-    # Both kinds of absence come back from the wire as they were.
+    # Both kinds of absence are decoded as they were encoded.
     for metadata in (member.classic_member_metadata, None):
         member.classic_member_metadata = metadata
         assert m.ConsumerGroupMemberMetadataValue.decode(member.encode(0), 0).classic_member_metadata == metadata
@@ -113,7 +113,7 @@ def test_messages_are_equal_by_value_and_print_their_fields() -> None:
         hash(key)
 
 
-def test_messages_can_be_copied_and_pickled_and_take_no_other_fields() -> None:
+def test_messages_can_be_copied_and_pickled_and_accept_no_other_fields() -> None:
     topic = m.MetadataRequest.MetadataRequestTopic(name="t")
     request = m.MetadataRequest(topics=[topic])
     implementations: list[m.MetadataRequest] = [copy.deepcopy(request), pickle.loads(pickle.dumps(request))]

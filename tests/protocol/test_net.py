@@ -1,4 +1,4 @@
-"""Connections over real sockets: framing however the bytes arrive, order of answers, limits, slow readers."""
+"""Connections over real sockets: framing for any split of the bytes, order of responses, limits, slow clients."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_frame_of_any_size_comes_back_whole(echo_server: Server, size: i
     writer.close()
 
 
-async def test_frames_cut_anywhere_come_back_in_order(echo_server: Server) -> None:
+async def test_frames_split_anywhere_are_answered_in_order(echo_server: Server) -> None:
     frames = [bytes([i]) * (i * 37 % 1000) for i in range(50)]
     stream = b"".join(map(framed, frames))
     for cut in (1, 2, 3, 5, 7, 1000):
@@ -100,7 +100,7 @@ async def test_frames_cut_anywhere_come_back_in_order(echo_server: Server) -> No
         writer.close()
 
 
-def test_any_cut_of_any_frames() -> None:
+def test_any_split_of_any_frames() -> None:
     @given(st.lists(st.binary(max_size=300), max_size=8), st.lists(st.integers(1, 400), max_size=8))
     @settings(max_examples=60, deadline=None)
     def run(frames: list[bytes], cuts: list[int]) -> None:
@@ -120,7 +120,7 @@ def test_any_cut_of_any_frames() -> None:
     run()
 
 
-async def test_answers_leave_in_the_order_of_their_requests() -> None:
+async def test_responses_are_sent_in_the_order_of_their_requests() -> None:
     waiting: list[Exchange] = []
 
     def later(connection: Connection, frame: memoryview) -> None:
@@ -142,7 +142,7 @@ async def test_answers_leave_in_the_order_of_their_requests() -> None:
         writer.close()
 
 
-async def test_a_range_of_a_file_stands_between_bytes(tmp_path: Path) -> None:
+async def test_a_range_of_a_file_is_sent_between_bytes(tmp_path: Path) -> None:
     content = random.Random(1).randbytes(5_000_000)
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -173,7 +173,7 @@ async def test_a_range_of_a_file_stands_between_bytes(tmp_path: Path) -> None:
             writer.close()
 
 
-async def test_a_file_that_shrank_ends_the_connection_instead_of_lying(tmp_path: Path) -> None:
+async def test_a_file_that_shrank_closes_the_connection(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"short")
 
@@ -200,7 +200,7 @@ async def test_a_file_that_shrank_ends_the_connection_instead_of_lying(tmp_path:
 
 @pytest.mark.parametrize("size", [-1, 1001, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize("split", [False, True])
-async def test_an_absurd_size_ends_the_connection_and_is_reported(size: int, split: bool) -> None:
+async def test_an_absurd_size_closes_the_connection_and_is_reported(size: int, split: bool) -> None:
     async with Server(echo, frame_bytes=1000) as server:
         reader, writer = await server.connect()
         head = struct.pack(">i", size)
@@ -219,7 +219,7 @@ async def test_an_absurd_size_ends_the_connection_and_is_reported(size: int, spl
         writer.close()
 
 
-async def test_a_frame_that_is_only_announced_takes_no_memory(echo_server: Server) -> None:
+async def test_a_declared_frame_takes_no_memory_before_it_arrives(echo_server: Server) -> None:
     writers = []
     for _ in range(20):
         _, writer = await echo_server.connect()
@@ -251,10 +251,10 @@ async def test_a_client_that_does_not_read_slows_only_itself() -> None:
             writer.write(request)
             assert len(await read_frame(reader)) == len(answer)
         writer.close()
-        # 600 answers are 60 MB; what was worked off is what the socket's buffers and the limit hold.
+        # 600 responses are 60 MB; completed ones are those that fit into the socket's buffers and the limit.
         assert handled[peer] < 200
         assert server.listener.held_bytes < 3_000_000
-        # Once it reads, it gets all that it asked for.
+        # Once it reads, it receives every response.
         total = 0
         while total < 600 * (len(answer) + 4):
             data = await asyncio.get_running_loop().sock_recv(slow, 1 << 20)
@@ -264,7 +264,7 @@ async def test_a_client_that_does_not_read_slows_only_itself() -> None:
         slow.close()
 
 
-async def test_no_more_answers_may_be_owed_than_allowed() -> None:
+async def test_pending_responses_are_limited() -> None:
     waiting: list[Exchange] = []
 
     def later(connection: Connection, frame: memoryview) -> None:
@@ -286,7 +286,7 @@ async def test_no_more_answers_may_be_owed_than_allowed() -> None:
         writer.close()
 
 
-async def test_connections_are_counted_in_all_and_for_each_address() -> None:
+async def test_connections_are_counted_in_total_and_for_each_address() -> None:
     async with Server(echo, connections=2) as server:
         kept = [await server.connect() for _ in range(2)]
         for reader, writer in kept:
@@ -325,7 +325,7 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
         assert not waiting.at_eof()
 
 
-async def test_memory_for_all_is_bounded_and_given_back() -> None:
+async def test_memory_of_all_connections_is_bounded_and_released() -> None:
     async with Server(echo, total_bytes=2_000_000) as server:
         data = random.Random(1).randbytes(900_000)
         half = framed(data)[:800_000]

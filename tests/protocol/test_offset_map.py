@@ -1,4 +1,4 @@
-"""The map of compaction in C and in Python give one answer; what stays of a batch is what a dict would keep."""
+"""The offset map of compaction in C and in Python gives equal results; it keeps the records that a dict would keep."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def placed(records: list[Record], base_offset: int) -> list[Record]:
 
 
 class Implementations:
-    """Both maps, asked the same; they must say the same."""
+    """Both maps with the same calls; they must return the same results."""
 
     def __init__(self) -> None:
         self.python = OffsetMapInPython(20, 10, HASH_KEY)
@@ -89,7 +89,7 @@ class Implementations:
     INT64,
     st.integers(0, 15),
 )
-def test_twins_agree_on_any_bytes(
+def test_both_implementations_agree_on_any_bytes(
     noted: list[bytes], data: bytes, count: int, base: int, time: int, flags: int
 ) -> None:
     implementations = Implementations()
@@ -99,7 +99,7 @@ def test_twins_agree_on_any_bytes(
 
 
 @given(RECORDS, RECORDS, BASE, BASE, INT64, INT64, st.integers(0, 15), st.integers(-2, 20), st.randoms())
-def test_twins_agree_on_records_sound_and_mutated(
+def test_both_implementations_agree_on_valid_and_mutated_records(
     before: list[Record],
     batch: list[Record],
     first: int,
@@ -121,7 +121,7 @@ def test_twins_agree_on_records_sound_and_mutated(
 
 
 @given(RECORDS, BASE, INT64, st.integers(0, 3), st.integers(-1, 25), st.integers(0, 25), st.integers(0, 2**40))
-def test_what_stays_is_what_a_dict_would_keep(
+def test_the_map_keeps_the_records_that_a_dict_would_keep(
     batch: list[Record], base: int, time: int, flags: int, latest: int, tombstones: int, horizon: int
 ) -> None:
     """Flags here: whether there is a horizon already, and whether one may be set."""
@@ -165,7 +165,7 @@ def test_what_stays_is_what_a_dict_would_keep(
             assert base_time == stays[0].timestamp_ms
 
 
-def test_a_marker_is_given_a_horizon_and_append_time_stands_for_every_record() -> None:
+def test_a_marker_is_given_a_horizon_and_append_time_applies_to_every_record() -> None:
     payload = write_records([Record(7, 100, b"k", b"v")], 7, 100)
     implementations = Implementations()
     found = implementations.retain(payload, 0, len(payload), 1, 7, 100, 500, APPEND_TIME | FORCE_HORIZON, -1, 0, 900)
@@ -177,8 +177,8 @@ def test_a_marker_is_given_a_horizon_and_append_time_stands_for_every_record() -
 
 @needs_c
 @pytest.mark.parametrize("slots", [2, 1000, 100_001, 1 << 20])
-def test_many_keys_find_their_places(slots: int) -> None:
-    """Also where one batch is more than the table was allowed."""
+def test_many_keys_find_their_slots(slots: int) -> None:
+    """Also where one batch has more records than the table may hold."""
     assert MapInC is not None
     table = MapInC(slots, slots - 1, HASH_KEY)
     records = [Record(number, 0, b"%d" % number, b"") for number in range(100_000)]
@@ -208,7 +208,7 @@ def test_wrong_arguments_are_refused_in_c() -> None:
 
 
 @needs_c
-def test_c_is_what_runs_where_it_was_built() -> None:
+def test_the_c_map_is_used_where_it_was_built() -> None:
     assert offset_map.OffsetMap is MapInC
 
 

@@ -1,4 +1,4 @@
-"""The implementations of the registry under test, and the real ZooKeeper that they are held against."""
+"""The implementations of the registry under test, and the real ZooKeeper that is their reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.simulation.registry import SimulatedEnsemble
 
 
 class Ensemble(Protocol):
-    """What the contract suite needs of an implementation."""
+    """The interface that the contract suite needs of an implementation."""
 
     async def connect(self) -> Registry: ...
 
@@ -67,7 +67,7 @@ class SimulatedRegistry:
 
 @pytest.fixture(params=["embedded", "served", "simulated", pytest.param("zookeeper", marks=pytest.mark.jvm)])
 async def ensemble(request: pytest.FixtureRequest) -> AsyncIterator[Ensemble]:
-    """Each implementation in turn: the tree itself, over the wire, in the simulation, and the real thing."""
+    """Each implementation in turn: the tree itself, over the wire, in the simulation, and the real ZooKeeper."""
     match request.param:
         case "embedded":
             embedded = embedded_ensemble()
@@ -93,7 +93,7 @@ def embedded_ensemble() -> EmbeddedEnsemble:
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """An embedded registry behind our server, within the block; gives host:port."""
+    """An embedded registry behind Odradek's server, within the block; yields host:port."""
     ensemble = embedded_ensemble()
     server = RegistryServer(ensemble, tick_ms=500)
     yield f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
@@ -112,7 +112,7 @@ async def registry(ensemble: Ensemble) -> Registry:
 
 @pytest.fixture
 async def root(registry: Registry) -> str:
-    """A node that no other test knows."""
+    """A node that no other test uses."""
     path = f"/test-{next(_roots)}"
     await registry.create(path)
     return path

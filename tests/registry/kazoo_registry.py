@@ -1,4 +1,4 @@
-"""A ZooKeeper as the contract suite sees an implementation: sessions over a link that the tests control."""
+"""A real ZooKeeper as one implementation of the contract suite: sessions over a link that the tests control."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KazooEnsemble:
         return registry
 
     async def expire(self, session_id: int) -> None:
-        """End a session behind its owner's back: a second connection takes it over and closes it."""
+        """End a session without its client: a second connection takes it over and closes it."""
         registry = self._sessions[session_id]
         expired = asyncio.Event()
         registry.add_listener(lambda state: expired.set() if state is SessionState.EXPIRED else None)

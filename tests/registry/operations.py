@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from odradek.broker.registry.interface import Check, Create, Delete, Set
 
-# Few names and a shallow tree, so that the calls meet each other. "s" takes part with the number of a sequential node.
+# Few names and a shallow tree, so that the calls affect the same nodes. "s" takes part with the number of a sequential
+# node.
 PATHS = ["", "/a", "/b", "/a/a", "/a/b", "/b/a", "/s0000000000", "/s0000000001", "/a/s0000000000"]
 paths = st.sampled_from(PATHS)
 data = st.sampled_from([b"", b"x", b"yy"])

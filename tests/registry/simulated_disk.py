@@ -1,8 +1,8 @@
-"""A disk in memory that forgets what was not synced, and fails where it is told to.
+"""A disk in memory that loses unsynced writes, and fails on request.
 
-It does what journal.Disk asks. Files have the bytes that were written and those that are durable; names are durable
-once their directory was synced. `crash` gives the disk that a power loss leaves: `keep` says how much of the unsynced
-writes of each file came through.
+It implements journal.Disk. Files have the bytes that were written and those that are durable; names are durable once
+their directory was synced. `crash` gives the disk that a power loss leaves: `keep` chooses how much of the unsynced
+writes of each file survives.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SimulatedDisk:
     def crash(self, keep: Keep = keep_nothing) -> SimulatedDisk:
         """The disk after a power loss; this one stays as it is."""
         after = SimulatedDisk()
-        # A new name may come through without having been synced; whether it does is up to `keep` through its content.
+        # A new name may survive without having been synced; `keep` decides that through its content.
         names = self.files if keep is not keep_nothing else self._durable_names
         for path, content in names.items():
             after.files[path] = Content(keep(content.durable, bytes(content.written)))

@@ -1,7 +1,7 @@
 """The tree beside a real ZooKeeper: the same calls to both, and every answer, stat and watch must be the same.
 
-Compared are the results and errors, the stats with zxids counted from the first node's (ours and ZooKeeper's must give
-out the same numbers, failed writes included), who owns what, and what each watch heard.
+The test compares the results and errors, the stats with zxids counted from the first node's (both must assign the same
+numbers, failed writes included), the owners of ephemeral nodes, and the events of each watch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _roots = itertools.count()
 
 
 class Transcript:
-    """Runs calls against one implementation and writes down all that can be seen of it."""
+    """Runs calls against one implementation and records everything that a client can see."""
 
     def __init__(self, ensemble: Ensemble, root: str) -> None:
         self._ensemble = ensemble
@@ -58,7 +58,7 @@ class Transcript:
         self._received: list[list[Event]] = []
 
     async def run(self, sequence: list[tuple[bool, Call]]) -> list[Any]:
-        """One line for each call, then the tree as it stands, then what each watch heard."""
+        """One line for each call, then the tree, then the events of each watch."""
         self._sessions = [await self._connect(), await self._connect()]
         self._base_zxid = (await self._sessions[0].create(self._root)).stat.czxid
         lines = [await self._one(int(second), call) for second, call in sequence]

@@ -1,4 +1,6 @@
-"""What every registry promises. Run over the embedded tree and over a real ZooKeeper, which is right by definition."""
+"""The contract of every registry, run over the embedded tree and over a real ZooKeeper, which is right by
+definition.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.registry.conftest import Ensemble
 
 
 class Received:
-    """A watcher that keeps what it is told and lets a test wait for it."""
+    """A watcher that records its events and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -62,7 +64,7 @@ async def test_no_data_is_not_empty_data(registry: Registry, root: str) -> None:
     assert (await registry.get(f"{root}/empty"))[0] == b""
 
 
-async def test_set_counts_versions_and_leaves_the_parent_alone(registry: Registry, root: str) -> None:
+async def test_set_counts_versions_and_does_not_change_the_parent(registry: Registry, root: str) -> None:
     made = (await registry.create(f"{root}/a", b"1")).stat
     parent = await registry.exists(root)
     stat = await registry.set(f"{root}/a", b"three")
@@ -83,7 +85,7 @@ async def test_a_stale_version_is_refused_and_changes_nothing(registry: Registry
     assert await registry.exists(f"{root}/a") is None
 
 
-async def test_what_is_missing_or_there_already_is_said(registry: Registry, root: str) -> None:
+async def test_missing_and_existing_nodes_are_reported(registry: Registry, root: str) -> None:
     for call in (
         registry.get(f"{root}/a"),
         registry.children(f"{root}/a"),
@@ -101,7 +103,7 @@ async def test_what_is_missing_or_there_already_is_said(registry: Registry, root
         await registry.delete(f"{root}/a")
 
 
-async def test_the_root_can_be_neither_made_nor_deleted(registry: Registry) -> None:
+async def test_the_root_can_be_neither_created_nor_deleted(registry: Registry) -> None:
     with pytest.raises(NodeExistsError):
         await registry.create("/")
     with pytest.raises(BadArgumentsError):
@@ -160,7 +162,7 @@ async def test_an_ephemeral_node_has_no_children(registry: Registry, root: str) 
         await registry.create(f"{root}/e/a")
 
 
-async def test_an_expired_session_is_told_and_refused(ensemble: Ensemble, registry: Registry, root: str) -> None:
+async def test_an_expired_session_is_notified_and_refused(ensemble: Ensemble, registry: Registry, root: str) -> None:
     other = await ensemble.connect()
     await other.create(f"{root}/e", ephemeral=True)
     states: list[SessionState] = []
@@ -278,7 +280,7 @@ async def test_a_child_watch_fires_for_children_only(registry: Registry, root: s
     assert (len(received.events), len(again.events)) == (1, 1)
 
 
-async def test_an_exists_watch_waits_for_a_node_to_come(registry: Registry, root: str) -> None:
+async def test_an_exists_watch_waits_for_a_node(registry: Registry, root: str) -> None:
     received = Received()
     assert await registry.exists(f"{root}/a", received) is None
     await registry.create(f"{root}/a")
@@ -297,7 +299,7 @@ async def test_a_failed_read_sets_no_watch(registry: Registry, root: str) -> Non
     assert received.events == []
 
 
-async def test_a_deletion_tells_all_who_watch(registry: Registry, root: str) -> None:
+async def test_a_deletion_notifies_all_watchers(registry: Registry, root: str) -> None:
     path = f"{root}/a"
     await registry.create(path)
     data, exists, children, parent = Received(), Received(), Received(), Received()
@@ -311,7 +313,7 @@ async def test_a_deletion_tells_all_who_watch(registry: Registry, root: str) -> 
         assert received.events == [Event(EventKind.DELETED, path)]
 
 
-async def test_one_watcher_in_several_places_hears_once(registry: Registry, root: str) -> None:
+async def test_one_watcher_in_several_places_is_notified_once(registry: Registry, root: str) -> None:
     received = Received()
     await registry.get(root, received)
     await registry.get(root, received)
@@ -322,7 +324,7 @@ async def test_one_watcher_in_several_places_hears_once(registry: Registry, root
     assert len(received.events) == 1
 
 
-async def test_a_watch_is_heard_before_the_change_is_seen(ensemble: Ensemble, registry: Registry, root: str) -> None:
+async def test_a_watch_fires_before_the_change_is_visible(ensemble: Ensemble, registry: Registry, root: str) -> None:
     other = await ensemble.connect()
     for value in (b"1", b"2", b"3", b"4", b"5"):
         received = Received()

@@ -1,4 +1,6 @@
-"""The registry's folder is a ZooKeeper data directory: Apache ZooKeeper starts on ours, and ours on what it wrote."""
+"""The registry's folder is a ZooKeeper data directory: Apache ZooKeeper starts on Odradek's, and Odradek on
+ZooKeeper's.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ async def _everything(registry: Registry, path: str = "/") -> dict[str, tuple[by
 
 
 @pytest.mark.parametrize("snapshot_bytes", [1_000_000, 500])
-def test_zookeeper_starts_on_our_folder(tmp_path: Path, data_folder: Path, snapshot_bytes: int) -> None:
+def test_zookeeper_starts_on_odradeks_folder(tmp_path: Path, data_folder: Path, snapshot_bytes: int) -> None:
     async def write() -> dict[str, tuple[bytes | None, Stat]]:
         ensemble = EmbeddedEnsemble(OsDisk(), str(data_folder), now_ms=_now_ms, snapshot_bytes=snapshot_bytes)
         registry = await ensemble.connect()
@@ -71,7 +73,7 @@ def test_zookeeper_starts_on_our_folder(tmp_path: Path, data_folder: Path, snaps
     assert theirs == ours
 
 
-def test_we_start_on_the_folder_of_zookeeper(tmp_path: Path, data_folder: Path) -> None:
+def test_odradek_starts_on_the_folder_of_zookeeper(tmp_path: Path, data_folder: Path) -> None:
     async def write(connect: str) -> dict[str, tuple[bytes | None, Stat]]:
         real = KazooEnsemble(connect)
         registry = await real.connect()

@@ -1,4 +1,4 @@
-"""What was answered survives: torn writes, power loss at every call, damaged files, a disk that fails."""
+"""Answered writes survive: torn writes, power loss at every call, damaged files, a disk that fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ensemble_on(disk: SimulatedDisk, snapshot_bytes: int = 1 << 20) -> EmbeddedE
 
 
 def nodes_on(disk: SimulatedDisk) -> dict[str, bytes | None]:
-    """Paths and data that a start on this disk finds."""
+    """Paths and data after a start on this disk."""
     return nodes_of(Journal(disk, FOLDER).load())
 
 
@@ -83,7 +83,7 @@ async def test_a_write_torn_at_any_byte_is_cut_off() -> None:
         assert nodes_on(torn) == expected[(cut - len(before)) // size]
 
 
-async def test_after_a_torn_write_the_journal_goes_on() -> None:
+async def test_after_a_torn_write_the_journal_continues() -> None:
     disk, _, after = await two_writes()
     torn = with_log(disk, after[:-5])
     ensemble = ensemble_on(torn)
@@ -95,7 +95,7 @@ async def test_after_a_torn_write_the_journal_goes_on() -> None:
 
 @settings(deadline=None)
 @given(lost=st.sets(st.integers(0, 5)), garbage=st.booleans())
-def test_a_write_with_holes_is_cut_at_the_first(lost: set[int], garbage: bool) -> None:
+def test_a_write_with_holes_is_truncated_at_the_first(lost: set[int], garbage: bool) -> None:
     disk, before, after = asyncio.run(two_writes())
     log = bytearray(after)
     for sector in lost:
@@ -118,7 +118,7 @@ async def test_damage_before_an_answered_write_is_no_torn_tail() -> None:
 
 @pytest.mark.parametrize("keep", [keep_nothing, keep_all, lambda durable, written: written[: len(durable) + 40]])
 @pytest.mark.parametrize("snapshot_bytes", [1 << 20, 0])
-async def test_power_loss_at_any_call_keeps_what_was_answered(keep: Keep, snapshot_bytes: int) -> None:
+async def test_power_loss_at_any_call_keeps_answered_writes(keep: Keep, snapshot_bytes: int) -> None:
     failed = 0
     for calls in itertools.count():
         disk = SimulatedDisk()
@@ -140,7 +140,7 @@ async def test_power_loss_at_any_call_keeps_what_was_answered(keep: Keep, snapsh
     assert failed > 8
 
 
-async def test_snapshots_keep_the_folder_small_and_the_tree_whole() -> None:
+async def test_snapshots_keep_the_folder_small_and_the_tree_complete() -> None:
     disk = SimulatedDisk()
     ensemble = ensemble_on(disk, snapshot_bytes=2_000)
     registry = await ensemble.connect()
@@ -169,7 +169,7 @@ async def test_snapshots_keep_the_folder_small_and_the_tree_whole() -> None:
     assert nodes_on(spoiled) == expected
 
 
-async def test_a_snapshot_taken_while_writes_wait_is_no_harm() -> None:
+async def test_a_snapshot_taken_while_writes_wait_is_harmless() -> None:
     disk = SimulatedDisk()
     ensemble = ensemble_on(disk, snapshot_bytes=0)
     registry = await ensemble.connect()
@@ -184,7 +184,7 @@ async def test_a_snapshot_taken_while_writes_wait_is_no_harm() -> None:
         assert len(nodes_on(disk.crash(keep))) == 10
 
 
-async def test_transactions_that_a_snapshot_holds_are_passed_over() -> None:
+async def test_transactions_in_a_snapshot_are_skipped() -> None:
     disk = SimulatedDisk()
     journal = Journal(disk, FOLDER)
     tree = journal.load()
@@ -195,7 +195,7 @@ async def test_transactions_that_a_snapshot_holds_are_passed_over() -> None:
     assert nodes_on(disk.crash()) == {"/b": b""}
 
 
-async def test_no_file_that_is_missing_or_foreign_goes_unseen() -> None:
+async def test_missing_and_foreign_files_are_detected() -> None:
     disk, _, _ = await two_writes()
     without = disk.crash()
     for path in [path for path in without.files if path.startswith(SNAPSHOT)]:
@@ -220,7 +220,7 @@ async def test_sessions_of_a_stopped_process_end_at_the_next_start() -> None:
     assert Journal(again.crash(), FOLDER).load().sessions.keys() == {other.session_id}
 
 
-async def test_a_folder_belongs_to_one() -> None:
+async def test_a_folder_has_one_owner() -> None:
     disk = SimulatedDisk()
     ensemble = ensemble_on(disk)
     with pytest.raises(JournalInUseError, match="in use"):
@@ -229,7 +229,7 @@ async def test_a_folder_belongs_to_one() -> None:
     ensemble_on(disk)
 
 
-async def test_writes_at_one_time_share_a_sync() -> None:
+async def test_concurrent_writes_share_a_sync() -> None:
     disk = SimulatedDisk()
     ensemble = ensemble_on(disk)
     registry = await ensemble.connect()
@@ -252,7 +252,7 @@ async def gated() -> tuple[SimulatedDisk, EmbeddedEnsemble, EmbeddedRegistry, Ga
     return disk, ensemble, registry, gate
 
 
-async def test_nobody_learns_of_a_write_before_it_is_durable() -> None:
+async def test_no_session_sees_a_write_before_it_is_durable() -> None:
     disk, ensemble, registry, gate = await gated()
     received: list[Event] = []
     await registry.exists("/a", received.append)
@@ -270,7 +270,7 @@ async def test_nobody_learns_of_a_write_before_it_is_durable() -> None:
     await ensemble.close()
 
 
-async def test_a_cancelled_write_does_not_disturb_the_others() -> None:
+async def test_a_cancelled_write_does_not_affect_the_others() -> None:
     _, ensemble, registry, gate = await gated()
     one = asyncio.create_task(registry.create("/a"))
     other = asyncio.create_task(registry.create("/b"))
@@ -283,7 +283,7 @@ async def test_a_cancelled_write_does_not_disturb_the_others() -> None:
     await ensemble.close()
 
 
-async def test_a_disk_that_fails_ends_the_registry() -> None:
+async def test_a_failing_disk_ends_the_registry() -> None:
     disk = SimulatedDisk()
     ensemble = ensemble_on(disk)
     registry = await ensemble.connect()

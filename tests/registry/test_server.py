@@ -1,7 +1,7 @@
-"""The server of the embedded tree over raw bytes: sessions and their end, order, limits, and whatever is not ZooKeeper.
+"""The server of the embedded tree over raw bytes: sessions and their end, order, limits, and bytes of other protocols.
 
-That it answers as ZooKeeper does is shown in test_server_against_zookeeper.py; that kazoo finds the contract kept, in
-test_contract.py. Time is a number here that the tests set.
+test_server_against_zookeeper.py compares its responses with ZooKeeper's; test_contract.py checks the contract over
+kazoo. Time is a number here that the tests set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.registry import wire_client as w
 from tests.registry.simulated_disk import SimulatedDisk
 from tests.registry.wire_client import WireClient
 
-# Far more than a test lasts, so that nothing but the tests' own clock moves the sessions on.
+# Far more than the duration of a test, so that only the tests' own clock expires sessions.
 TICK_MS = 100_000
 SHORTEST_MS, LONGEST_MS = 2 * TICK_MS, 20 * TICK_MS
 NO_NODE, BAD_VERSION, NOT_EMPTY, NODE_EXISTS, BAD_ARGUMENTS = -101, -103, -111, -110, -8
@@ -71,11 +71,11 @@ async def served() -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def client(served: Served) -> WireClient:
-    """A session that outlasts the others."""
+    """A session that lives longer than the others."""
     return await WireClient.begin(served.connect, LONGEST_MS)
 
 
-# Greetings
+# Handshakes
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_the_timeout_is_between_two_and_twenty_ticks(served: Served, asked
     assert len(client.session.password) == 16
 
 
-async def test_an_old_client_is_not_told_of_reading_only(served: Served) -> None:
+async def test_an_old_client_receives_no_read_only_flag(served: Served) -> None:
     client = await WireClient.open(served.connect)
     assert (await client.greet(SHORTEST_MS, tail=b"")).tail == b""
 
@@ -102,7 +102,7 @@ async def test_a_session_needs_its_password(served: Served, client: WireClient, 
     assert (await client.ask(w.PING, xid=w.PING_XID)).error == 0
 
 
-async def test_a_session_that_never_was_is_over(served: Served) -> None:
+async def test_an_unknown_session_is_expired(served: Served) -> None:
     client = await WireClient.open(served.connect)
     assert await client.greet(SHORTEST_MS, 77, bytes(16)) == (0, 0, bytes(16), b"\0")
     assert await client.rest() == b""
@@ -115,15 +115,15 @@ async def test_a_session_moves_to_the_newest_connection(served: Served, client: 
     again = await second.greet(LONGEST_MS, client.session.session_id, client.session.password)
     assert again == client.session
     assert await client.rest() == b""
-    # The watch was the old connection's.
+    # The watch belonged to the old connection.
     assert (await second.ask(w.SET_DATA, w.set_data("/", b"1"))).error == 0
     assert (await second.ask(w.GET_DATA, w.read("/e"))).error == 0
 
 
-async def test_a_connection_that_says_nothing_is_ended(served: Served) -> None:
+async def test_a_silent_connection_is_closed(served: Served) -> None:
     client = await WireClient.open(served.connect)
     client.send_bytes(b"\0\0")
-    other = await WireClient.begin(served.connect)  # by now the first is there
+    other = await WireClient.begin(served.connect)  # by now the first is registered
     served.now_ms += 10_001
     served.server.sweep()
     assert await client.rest() == b""
@@ -165,7 +165,7 @@ async def test_a_session_without_a_connection_lives_on_for_its_timeout(served: S
     assert (await client.ask(w.EXISTS, w.read("/e"))).error == NO_NODE
 
 
-async def test_a_server_that_stood_still_gives_the_time_back(served: Served, client: WireClient) -> None:
+async def test_after_a_pause_the_server_extends_sessions_by_it(served: Served, client: WireClient) -> None:
     served.now_ms += 50 * TICK_MS
     served.server.sweep()
     assert (await client.ask(w.PING, xid=w.PING_XID)).error == 0
@@ -173,7 +173,7 @@ async def test_a_server_that_stood_still_gives_the_time_back(served: Served, cli
     assert await client.rest() == b""
 
 
-async def test_a_session_that_is_being_ended_does_not_keep_the_others_alive() -> None:
+async def test_a_session_that_is_closing_does_not_keep_the_others_alive() -> None:
     gate = Gate()
     served = Served(background=gate)
     await served.start()
@@ -189,7 +189,7 @@ async def test_a_session_that_is_being_ended_does_not_keep_the_others_alive() ->
     await served.close()
 
 
-async def test_a_closed_session_takes_its_nodes_along(served: Served, client: WireClient) -> None:
+async def test_a_closed_session_removes_its_nodes(served: Served, client: WireClient) -> None:
     other = await WireClient.begin(served.connect)
     for path in ("/e2", "/e1"):
         await other.ask(w.CREATE, w.create(path, flags=1))
@@ -199,7 +199,7 @@ async def test_a_closed_session_takes_its_nodes_along(served: Served, client: Wi
     assert [(await client.reply()).body for _ in range(2)] == [w.watch_body(DELETED, path) for path in ("/e1", "/e2")]
 
 
-async def test_sessions_outlive_the_server(served: Served, client: WireClient) -> None:
+async def test_sessions_survive_the_server(served: Served, client: WireClient) -> None:
     gone = await WireClient.begin(served.connect, SHORTEST_MS)
     for owner, path in ((client, "/mine"), (gone, "/gone")):
         await owner.ask(w.CREATE, w.create(path, flags=1))
@@ -221,7 +221,7 @@ async def test_sessions_outlive_the_server(served: Served, client: WireClient) -
     await after.close()
 
 
-async def test_a_server_leaves_the_sessions_of_its_own_process_alone(served: Served) -> None:
+async def test_a_server_does_not_expire_the_sessions_of_its_own_process(served: Served) -> None:
     ensemble = EmbeddedEnsemble.in_memory(now_ms=lambda: 1)
     registry = await ensemble.connect(timeout_ms=1)
     now_ms = [0.0]
@@ -242,7 +242,7 @@ async def test_a_server_leaves_the_sessions_of_its_own_process_alone(served: Ser
 
 
 class Gate:
-    """A disk's background that holds every write back while it is shut. Writes run in order, as on the disk."""
+    """A disk's background that holds every write back while it is closed. Writes run in order, as on the disk."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -262,7 +262,7 @@ class Gate:
         call()
 
 
-async def test_a_watch_stands_between_the_answer_that_set_it_and_the_one_that_shows_the_change() -> None:
+async def test_a_watch_event_is_sent_between_the_response_that_set_it_and_the_one_that_shows_the_change() -> None:
     gate = Gate()
     served = Served(background=gate)
     await served.start()
@@ -271,7 +271,7 @@ async def test_a_watch_stands_between_the_answer_that_set_it_and_the_one_that_sh
     gate.shut()
     writer.send(w.CREATE, w.create("/first"))
     await gate.waiting.wait()
-    # All of this goes to the disk in the next write, and is told after it.
+    # All of this goes to the disk in the next write, and the client is notified after it.
     await send_and_see_taken(served, writer, (w.CREATE, w.create("/second")))
     await send_and_see_taken(served, reader, (w.GET_DATA, w.read("/a", watch=True)))
     await send_and_see_taken(served, writer, (w.SET_DATA, w.set_data("/a", b"new")))
@@ -286,16 +286,16 @@ async def test_a_watch_stands_between_the_answer_that_set_it_and_the_one_that_sh
 
 
 async def send_and_see_taken(served: Served, client: WireClient, request: tuple[int, bytes]) -> None:
-    """Send a request and return when the server has taken it, though it may not answer yet."""
+    """Send a request and return when the server has received it, possibly before its response."""
     before = await received(served)
     client.send(*request)
     async with asyncio.timeout(30):
         while await received(served) == before:
-            pass  # asking took a turn of the loop
+            pass  # the request took a turn of the loop
 
 
 async def received(served: Served) -> int:
-    """How many packets the server has taken."""
+    """The number of packets that the server has received."""
     return count_in(await say(served, b"srvr"))
 
 
@@ -317,7 +317,7 @@ async def test_a_burst_is_answered_in_order(client: WireClient) -> None:
     assert [(await client.reply()).xid for _ in xids] == xids
 
 
-async def test_a_burst_lets_others_in_between(served: Served, client: WireClient) -> None:
+async def test_a_burst_lets_other_clients_in_between(served: Served, client: WireClient) -> None:
     other = await WireClient.open(served.connect)
     before, burst = await received(served), 5_000
     client.send_bytes(struct.pack(">iii", 8, w.PING_XID, w.PING) * burst)
@@ -326,7 +326,7 @@ async def test_a_burst_lets_others_in_between(served: Served, client: WireClient
     assert [(await client.reply()).xid for _ in range(burst)] == [w.PING_XID] * burst
 
 
-async def test_watches_that_were_missed_fire_on_return(served: Served, client: WireClient) -> None:
+async def test_missed_watches_fire_on_reconnection(served: Served, client: WireClient) -> None:
     for path in ("/changed", "/gone", "/parent", "/calm"):
         await client.ask(w.CREATE, w.create(path))
     away = await WireClient.begin(served.connect)
@@ -374,7 +374,7 @@ async def test_no_write_after_a_restart_hides_behind_one_that_failed_before(serv
     await after.close()
 
 
-# What is refused, and how
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ async def test_no_write_after_a_restart_hides_behind_one_that_failed_before(serv
         (w.SET_WATCHES, struct.pack(">qi", 0, 2**31 - 1), MARSHALLING),
     ],
 )
-async def test_what_cannot_be_done_is_answered_with_its_code(
+async def test_invalid_requests_are_answered_with_their_codes(
     client: WireClient, kind: int, body: bytes, error: int
 ) -> None:
     reply = await client.ask(kind, body)
@@ -416,7 +416,7 @@ async def test_what_cannot_be_done_is_answered_with_its_code(
     assert (await client.ask(w.EXISTS, w.read("/a"))).error == NO_NODE
 
 
-async def test_a_transaction_says_what_became_of_each_operation(client: WireClient) -> None:
+async def test_a_transaction_returns_the_result_of_each_operation(client: WireClient) -> None:
     container = w.create("/c", flags=4)
     request = w.multi((w.CREATE, w.create("/a")), (w.CREATE_CONTAINER, container), (w.DELETE, w.delete("/a")))
     reply = await client.ask(w.MULTI, request)
@@ -427,7 +427,7 @@ async def test_a_transaction_says_what_became_of_each_operation(client: WireClie
     assert (await client.ask(w.EXISTS, w.read("/a"))).error == NO_NODE
 
 
-async def test_everybody_may_do_everything(client: WireClient) -> None:
+async def test_every_client_has_all_permissions(client: WireClient) -> None:
     auth = struct.pack(">i", 0) + w.text("digest") + w.buffer(b"user:secret")
     assert (await client.ask(w.AUTH, auth, xid=-4)).error == 0
     reply = await client.ask(w.GET_ACL, w.text("/"))
@@ -435,7 +435,7 @@ async def test_everybody_may_do_everything(client: WireClient) -> None:
     assert (await client.ask(w.SET_ACL, w.text("/") + w.acl(w.WORLD) + bytes(4))).error == 0
 
 
-async def test_the_words_of_four_letters(served: Served, client: WireClient) -> None:
+async def test_four_letter_words(served: Served, client: WireClient) -> None:
     await client.ask(w.CREATE, w.create("/a"))
     assert await say(served, b"ruok") == "imok"
     lines = (await say(served, b"srvr")).splitlines()
@@ -454,9 +454,7 @@ async def test_the_words_of_four_letters(served: Served, client: WireClient) -> 
         struct.pack(">iiqiqi", 28, 0, 0, 1000, 0, 2**31 - 1),
     ],
 )
-async def test_a_greeting_that_is_none_ends_its_connection_only(
-    served: Served, client: WireClient, sent: bytes
-) -> None:
+async def test_an_invalid_handshake_closes_its_connection_only(served: Served, client: WireClient, sent: bytes) -> None:
     stranger = await WireClient.open(served.connect)
     stranger.send_bytes(sent)
     assert await stranger.rest() == b""
@@ -464,7 +462,7 @@ async def test_a_greeting_that_is_none_ends_its_connection_only(
 
 
 @pytest.mark.parametrize("sent", [struct.pack(">i", -1), struct.pack(">i", 0x100000), struct.pack(">i", 3) + b"abc"])
-async def test_a_packet_that_cannot_be_ends_the_connection_and_not_the_session(
+async def test_an_invalid_packet_closes_the_connection_and_not_the_session(
     served: Served, client: WireClient, sent: bytes
 ) -> None:
     await client.ask(w.CREATE, w.create("/e", flags=1))
@@ -475,7 +473,7 @@ async def test_a_packet_that_cannot_be_ends_the_connection_and_not_the_session(
     assert (await back.ask(w.EXISTS, w.read("/e"))).error == 0
 
 
-async def test_the_largest_packet_is_taken(client: WireClient) -> None:
+async def test_the_largest_packet_is_accepted(client: WireClient) -> None:
     room = 0xFFFFF - 8 - len(w.set_data("/", b""))
     assert (await client.ask(w.SET_DATA, w.set_data("/", b"x" * room))).error == 0
     reply = await client.ask(w.GET_DATA, w.read("/"))
@@ -507,7 +505,7 @@ async def _fuzz(streams: list[list[bytes]], tail: bytes) -> None:
         client = await WireClient.begin(served.connect)
         for packet in stream:
             client.send_frame(packet)
-        client.send_bytes(tail + struct.pack(">i", -1))  # whatever came before, the connection ends here
+        client.send_bytes(tail + struct.pack(">i", -1))  # the connection ends here for any previous requests
         await client.rest()
         client.cut()
         assert (await witness.ask(w.PING, xid=w.PING_XID)).error == 0
@@ -518,7 +516,7 @@ async def _fuzz(streams: list[list[bytes]], tail: bytes) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams=st.lists(st.lists(packets, max_size=8), min_size=1, max_size=3), tail=st.binary(max_size=3))
-def test_no_bytes_disturb_the_others(streams: list[list[bytes]], tail: bytes) -> None:
+def test_no_bytes_affect_the_other_clients(streams: list[list[bytes]], tail: bytes) -> None:
     asyncio.run(_fuzz(streams, tail))
 
 
@@ -526,7 +524,7 @@ def test_no_bytes_disturb_the_others(streams: list[list[bytes]], tail: bytes) ->
 
 
 async def until_no_more_is_taken(served: Served, before: int) -> int:
-    """Wait until the server has taken more packets than `before`, and then none between two questions."""
+    """Wait until the server has received more packets than `before`, and then none between two checks."""
     taken = before
     async with asyncio.timeout(30):
         while (now := await received(served)) > taken or taken == before:
@@ -535,7 +533,9 @@ async def until_no_more_is_taken(served: Served, before: int) -> int:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_who_does_not_read_is_not_read_from(served: Served, client: WireClient, at_once: bool) -> None:
+async def test_the_server_stops_reading_from_a_client_that_does_not_read(
+    served: Served, client: WireClient, at_once: bool
+) -> None:
     await client.ask(w.CREATE, w.create("/large", b"x" * 1_000_000))
     before = await received(served)
     packet = struct.pack(">ii", 7, w.GET_DATA) + w.read("/large")
@@ -543,16 +543,16 @@ async def test_who_does_not_read_is_not_read_from(served: Served, client: WireCl
     count = 500
     for part in [request * count] if at_once else [request] * count:
         client.send_bytes(part)
-    # 500 MB of answers are asked for. The server takes requests until it sees that the answers stay with it.
+    # The requests are for 500 MB of responses. The server reads requests until its responses pile up.
     taken = await until_no_more_is_taken(served, before)
     assert before < taken < before + 50
     other = await WireClient.begin(served.connect)
     assert (await other.ask(w.PING, xid=w.PING_XID)).error == 0
-    # Nothing is lost, though: as soon as it reads, the client has all of them.
+    # Nothing is lost, though: as soon as it reads, the client receives all of them.
     assert [len((await client.reply()).body) for _ in range(count)] == [4 + 1_000_000 + 68] * count
 
 
-async def test_a_slow_disk_holds_up_who_asks_for_much() -> None:
+async def test_a_slow_disk_delays_a_client_with_many_requests() -> None:
     gate = Gate()
     served = Served(background=gate)
     await served.start()
@@ -572,7 +572,7 @@ async def test_a_slow_disk_holds_up_who_asks_for_much() -> None:
     await served.close()
 
 
-async def test_a_disk_that_fails_ends_all_connections(served: Served, client: WireClient) -> None:
+async def test_a_failing_disk_closes_all_connections(served: Served, client: WireClient) -> None:
     other = await WireClient.begin(served.connect)
     served.disk.fail_after = 0
     client.send(w.CREATE, w.create("/a"))

@@ -1,10 +1,11 @@
-"""Our server beside a real ZooKeeper: the same bytes to both, and the same bytes back.
+"""The server of the embedded registry beside a real ZooKeeper: the same bytes to both, and the same bytes back.
 
-Each step is a burst of requests of one client, sent without waiting for answers; then both clients are pinged, and all
-that came before the pong is compared: answers, watches, their order. Session ids, zxids and times differ by nature: in
-a stat they are replaced by who and by their distance from the first node's zxid. The zxid of an answer that follows
-upon a failed write is not compared (see `odradek.broker.registry.server`), nor is the order of children's names, nor
-what a client that ends its session hears of its own ephemeral nodes: ZooKeeper tells it, ours has nothing more to say.
+Each step is a burst of requests of one client, sent without waiting for responses; then both clients are pinged, and
+everything before the pong is compared: responses, watches, their order. Session ids, zxids and times differ by nature:
+in a stat they are replaced by the owner's name and by their distance from the first node's zxid. Not compared are the
+zxid of a response that follows a failed write (see `odradek.broker.registry.server`), the order of children's names,
+and the events of a client's own ephemeral nodes when it ends its session: ZooKeeper sends them, Odradek sends nothing
+more.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ steps = st.lists(
 
 
 class Transcript:
-    """Plays steps to one server and writes down what came back, in a form that two servers share."""
+    """Sends steps to one server and records its responses, in a form that is equal for both servers."""
 
     def __init__(self, connect: str, root: str) -> None:
         self._connect = connect
@@ -83,7 +84,7 @@ class Transcript:
             return [*lines, await self._leave(0), await self._leave(1)]
         finally:
             for client in self._clients:
-                await client.leave()  # a session left behind would take a zxid of a later transcript when it expires
+                await client.leave()  # an open session would take a zxid of a later transcript when it expires
 
     async def _step(self, index: int, step: Any) -> Any:
         match step:
@@ -146,7 +147,7 @@ class Transcript:
             case _:
                 return w.read(path, fields[1])
 
-    # What is left of an answer when ids and times are taken out
+    # The parts of a response without ids and times
 
     def _line(self, index: int, reply: Reply, kinds: dict[int, int]) -> Any:
         kind = kinds.get(reply.xid, 0)
@@ -215,7 +216,7 @@ class Transcript:
 
 @pytest.fixture(scope="module")
 def real(zookeeper: ZooKeeperServer) -> str:
-    """The real one's host:port. It turns connections away for a moment after its start; kazoo tries again."""
+    """The real ZooKeeper's host:port. It rejects connections for a moment after its start; kazoo retries."""
     client = KazooClient(zookeeper.connect)
     client.start()
     client.stop()
@@ -224,7 +225,7 @@ def real(zookeeper: ZooKeeperServer) -> str:
 
 
 async def _compare(real: str, sequence: list[tuple[bool, Any]]) -> None:
-    # The same length everywhere, for paths stand in the answers with their lengths.
+    # The same length everywhere, because responses contain paths with their lengths.
     root = f"/wire-{next(_roots):06}"
     async with serving() as ours:
         assert await Transcript(ours, root).run(sequence) == await Transcript(real, root).run(sequence)

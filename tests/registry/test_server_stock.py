@@ -1,4 +1,4 @@
-"""Stock clients on our server: ZooKeeper's shell as Kafka ships it, and Apache Kafka itself."""
+"""Stock clients of the embedded server: ZooKeeper's shell as Kafka ships it, and Apache Kafka itself."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ quit
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[str]:
-    """Our server, in a thread; gives host:port."""
+    """The embedded server, in a thread; yields host:port."""
     started, stop = threading.Event(), asyncio.Event()
     running: list[tuple[asyncio.AbstractEventLoop, str]] = []
 
@@ -80,13 +80,13 @@ def ours() -> Iterator[str]:
 
 
 def _shell(version: str, connect: str) -> list[str]:
-    """What the shell prints for the script, without the numbers that no two servers share."""
+    """The output of the shell for the script, without the numbers that differ between servers."""
     result = run_tool(version, SHELLS[version], ["-server", connect], stdin=SCRIPT, check=False)
     times = re.compile(r"^([cm]time = ).*$|^([cmp]Zxid = |ephemeralOwner = )0x[0-9a-f]{2,}$", re.MULTILINE)
     printed = times.sub(lambda found: found[1] or found[2], result.stdout + result.stderr)
     printed = re.sub(r"(?<=Zxid = )0x[0-9a-f]+|" + re.escape(connect), "", printed)
     lines = [line for line in printed.splitlines() if "Session establishment" not in line and line.strip()]
-    # Its own event thread prints these where it pleases.
+    # The shell's event thread prints these at any time.
     return [line for line in lines if not line.startswith(("WATCHER", "WatchedEvent", "Welcome", "JLine"))]
 
 
@@ -98,13 +98,13 @@ def test_the_shell_prints_the_same_as_on_zookeeper(version: str, ours: str, zook
     assert "numChildren = 4" in printed
 
 
-def test_kafka_lives_on_our_registry(ours: str, tmp_path: Path) -> None:
+def test_kafka_runs_on_the_embedded_server(ours: str, tmp_path: Path) -> None:
     chroot = f"{ours}/kafka"
     with contextlib.closing(KazooClient(ours)) as client:
         client.start(timeout=30)
         client.create("/kafka")
         client.stop()
-    # A producer that has written to a topic goes on asking for it, and would make it anew after its deletion.
+    # A producer that has written to a topic keeps requesting it, and would recreate it after its deletion.
     kafka = Kafka(tmp_path, {"auto.create.topics.enable": "false"}, zookeeper=chroot)
     with contextlib.closing(kafka):
         kafka.start()

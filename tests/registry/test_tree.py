@@ -1,4 +1,4 @@
-"""The tree as a value: all or nothing, the same from its journal, the same from its snapshot."""
+"""The tree as a value: atomic transactions, and equal trees from its journal and from its snapshot."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_damaged_snapshots_are_refused(data: bytes, cut: int, flip: int) -> None
     tree, _ = play([[Create("/a", data)]])
     whole = encode_snapshot(tree)
     damaged = bytearray(whole)
-    # The number in the header that names the database is the one thing that nobody reads.
+    # The number in the header that names the database is the one field that no reader checks.
     damaged[16 + flip % (len(whole) - 16)] ^= 1 << flip % 8
     for bad in (whole[: -1 - cut % (len(whole) - 1)], bytes(damaged), data):
         with pytest.raises(JuteError):
@@ -136,7 +136,7 @@ def test_a_path_is_checked_as_by_zookeeper() -> None:
         assert tree.submit(1, [Create(path)], 0).results == [path]
 
 
-def test_system_nodes_cannot_be_deleted_and_data_has_a_bound() -> None:
+def test_system_nodes_cannot_be_deleted_and_data_has_a_size_limit() -> None:
     tree = Tree()
     tree.open_session(1, 10_000, 0)
     with pytest.raises(BadArgumentsError, match="at most"):
@@ -146,7 +146,7 @@ def test_system_nodes_cannot_be_deleted_and_data_has_a_bound() -> None:
         tree.submit(1, [Set("/a", bytes(MAX_DATA_BYTES + 1))], 0)
 
 
-def test_watches_of_a_session_that_is_over_are_dropped() -> None:
+def test_watches_of_an_expired_session_are_dropped() -> None:
     watches: Watches[str] = Watches()
     for session in (1, 2):
         watches.watch_data("/a", session, "data")

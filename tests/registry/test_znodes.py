@@ -1,4 +1,4 @@
-"""The layout of Kafka's znodes: bytes that Kafka's own encoders gave, older versions, and what is refused."""
+"""The layout of Kafka's znodes: bytes of Kafka's own encoders, older versions, and refusals."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_bytes_of_a_broker_without_plaintext_and_rack() -> None:
     )
 
 
-# Orders that Scala 2.13.15 and Java 17 gave.
-def test_keys_stand_in_the_order_of_the_jvm() -> None:
+# Orders of Scala 2.13.15 and Java 17.
+def test_keys_have_the_order_of_the_jvm() -> None:
     numbers = [str(number) for number in range(24)]
     assert scala_mutable_order(numbers[:11]) == numbers[:11]
     assert scala_mutable_order(numbers[:12]) == ["11", *numbers[:11]]
@@ -138,7 +138,7 @@ def test_a_chroot_is_split_off(connect: str, expected: tuple[str, str]) -> None:
 
 @settings(deadline=None)
 @given(name=st.text(alphabet=st.characters(exclude_categories=["Cs"])))
-def test_a_sanitized_name_is_safe_and_comes_back(name: str) -> None:
+def test_a_sanitized_name_is_safe_and_round_trips(name: str) -> None:
     assert znodes.desanitize(znodes.sanitize(name)) == name
     assert not set(znodes.sanitize(name)) & set('/*?"=,:~+ ')
 
@@ -149,7 +149,7 @@ def test_a_sanitized_name_is_safe_and_comes_back(name: str) -> None:
     numbers=st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=60),
     uuid=st.binary(min_size=16, max_size=16),
 )
-def test_what_is_written_is_read(text: str, numbers: list[int], uuid: bytes) -> None:
+def test_written_nodes_are_read(text: str, numbers: list[int], uuid: bytes) -> None:
     topic = TopicAssignment(uuid, {number: Replicas((1, number), (number,)) for number in sorted(numbers)})
     assert TopicAssignment.decode(topic.encode()) == topic
     config = {f"{text}{number}": text for number in numbers}
@@ -198,7 +198,7 @@ values = st.recursive(
 
 @settings(deadline=None, max_examples=50)
 @given(node=st.dictionaries(st.sampled_from(KEYS), values, max_size=12) | values, junk=st.binary(max_size=20))
-def test_whatever_stands_in_a_node_is_read_or_refused(node: Any, junk: bytes) -> None:
+def test_any_content_of_a_node_is_read_or_refused(node: Any, junk: bytes) -> None:
     for data in (json.dumps(node).encode(), junk, b"[" * 5_000):
         for decode in DECODERS:
             try:

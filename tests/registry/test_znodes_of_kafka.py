@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 Again = Callable[[bytes], bytes]
 
-# How each node with data is read and written again. A node that none of these knows is a failure.
+# How each node with data is read and written again. A node that none of these matches is a failure.
 CODECS: list[tuple[str, Again]] = [
     (r"/brokers/ids/0", lambda data: znodes.BrokerRegistration.decode(data).encode()),
     (r"/brokers/topics/[^/]+", lambda data: znodes.TopicAssignment.decode(data).encode()),
@@ -56,7 +56,7 @@ CODECS: list[tuple[str, Again]] = [
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, bytes | None]]:
-    """Paths and data in the ZooKeeper of a Kafka in which much has happened."""
+    """Paths and data in the ZooKeeper of a Kafka after many kinds of requests."""
     folder: Path = tmp_path_factory.mktemp("kafka")
     properties = {
         "broker.rack": "r1",
@@ -133,7 +133,7 @@ def _walk(client: KazooClient, path: str) -> Iterator[tuple[str, bytes | None]]:
             yield from _walk(client, below)
 
 
-def test_every_node_with_data_comes_back_the_same(nodes: dict[str, bytes | None]) -> None:
+def test_every_node_with_data_round_trips(nodes: dict[str, bytes | None]) -> None:
     used = set()
     for path, data in nodes.items():
         if data is not None:
@@ -144,7 +144,7 @@ def test_every_node_with_data_comes_back_the_same(nodes: dict[str, bytes | None]
     assert used == {pattern for pattern, _ in CODECS}
 
 
-def test_paths_and_contents_are_where_we_expect_them(nodes: dict[str, bytes | None]) -> None:
+def test_paths_and_contents_are_the_expected_ones(nodes: dict[str, bytes | None]) -> None:
     assert set(znodes.PERSISTENT_PATHS) <= set(nodes)
     broker = znodes.BrokerRegistration.decode(nodes[znodes.broker_path(0)])
     assert (broker.rack, broker.endpoints[0].listener) == ("r1", "PLAINTEXT")

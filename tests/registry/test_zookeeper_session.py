@@ -1,4 +1,4 @@
-"""What only a session over a network can go through: servers that die and forget, connections cut, clients paused."""
+"""Events that only a session over a network can have: servers that die and forget, connections cut, clients paused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _roots = itertools.count()
 
 
 class States:
-    """What a session's listener hears; a test waits for the state that it needs."""
+    """A session's listener; a test waits for the state that it needs."""
 
     def __init__(self, registry: Registry) -> None:
         self.received: list[SessionState] = []
@@ -61,7 +61,7 @@ class States:
 
 
 class Received:
-    """A watcher that keeps what it is told and lets a test wait for the first."""
+    """A watcher that records its events and lets a test wait for the first."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -86,7 +86,7 @@ async def ensemble(zookeeper: ZooKeeperServer) -> AsyncIterator[KazooEnsemble]:
 
 @pytest.fixture
 async def other(zookeeper: ZooKeeperServer) -> AsyncIterator[Registry]:
-    """A session with a connection of its own, whatever happens to the link."""
+    """A session with a connection of its own, independent of the link."""
     registry = await registry_in_zookeeper.connect(
         zookeeper.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
     )
@@ -96,7 +96,7 @@ async def other(zookeeper: ZooKeeperServer) -> AsyncIterator[Registry]:
 
 @pytest.fixture
 async def root(other: Registry) -> str:
-    """A node that no other test knows."""
+    """A node that no other test uses."""
     return (await other.create(f"/session-{next(_roots)}")).path
 
 
@@ -118,7 +118,7 @@ def _zookeeper_threads() -> list[threading.Thread]:
 # Servers
 
 
-async def test_a_session_outlives_its_server(own_server: ZooKeeperServer) -> None:
+async def test_a_session_survives_its_server(own_server: ZooKeeperServer) -> None:
     registry = await registry_in_zookeeper.connect(
         own_server.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
     )
@@ -144,7 +144,7 @@ async def test_a_session_outlives_its_server(own_server: ZooKeeperServer) -> Non
     await registry.close()
 
 
-async def test_a_server_that_does_not_know_the_session_ends_it(own_server: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_a_server_without_the_session_ends_it(own_server: ZooKeeperServer, tmp_path: Path) -> None:
     registry = await registry_in_zookeeper.connect(
         own_server.connect, session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
     )
@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_know_the_session_ends_it(own_server: ZooKe
     await registry.close()
 
 
-async def test_hosts_that_do_not_answer_are_named() -> None:
+async def test_unreachable_hosts_are_named() -> None:
     before = _zookeeper_threads()
     hosts = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLossError, match=f"{hosts}.*300 ms.*refused"):
@@ -166,7 +166,7 @@ async def test_hosts_that_do_not_answer_are_named() -> None:
     assert _zookeeper_threads() == before
 
 
-async def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
+async def test_a_server_that_accepts_and_does_not_answer_is_given_up() -> None:
     before = _zookeeper_threads()
     mute = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     async with mute:
@@ -178,7 +178,7 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("hosts", ["", "localhost:port", "localhost:2181/kafka"])
-async def test_hosts_that_make_no_sense_are_refused(hosts: str) -> None:
+async def test_invalid_hosts_are_refused(hosts: str) -> None:
     with pytest.raises(BadArgumentsError):
         await registry_in_zookeeper.connect(hosts, session_timeout_ms=LONG_MS, connection_timeout_ms=300)
 
@@ -186,7 +186,7 @@ async def test_hosts_that_make_no_sense_are_refused(hosts: str) -> None:
 # Connections
 
 
-async def test_watches_outlive_a_connection(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
+async def test_watches_survive_a_connection(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
     registry = await ensemble.connect()
     states = States(registry)
     for name in ("set", "gone", "again", "parent", "same", "gone-parent", "quiet-parent"):
@@ -227,7 +227,7 @@ async def test_watches_outlive_a_connection(ensemble: KazooEnsemble, other: Regi
         "quiet-parent": [],
     }
     assert both.events == [Event(EventKind.DELETED, f"{root}/gone")]
-    # Those that waited in vain still wait; those that fired do not.
+    # Watches that have not fired are set again; those that fired are not.
     await other.set(f"{root}/set", b"3")
     await other.set(f"{root}/same", b"2")
     await other.create(f"{root}/quiet-parent/child")
@@ -310,8 +310,8 @@ async def test_a_session_that_expired_while_cut_off_ends(ensemble: KazooEnsemble
 
 
 class ForgetfulServer:
-    """Begins a session, drops it, says that it has expired, and counts whatever comes after. It runs in a thread of its
-    own, so a test can stand still meanwhile.
+    """Begins a session, drops it, answers that it has expired, and counts every later connection. It runs in a thread
+    of its own, so a test can stand still meanwhile.
     """
 
     def __init__(self) -> None:
@@ -330,7 +330,7 @@ class ForgetfulServer:
             self._accept(timeout_ms=LONG_MS).close()
             self.asked_again.set()
         except OSError:
-            return  # closed: nobody came
+            return  # closed: no connection came
 
     def _accept(self, timeout_ms: int) -> socket.socket:
         connection, _ = self._listener.accept()
@@ -345,14 +345,14 @@ class ForgetfulServer:
         self._thread.join(30)
 
 
-async def test_no_session_is_begun_before_the_owner_has_heard_of_the_end() -> None:
+async def test_no_session_begins_before_the_owner_is_notified_of_the_end() -> None:
     server = ForgetfulServer()
     registry = await registry_in_zookeeper.connect(
         f"{server.connect},{server.connect},{server.connect}", session_timeout_ms=LONG_MS, connection_timeout_ms=30_000
     )
     states = States(registry)
     server.drop.set()
-    # The loop stands still from here on: only kazoo's own thread goes on.
+    # The loop stands still from here on: only kazoo's own thread runs.
     assert server.notified.wait(30)
     assert not server.asked_again.wait(0.5)
     await states.until(SessionState.EXPIRED)
@@ -374,13 +374,13 @@ async def test_a_session_that_is_cut_off_can_be_closed(ensemble: KazooEnsemble) 
 async def test_calls_before_a_close_are_answered(ensemble: KazooEnsemble, other: Registry, root: str) -> None:
     registry = await ensemble.connect()
     calls = [asyncio.ensure_future(registry.create(f"{root}/{number}")) for number in range(50)]
-    await asyncio.sleep(0)  # each has been made
+    await asyncio.sleep(0)  # each has been sent
     await registry.close()
     assert [(await call).path for call in calls] == [f"{root}/{number}" for number in range(50)]
     assert len((await other.children(root))[0]) == 50
 
 
-async def test_a_client_paused_for_too_long_learns_that_it_is_over(
+async def test_a_client_paused_for_too_long_is_notified_of_the_expiration(
     zookeeper: ZooKeeperServer, other: Registry, root: str
 ) -> None:
     command = [sys.executable, "-m", "tests.registry.session_process", zookeeper.connect, str(SHORT_MS), f"{root}/e"]
@@ -398,7 +398,9 @@ async def test_a_client_paused_for_too_long_learns_that_it_is_over(
 # Paths and arguments
 
 
-async def test_a_chroot_is_made_and_hides_what_is_above(zookeeper: ZooKeeperServer, other: Registry, root: str) -> None:
+async def test_a_chroot_is_created_and_hides_the_nodes_above(
+    zookeeper: ZooKeeperServer, other: Registry, root: str
+) -> None:
     chroot = f"{root}/kafka/cluster"
     for _ in range(2):
         registry = await registry_in_zookeeper.connect(
@@ -433,7 +435,7 @@ async def test_a_chroot_is_made_and_hides_what_is_above(zookeeper: ZooKeeperServ
     await registry.close()
 
 
-async def test_a_transaction_knows_null_data_and_bare_numbers(ensemble: KazooEnsemble, root: str) -> None:
+async def test_a_transaction_supports_null_data_and_bare_numbers(ensemble: KazooEnsemble, root: str) -> None:
     registry = await ensemble.connect()
     made = await registry.multi(
         [Create(f"{root}/a", None), Create(f"{root}/", sequential=True), Create(f"{root}/b", b""), Set(root, None)]
@@ -442,7 +444,7 @@ async def test_a_transaction_knows_null_data_and_bare_numbers(ensemble: KazooEns
     assert [(await registry.get(f"{root}{path}"))[0] for path in ("/a", "/b", "")] == [None, b"", None]
 
 
-async def test_too_much_data_is_refused_and_the_session_goes_on(ensemble: KazooEnsemble, root: str) -> None:
+async def test_too_much_data_is_refused_and_the_session_continues(ensemble: KazooEnsemble, root: str) -> None:
     registry = await ensemble.connect()
     for call in (
         registry.create(f"{root}/a", b"x" * 0xFFFFF),

@@ -1,6 +1,6 @@
-"""A ZooKeeper client that is nothing but bytes: it sends what a test makes and shows the frames that come back.
+"""A ZooKeeper client on the level of bytes: it sends frames that a test makes and returns the frames that it receives.
 
-The layouts are written down here a second time, so that the tests do not lean on the code that they are for.
+The layouts are written down here a second time, so that the tests do not depend on the code under test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORLD = [(31, "world", "anyone")]
 
 
 class Reply(NamedTuple):
-    """An answer, or with xid -1 a watch that fired."""
+    """A response, or with xid -1 a watch that fired."""
 
     xid: int
     zxid: int
@@ -27,13 +27,13 @@ class Reply(NamedTuple):
 
 
 class Greeting(NamedTuple):
-    """The answer to a greeting."""
+    """The response to a handshake."""
 
     timeout_ms: int
     session_id: int
     password: bytes
     tail: bytes
-    """The byte that says whether the server only reads, where the client knows of that."""
+    """The byte that marks a read-only server, where the client supports it."""
 
 
 def text(value: str) -> bytes:
@@ -99,7 +99,7 @@ class WireClient:
 
     @classmethod
     async def open(cls, connect: str) -> WireClient:
-        """A connection to host:port that has said nothing yet."""
+        """A connection to host:port that has sent nothing yet."""
         host, _, port = connect.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
@@ -134,7 +134,7 @@ class WireClient:
         self._writer.write(data)
 
     async def ask(self, kind: int, body: bytes = b"", xid: int | None = None) -> Reply:
-        """A request and the next frame, which must be its answer."""
+        """A request and the next frame, which must be its response."""
         xid = self.send(kind, body, xid)
         reply = await self.reply()
         assert reply.xid == xid, reply
@@ -145,7 +145,7 @@ class WireClient:
         return Reply(*struct.unpack_from(">iqi", frame), frame[16:])
 
     async def until_pong(self) -> list[Reply]:
-        """All that comes before the answer to a ping sent now."""
+        """Everything before the response to a ping sent now."""
         self.send(PING, xid=PING_XID)
         replies: list[Reply] = []
         while (reply := await self.reply()).xid != PING_XID:
@@ -159,7 +159,7 @@ class WireClient:
             return await self._reader.readexactly(int.from_bytes(size, "big"))
 
     async def rest(self) -> bytes:
-        """All bytes until the server ends the connection; none if it resets it."""
+        """All bytes until the server closes the connection; none if it resets it."""
         async with asyncio.timeout(30):
             try:
                 return await self._reader.read()
@@ -177,5 +177,5 @@ class WireClient:
         self.cut()
 
     def cut(self) -> None:
-        """End the connection without a word; the session stays."""
+        """Close the connection without a request; the session stays."""
         self._writer.transport.abort()

@@ -1,6 +1,7 @@
-"""The network between a ZooKeeper client and its server, in a test's hands: answers can be held up, connections cut.
+"""The network between a ZooKeeper client and its server, under a test's control: it can delay responses and cut
+connections.
 
-It also keeps the password that the server gives each session, with which another client can continue the session.
+It also keeps the password that the server assigns to each session, with which another client can continue the session.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _GREETING = struct.Struct(">iiqi")  # protocol version, timeout in ms, session i
 
 
 class ZooKeeperLink:
-    """A listener that passes whole frames on to a server; both ways can be stopped and cut."""
+    """A listener that forwards whole frames to a server; both directions can be stopped and cut."""
 
     def __init__(self, connect: str) -> None:
         """`connect` is host:port of the server."""
@@ -34,7 +35,7 @@ class ZooKeeperLink:
         self.connect = f"127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """End all connections and every one that is made from now on."""
+        """Close all connections and every one that is opened from now on."""
         self._whole = False
         for writer in self._writers:
             writer.transport.abort()
@@ -44,16 +45,16 @@ class ZooKeeperLink:
         self._whole = True
 
     def hold_answers(self) -> None:
-        """Keep back what the server says from now on."""
+        """Hold back the frames of the server from now on."""
         self._answers.clear()
         self._held.clear()
 
     def release_answers(self) -> None:
-        """Pass on what was kept back, and all that follows."""
+        """Forward the frames held back, and all that follow."""
         self._answers.set()
 
     async def await_held_answer(self) -> None:
-        """Return once the server has said something that is kept back."""
+        """Return once a frame of the server is held back."""
         await asyncio.wait_for(self._held.wait(), 30)
 
     async def close(self) -> None:

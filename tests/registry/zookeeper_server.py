@@ -1,4 +1,4 @@
-"""Apache ZooKeeper alone, from the jars of Kafka 3.9.2: the truth about the registry's semantics and formats."""
+"""Apache ZooKeeper alone, from the jars of Kafka 3.9.2: the reference for the registry's semantics and formats."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ZooKeeperServer:
         self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """SIGSTOP: it keeps its connections and sends nothing."""
         os.kill(self._running().pid, signal.SIGSTOP)
 
     def resume(self) -> None:
