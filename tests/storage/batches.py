@@ -75,7 +75,7 @@ def open_log(
 
 
 def all_bytes(log: Log) -> bytes:
-    """Everything that the log serves."""
+    """All batches that the log serves."""
     parts = []
     offset = log.start_offset
     while offset < log.end_offset:

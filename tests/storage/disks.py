@@ -1,17 +1,17 @@
-"""A simulated disk: what a file system and the medium under it may do to a log, as `storage.disk` sees them.
+"""A simulated disk with the interface of `storage.disk`: the effects of a file system and its medium on a log.
 
-A file is pages of 4 KiB in front of a medium that writes sectors of 512 bytes. What was written since the last sync is
-only in memory; `lose_power` lets any of these pages reach the medium, or the first sectors of one, and lets the file's
-size be the old or the new one: what was never written reads as zeros. Names are the same: creating, renaming and
+A file is pages of 4 KiB in front of a medium that writes sectors of 512 bytes. Writes since the last sync are only in
+memory; `lose_power` lets any of these pages reach the medium, or the first sectors of one, and lets the file's size be
+the old or the new one: bytes that were never written read as zeros. Names follow the same rule: creating, renaming and
 removing wait until their directory is synced, and of those that wait any may be lost, but those of one name or one file
 only in order, and a rename never in half. POSIX allows no less; a file system with an ordered journal (ext4) keeps a
 prefix. Each loss of power draws which of the two it is.
 
 A sync that fails marks its pages clean, so that the next one succeeds and writes nothing: they are gone with the power
-(what Linux does, found by PostgreSQL in 2018). `Plan` says which call fails, and how; `flip` and `spoil` harm what the
-medium has.
+(Linux does this, found by PostgreSQL in 2018). `Plan` chooses the call that fails and its error; `flip` and `spoil`
+damage the content of the medium.
 
-A directory right below the root is a mount point, which is there before any broker is.
+A directory right below the root is a mount point, which exists before any broker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT: Final = "/"
 
 
 def keep_nothing(most: int) -> int:
-    """The loss of power that drops whatever was not synced."""
+    """The loss of power that drops every unsynced write."""
     return 0
 
 
@@ -42,7 +42,7 @@ def keep_all(most: int) -> int:
 
 
 def at_random(random: Random, *first: int) -> Choose:
-    """A loss of power that keeps anything; `first` are its first draws (1 alone: what a journal keeps in order)."""
+    """A loss of power that keeps anything; `first` are its first draws (1 alone: the order of a journal)."""
     drawn = iter(first)
     return lambda most: min(next(drawn, random.randint(0, most)), most)
 
@@ -51,7 +51,7 @@ class Plan:
     """Lets the call number `at` of those that change the disk fail with `code`, and all later ones if `lasting`.
 
     A failing write leaves half of its bytes behind, and a failing sync loses its pages. `calls` counts, so that a test
-    knows how many there were, and `failed` those that failed; `before` hears of each call before it is carried out.
+    has the number of calls, and `failed` those that failed; `before` is called before each call is carried out.
     """
 
     def __init__(self, at: int = -1, code: int = errno.EIO, *, lasting: bool = False) -> None:
@@ -66,11 +66,11 @@ class Plan:
         self.at, self.code, self.lasting = self.calls, code, lasting
 
     def fail_next_sync(self) -> None:
-        """Let the next sync of a file fail, whatever is called before."""
+        """Let the next sync of a file fail, after any other calls."""
         self._next_sync, self.code = True, errno.EIO
 
     def recover(self) -> None:
-        """Let nothing fail any more."""
+        """Let no call fail any more."""
         self.at, self._next_sync = -1, False
 
     def step(self, *, is_sync: bool = False) -> bool:
@@ -90,7 +90,7 @@ class Plan:
             raise self.error()
 
     def error(self) -> OSError:
-        """What a failing call raises."""
+        """The error of a failing call."""
         return OSError(self.code, os.strerror(self.code))
 
 
@@ -145,7 +145,7 @@ class MemoryLock:
 
 
 class MemoryDisk:
-    """A whole file system in memory, with everything that a loss of power can take."""
+    """A whole file system in memory, with all state that a loss of power can affect."""
 
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan = plan or Plan()
@@ -153,10 +153,10 @@ class MemoryDisk:
         self._pending: list[Pending] = []
         self._held: set[str] = set()
 
-    # ---- what happens to it
+    # ---- faults
 
     def lose_power(self, choose: Choose) -> None:
-        """Every process is gone, and of what was not synced there is what `choose` says (0 each time: nothing)."""
+        """Every process is gone, and `choose` selects the unsynced writes that survive (0 each time: none)."""
         self._held.clear()
         any_order = choose(1) == 0
         settle_names(self._pending, choose, any_order=any_order)
@@ -164,11 +164,13 @@ class MemoryDisk:
         self._root = self._root.settled(choose, any_order=any_order)
 
     def kill(self) -> None:
-        """Every process is gone; what they wrote is still with the operating system."""
+        """Every process is gone; the operating system still has their writes."""
         self._held.clear()
 
     def fork(self) -> MemoryDisk:
-        """A disk of its own with the same state, synced and not; it has a new plan, and nobody holds its locks."""
+        """A disk of its own with the same state, synced and unsynced; it has a new plan, and no process holds its
+        locks.
+        """
         copies: dict[int, Directory | Content] = {}
         disk = MemoryDisk()
         disk._root = self._root.copy(copies)
@@ -176,7 +178,7 @@ class MemoryDisk:
         return disk
 
     def flip(self, path: str, bit: int) -> None:
-        """Turn over one bit of a file, counted from its begin, on the medium and in memory."""
+        """Flip one bit of a file, counted from its begin, on the medium and in memory."""
         self._file(path).flip(bit)
 
     def spoil(self, path: str, position: int) -> None:
@@ -189,7 +191,7 @@ class MemoryDisk:
         return dict(sorted(self._walk(ROOT, self._root)))
 
     def fingerprint(self) -> int:
-        """A number that is the same for disks with the same files, of which all is synced, as after a loss of power."""
+        """A digest that is equal for disks with the same files, all of them synced, as after a loss of power."""
         assert not self._pending
         return hash(
             (

@@ -1,6 +1,6 @@
-"""Batches with each field of the header at its extremes and at random, behind a checksum that is right.
+"""Batches with each field of the header at its extremes and at random, behind a valid checksum.
 
-The same batches go to Apache Kafka over the wire (`tests/broker/test_header_fields_oracle.py`) and to everything here
+The same batches go to Apache Kafka over the wire (`tests/broker/test_header_fields_oracle.py`) and to all code here
 that accepts, stores or reads a batch (`test_header_fields.py`).
 """
 
@@ -67,11 +67,11 @@ BASES: Final[dict[str, bytes]] = {
     ),
     **{codec.name.lower(): bytes(batch.build(_RECORDS, codec=codec)) for codec in Codec if codec},
 }
-"""Sound batches, by what they are."""
+"""Valid batches, by name."""
 
 
 def with_fields(original: bytes, fields: dict[str, int]) -> bytes:
-    """The batch with other fields. The checksum is made right for what the length announces, unless it is a field."""
+    """The batch with other fields. The checksum is made valid for the declared length, unless it is a field."""
     header = batch.read_header(original)._replace(**fields)
     data = bytearray(batch._HEADER.pack(*header)) + original[batch.HEADER_SIZE :]
     if "crc" not in fields:
@@ -99,7 +99,7 @@ def drawn_value(field: str, chance: random.Random) -> int:
 
 
 def single_fields() -> Iterator[Case]:
-    """Every base, every field, every extreme, and what may stand behind a batch."""
+    """Every base, every field, every extreme, and possible bytes behind a batch."""
     for name, original in BASES.items():
         yield Case(name, original)
         for rest in (b"\0", bytes(11), bytes(12), bytes(70), original[:-1], original[:17], original):
@@ -111,7 +111,7 @@ def single_fields() -> Iterator[Case]:
 
 
 def drawn(chance: random.Random, count: int) -> Iterator[Case]:
-    """Batches with one to four fields drawn; those that a broker looks at last are drawn more often."""
+    """Batches with one to four fields drawn; fields that a broker checks last are drawn more often."""
     often = [name for name in Header._fields if name not in ("magic", "crc", "batch_length", "base_offset")]
     for _ in range(count):
         name = chance.choice(list(BASES))

@@ -8,14 +8,14 @@ from tests.storage.pages import Choose, Content
 
 
 class Directory:
-    """`names` is what processes see, `durable` what is sure to be found after a loss of power."""
+    """`names` is the state that processes see, `durable` the state that surely survives a loss of power."""
 
     def __init__(self) -> None:
         self.names: dict[str, Directory | Content] = {}
         self.durable: dict[str, Directory | Content] = {}
 
     def settled(self, choose: Choose, *, any_order: bool) -> Directory:
-        """What is found after a loss of power, once the pending changes are settled."""
+        """The state after a loss of power, once the pending changes are settled."""
         found = Directory()
         for name, node in sorted(self.durable.items()):
             found.names[name] = node.settled(choose, any_order=any_order)
@@ -23,7 +23,7 @@ class Directory:
         return found
 
     def copy(self, copies: dict[int, Directory | Content]) -> Directory:
-        """The same, and from now on its own; `copies` has what is copied already, by the identity of the original."""
+        """An independent copy; `copies` has the nodes that are copied already, by the identity of the original."""
         other = Directory()
         copies[id(self)] = other
         other.names = {name: copied(node, copies) for name, node in self.names.items()}
@@ -40,7 +40,7 @@ def copied(node: Directory | Content, copies: dict[int, Directory | Content]) ->
 
 
 class Pending:
-    """From now on `node` stands at a name, or nothing does (None); a rename takes it away from elsewhere."""
+    """From now on a name refers to `node`, or to nothing (None); a rename removes the node's other name."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Pending:
         self._before = directory.names.get(name)
 
     def carry_out(self) -> None:
-        """For every process to see."""
+        """Visible to every process."""
         if self._came_from is not None:
             directory, name = self._came_from
             del directory.names[name]
@@ -63,7 +63,7 @@ class Pending:
             self._directory.names[self._name] = self._node
 
     def make_durable(self) -> None:
-        """For all time; whatever it builds upon is durable already."""
+        """Durable; every change that it depends on is durable already."""
         if self._came_from is not None:
             directory, name = self._came_from
             directory.durable.pop(name, None)
@@ -77,7 +77,7 @@ class Pending:
         return directory is self._directory or (self._came_from is not None and directory is self._came_from[0])
 
     def concerns(self) -> Iterator[tuple[int, str]]:
-        """The names and files of which later changes build upon this one."""
+        """The names and files on which later changes depend through this one."""
         yield id(self._directory), self._name
         if self._came_from is not None:
             yield id(self._came_from[0]), self._came_from[1]
@@ -104,7 +104,7 @@ def _copied_directory(directory: Directory, copies: dict[int, Directory | Conten
 
 
 def settle_names(pending: Iterable[Pending], choose: Choose, *, any_order: bool) -> None:
-    """Make some of the waiting changes durable: the first ones, or in any order those that need no lost one."""
+    """Make some of the waiting changes durable: the first ones, or in any order those that depend on no lost one."""
     waiting = list(pending)
     if not any_order:
         for each in waiting[: choose(len(waiting))]:

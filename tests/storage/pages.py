@@ -1,4 +1,4 @@
-"""The bytes of a file on the simulated disk: pages that are written, and what of them is on the medium."""
+"""The bytes of a file on the simulated disk: written pages, and their state on the medium."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Final
 from odradek.storage.disk import Buffer
 
 Choose = Callable[[int], int]
-"""A number from 0 to the argument, both included; 0 always is what keeps the least of what was not synced."""
+"""A number from 0 to the argument, both included; 0 always keeps the fewest unsynced writes."""
 
 _SECTOR: Final = 512
 _SIZES_REMEMBERED: Final = 64
 
 
 class Content:
-    """`data` is what processes read. A page that was changed since the last sync has its old bytes kept beside it."""
+    """`data` is the content that processes read. A page that was changed since the last sync has its old bytes kept
+    beside it.
+    """
 
     PAGE: Final = 4096
 
@@ -27,9 +29,9 @@ class Content:
         self.modified_ms = 0
         self.unreadable: set[int] = set()
         self._old: dict[int, bytes] = {}
-        """What the medium has in place of a page that was changed and not synced; in the order of the changes."""
+        """The medium's bytes for a page that was changed and not synced; in the order of the changes."""
         self._lost: dict[int, bytes] = {}
-        """The same of pages that a failed sync marked clean: nothing writes them any more."""
+        """The same for pages that a failed sync marked clean: no sync writes them any more."""
         self._sizes: deque[int] = deque([len(data)], maxlen=_SIZES_REMEMBERED)
         """Sizes since the last sync, that of the medium first; it may come to have any of them."""
 
@@ -61,7 +63,7 @@ class Content:
         self._resized()
 
     def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros."""
+        """Truncate, or extend with zeros."""
         for page in range(size // self.PAGE, -(-len(self.data) // self.PAGE)):
             self._touch(page)
         del self.data[size:]
@@ -69,18 +71,18 @@ class Content:
         self._resized()
 
     def sync(self) -> None:
-        """Bring every page that is not clean to the medium."""
+        """Write every page that is not clean to the medium."""
         self._old.clear()
         self._sizes.clear()
         self._sizes.append(len(self.data))
 
     def fail_sync(self) -> None:
-        """Mark the pages clean that the medium did not take."""
+        """Mark the pages clean that the medium did not accept."""
         self._lost.update(self._old)
         self._old.clear()
 
     def flip(self, bit: int) -> None:
-        """Turn over one bit, on the medium too."""
+        """Flip one bit, on the medium too."""
         self.data[bit // 8] ^= 1 << bit % 8
         page, place = divmod(bit // 8, self.PAGE)
         for pages in (self._old, self._lost):
@@ -107,7 +109,9 @@ class Content:
     # ---- as a medium
 
     def settled(self, choose: Choose, *, any_order: bool) -> Content:
-        """What is found after a loss of power; where not in any order, then as they were changed, the size last."""
+        """The content after a loss of power; where not in any order, then in the order of the changes, the size
+        last.
+        """
         size = self._sizes[choose(len(self._sizes) - 1)]
         pages = {page: self._page(old, page, 0) for page, old in self._lost.items()}
         changed = [page for page in self._old if page * self.PAGE < len(self.data)]
@@ -132,13 +136,13 @@ class Content:
         return found
 
     def _page(self, old: bytes, page: int, sectors: int) -> bytes:
-        """A page of which so many sectors are new."""
+        """A page with this many new sectors."""
         cut, start = sectors * _SECTOR, page * self.PAGE
         new = bytes(self.data[start : start + cut]).ljust(cut, b"\0")
         return (new + old[cut:]).ljust(self.PAGE, b"\0")
 
     def copy(self) -> Content:
-        """The same, and from now on its own."""
+        """An independent copy."""
         other = Content(self.data)
         other.modified_ms, other.unreadable = self.modified_ms, set(self.unreadable)
         other._old, other._lost, other._sizes = dict(self._old), dict(self._lost), self._sizes.copy()

@@ -1,9 +1,9 @@
-"""R13: what a recovered log must be, whatever stopped the process that wrote it.
+"""R13: the state that a recovered log must have, for any end of the process that wrote it.
 
-Its batches are a run of those that were written, each sound, and at least all that were on stable storage; nothing that
-had been cut is back. Every file beside them says what the batches alone say, as a rebuild from nothing but the batches
-shows. A log whose heads were deleted may remember producers and aborted transactions that began below its start, which
-no rebuild can know.
+Its batches are a run of the written ones, each valid, and at least all that were on stable storage; no truncated batch
+is back. Every file beside them agrees with the batches, as a rebuild from nothing but the batches shows. A log whose
+first segments were deleted may have producers and aborted transactions that began below its start, which a rebuild
+cannot have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 
 def batches_of(log: Log) -> list[Written]:
-    """Every batch in the files of a log, also below its start. Raises AssertionError where one is not sound."""
+    """Every batch in the files of a log, also below its start. Raises AssertionError where one is invalid."""
     found: list[Written] = []
     for segment in log.segments:
         found += batches_in(segment)
@@ -37,7 +37,7 @@ def batches_of(log: Log) -> list[Written]:
 
 
 def batches_in(segment: Segment) -> list[Written]:
-    """Every batch of one segment. Raises AssertionError where one is not sound."""
+    """Every batch of one segment. Raises AssertionError where one is invalid."""
     data = segment.file.read(segment.size, 0)
     found = []
     end = 0
@@ -51,10 +51,10 @@ def batches_in(segment: Segment) -> list[Written]:
 
 
 def check_r13(log: Log, written: Sequence[Written], synced: int, *, start: int = 0) -> None:
-    """Whether a recovered log is what a loss of power may leave of `written`. Raises AssertionError.
+    """Whether a loss of power may leave a recovered log of `written`. Raises AssertionError.
 
-    `written` is the log as it was, from before its start if need be; all of it below the offset `synced` and from
-    `start` on was on stable storage.
+    `written` is the log before, from below its start if need be; all of it below the offset `synced` and from `start`
+    on was on stable storage.
     """
     check_run(batches_of(log), written, synced, start=start)
     check_files(log, start=start)
@@ -82,9 +82,9 @@ def check_run(found: Sequence[Written], written: Sequence[Written], synced: int,
 
 
 def check_files(log: Log, *, start: int = 0) -> None:
-    """Whether epochs and indexes say what the batches say. Raises AssertionError.
+    """Whether epochs and indexes agree with the batches. Raises AssertionError.
 
-    The epochs may leave out what lies below `start`, where the log once began, but nobody had noted it yet.
+    The epochs may lack those below `start`, where the log once began before its start was recorded.
     """
     epochs: list[tuple[int, int]] = []
     end = None
@@ -103,7 +103,7 @@ def check_files(log: Log, *, start: int = 0) -> None:
 
 
 def check_compacted_files(log: Log) -> None:
-    """As `check_files`, for a log that compaction may have taken batches from: also the first ones of an epoch.
+    """As `check_files`, for a log from which compaction may have removed batches: also the first ones of an epoch.
 
     Raises AssertionError.
     """
@@ -151,9 +151,9 @@ def check_indexes(segment: Segment, batches: list[Written]) -> None:
 
 
 def check_rebuild(disk: Disk, path: str, request: LoadRequest) -> None:
-    """Whether a log that was closed has the files that are made from its batches alone. Raises AssertionError.
+    """Whether a log that was closed has the files that are built from its batches alone. Raises AssertionError.
 
-    For a log that was never cut: a cut leaves the entries of an index at other distances.
+    For a log that was never truncated: a truncation leaves the entries of an index at other distances.
     """
     files = _files(disk, path)
     bare = MemoryDisk()

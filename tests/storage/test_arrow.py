@@ -1,4 +1,4 @@
-"""Records as Arrow record batches. pyarrow is the witness of its own types."""
+"""Records as Arrow record batches. pyarrow is the oracle for its own types."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ODD = [
 ]
 
 
-def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ArrowMissing, match=r"pip install '\.\[arrow\]'"):
         record_batches([])
 
 
-def test_columns_hold_what_the_records_hold(tmp_path: Path) -> None:
+def test_columns_have_the_values_of_the_records(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[arrow]'")
     (tmp_path / f"{0:020d}.log").write_bytes(build(ODD))
     (batch,) = record_batches(Partition(str(tmp_path)).records())
@@ -50,7 +50,7 @@ def test_columns_hold_what_the_records_hold(tmp_path: Path) -> None:
     ]
 
 
-def test_batches_end_at_so_many_rows_or_bytes() -> None:
+def test_batches_end_at_a_limit_of_rows_or_bytes() -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[arrow]'")
     records = [Record(number, NOW_MS, None, b"") for number in range(25)]
     assert [batch.num_rows for batch in record_batches(records, rows=10)] == [10, 10, 5]

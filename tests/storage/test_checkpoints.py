@@ -1,4 +1,4 @@
-"""The small files are Kafka's to the byte, and nothing that stands in them does more than be refused."""
+"""The small files are byte-identical to Kafka's, and a file with any other content is read or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from odradek.storage.checkpoints import (
     encode_uuid,
 )
 
-# What the classes of Kafka 3.9.2 wrote.
+# The output of the classes of Kafka 3.9.2.
 TOPIC_ID = "oMEr9MwPTtq0QgdPj4u1Mw"
 METADATA = b"version: 0\ntopic_id: oMEr9MwPTtq0QgdPj4u1Mw"
 EPOCHS = b"0\n2\n1 2\n3 9\n"
@@ -53,17 +53,17 @@ TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)
 
 
 @given(st.dictionaries(st.tuples(TOPICS, st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1)))
-def test_offsets_come_back(offsets: dict[tuple[str, int], int]) -> None:
+def test_offsets_round_trip(offsets: dict[tuple[str, int], int]) -> None:
     assert decode_offsets(encode_offsets(offsets)) == offsets
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_ids_come_back(uuid: bytes) -> None:
+def test_ids_round_trip(uuid: bytes) -> None:
     assert decode_partition_metadata(encode_partition_metadata(uuid)) == uuid
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_properties_come_back(properties: dict[str, str]) -> None:
+def test_properties_round_trip(properties: dict[str, str]) -> None:
     assert decode_properties(encode_properties(properties, 0)) == properties
 
 

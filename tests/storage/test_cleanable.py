@@ -1,4 +1,4 @@
-"""What can be cleaned of a log, and when it is due: the rules of Kafka's LogCleanerManager, one by one."""
+"""The cleanable part of a log, and when it is due: the rules of Kafka's LogCleanerManager, one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_all_but_the_active_segment_is_dirty_at_first(log: Log) -> None:
     assert part(log).dirty_ratio == 1.0
 
 
-def test_what_was_compacted_counts_as_clean(log: Log) -> None:
+def test_compacted_segments_count_as_clean(log: Log) -> None:
     size = log.segments[0].size
     log.cleaned_to = 1
     assert part(log) == Cleanable(1, 3, size, 2 * size, 0)
@@ -62,13 +62,13 @@ def test_a_segment_is_cleaned_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lag_s", "uncleanable"), [(0, 3), (8, 3), (9, 2), (10, 1), (11, 0)])
-def test_what_is_younger_than_the_least_lag_waits(log: Log, lag_s: int, uncleanable: int) -> None:
+def test_records_younger_than_the_min_compaction_lag_wait(log: Log, lag_s: int, uncleanable: int) -> None:
     log.config = replace(CONFIG, min_compaction_lag_ms=lag_s * SECOND_MS)
     assert part(log).first_uncleanable == uncleanable
 
 
 @pytest.mark.parametrize(("lag_s", "delay_s"), [(11, 0), (10, 0), (9, 1), (4, 6)])
-def test_what_has_waited_longer_than_the_longest_lag_is_due_whatever_its_share(
+def test_records_older_than_the_max_compaction_lag_are_due_for_any_dirty_ratio(
     log: Log, lag_s: int, delay_s: int
 ) -> None:
     log.config = replace(CONFIG, max_compaction_lag_ms=lag_s * SECOND_MS)

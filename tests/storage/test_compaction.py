@@ -1,8 +1,8 @@
-"""Compaction of one log against a model that knows everything that was ever written (C1).
+"""Compaction of one log against a model that stores everything that was ever written (C1).
 
-Whatever is compacted when, in how many passes, with whatever the other replicas have done: offsets never change, the
-latest value of each key stays, nothing aborted is read, tombstones and markers stay as long as somebody may need them,
-producers keep their sequences, and a restart changes nothing.
+After any passes, with any progress of the other replicas: offsets never change, the latest value of each key stays, no
+aborted record is read, tombstones and markers stay as long as a replica may need them, producers keep their sequences,
+and a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def a_pass(
     keys: int = 1 << 20,
     high_watermark: int = MAX_INT64,
 ) -> CleanRequest | None:
-    """What a pass over the log would be asked, None where there is nothing to clean; `keys` fit into its map."""
+    """The input of a pass over the log, None where there is nothing to clean; `keys` fit into its map."""
     unstable = log.producers.first_undecided_offset
     stable = log.end_offset if unstable is None else unstable
     part = cleanable_part(log, last_stable_offset=stable if last_stable is None else last_stable, now_ms=now_ms)
@@ -84,7 +84,7 @@ def a_pass(
 
 
 def stored(log: Log) -> list[Written]:
-    """Everything in the log's files, markers too; the model's numbers of transactions are missing."""
+    """All records in the log's files, markers too; the model's numbers of transactions are missing."""
     found = []
     for segment in log.segments:
         for buffer, place, _, header in segment.checked_batches():
@@ -105,7 +105,7 @@ def stored(log: Log) -> list[Written]:
 
 
 def committed_view(log: Log) -> list[Written]:
-    """What a read_committed consumer sees, by the rule that it follows: the list of aborted transactions."""
+    """The records that a read_committed consumer reads by its rule: the list of aborted transactions."""
     aborted = sorted((first, producer_id) for producer_id, first in log.aborted_transactions(0, log.end_offset))
     skipped: set[int] = set()
     seen = []
@@ -124,7 +124,7 @@ def committed_view(log: Log) -> list[Written]:
 
 
 def folded(view: list[Written]) -> dict[bytes | None, bytes]:
-    """The map that a reader ends with."""
+    """The map of keys to values after reading the whole log."""
     values: dict[bytes | None, bytes] = {}
     for each in view:
         if each.value is None:
@@ -236,7 +236,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(keys=st.integers(1, 6) | st.just(1000), lag=st.sampled_from([0, 0, 1, 10]), unknown=st.booleans())
     def compact(self, keys: int, lag: int, unknown: bool) -> None:
-        """A pass, with other replicas that are `lag` records behind in theirs, or of which nothing is known."""
+        """A pass, with other replicas whose progress is `lag` records behind, or unknown."""
         everywhere = -1 if unknown else self.log.cleaned_to - lag
         request = a_pass(self.log, self.now_ms, everywhere=everywhere, keys=keys)
         if request is None:
@@ -274,18 +274,20 @@ class CompactedLog(RuleBasedStateMachine):
         else:
             self.log.close_files()
         self.log = open_log(self.folder / "topic-0", CONFIG, clean=clean_stop, now_ms=self.now_ms)
-        self.log.cleaned_to = cleaned_to  # which the directory notes
+        self.log.cleaned_to = cleaned_to  # which the directory stores
         assert self.log.end_offset == end_offset
         assert self.log.producers.first_undecided_offset == undecided
         assert self.sequences_known() == before
 
     def sequences_known(self) -> dict[int, list[tuple[int, int, int]]]:
-        """The last batch of each producer that the log remembers; not its time, which is of what stays."""
+        """The last batch of each producer that the log remembers; without its time, which is that of the remaining
+        records.
+        """
         active = self.log.producers.active()
         known = {each.producer_id: [tuple(batch[:3]) for batch in list(each.batches)[-1:]] for each in active}
         return {producer_id: batches for producer_id, batches in known.items() if batches}
 
-    # ---- what always holds
+    # ---- invariants
 
     @invariant()
     def what_is_there_was_written(self) -> None:
@@ -354,7 +356,7 @@ def keyed(log: Log, *items: tuple[bytes, bytes | None], now_ms: int = NOW_MS, pr
 
 
 def compact(log: Log, now_ms: int = NOW_MS, *, everywhere: int = EVERYWHERE, keys: int = 1 << 20) -> Cleaned:
-    """One pass, put in place."""
+    """One pass, including the swap."""
     request = a_pass(log, now_ms, everywhere=everywhere, keys=keys)
     assert request is not None
     cleaned = clean(OsDisk(), request)
@@ -388,7 +390,7 @@ def test_a_full_map_ends_a_pass_before_the_transaction_that_does_not_fit(tmp_pat
     assert compact(log, keys=2).cleaned_to == 4
 
 
-def test_a_batch_that_is_more_than_the_whole_map_is_cleaned_all_the_same(tmp_path: Path) -> None:
+def test_a_batch_larger_than_the_whole_map_is_cleaned_nevertheless(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0", CONFIG)
     keyed(log, *((b"%d" % number, b"1") for number in range(5)))
     keyed(log, *((b"%d" % number, b"2") for number in range(5)))
@@ -443,7 +445,7 @@ def test_a_marker_goes_long_after_its_data_and_when_every_replica_has_compacted_
     assert not again(NOW_MS + RETENTION_MS, at + 1)
 
 
-def test_a_segment_of_which_everything_stays_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_segment_with_nothing_to_remove_stays_unchanged(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0", CONFIG)
     keyed(log, (b"a", bytes(500)))
     keyed(log, (b"b", bytes(500)))
@@ -468,7 +470,7 @@ def test_small_segments_become_one_and_keep_the_time_of_the_last(tmp_path: Path)
     assert OsDisk().modified_ms(str(tmp_path / "topic-0" / f"{0:020d}.log")) == NOW_MS - 5
 
 
-def test_what_was_made_of_a_log_that_was_cut_meanwhile_is_not_put_in_place(tmp_path: Path) -> None:
+def test_the_result_of_a_pass_over_a_log_truncated_meanwhile_is_not_swapped_in(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0", CONFIG)
     for _ in range(3):
         keyed(log, (b"a", b"1"))
@@ -481,7 +483,7 @@ def test_what_was_made_of_a_log_that_was_cut_meanwhile_is_not_put_in_place(tmp_p
     assert [each.offset for each in stored(log)] == [0]
 
 
-def test_a_cut_below_what_was_compacted_makes_it_dirty_again(tmp_path: Path) -> None:
+def test_a_truncation_below_the_compacted_end_makes_the_log_dirty_again(tmp_path: Path) -> None:
     """KAFKA-3330."""
     log = open_log(tmp_path / "topic-0", CONFIG)
     for _ in range(3):
@@ -512,7 +514,7 @@ def test_a_damaged_batch_ends_the_pass_and_leaves_nothing_behind(tmp_path: Path)
     assert not list((tmp_path / "topic-0").glob("*.cleaned"))
 
 
-def test_a_segment_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_removed_segment_is_not_recreated(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0", CONFIG)
     keyed(log, (b"a", b"1"))
     log.roll(NOW_MS)
@@ -525,7 +527,7 @@ def test_a_segment_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_the_throttle_holds_a_pass_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_throttle_slows_a_pass_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path / "topic-0", CONFIG)
     for _ in range(4):
         keyed(log, (b"a", bytes(400)))

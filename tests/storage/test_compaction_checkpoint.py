@@ -1,4 +1,6 @@
-"""The compaction checkpoint: what it says of segments and epochs, when it counts, and what it does not excuse."""
+"""The compaction checkpoint: its entries for segments and epochs, when they count, and which gaps they do not
+excuse.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,10 @@ def append(log: Log, key: bytes, epoch: int) -> int:
 
 
 def with_gaps(path: Path) -> Log:
-    """A compacted log: a segment for each pair of offsets up to 9, leaders from 0, 3 and 5 on, and one key but for 1.
+    """A compacted log: a segment for each pair of offsets up to 9, leaders from 0, 3 and 5 on, and one key except for
+    1.
 
-    Of what was compacted offsets 1 and 9 are left, so nothing shows where the last two epochs begin.
+    Of the compacted part offsets 1 and 9 are left, so no batch shows where the last two epochs begin.
     """
     log = open_log(path, replace(CONFIG, segment_bytes=1000))
     for offset in range(10):
@@ -63,7 +66,7 @@ EPOCHS = [(0, 0), (1, 3), (2, 5)]
 
 
 def abandoned(log: Log) -> Path:
-    """The folder of a log whose process was killed; what compaction has replaced is gone from it."""
+    """The folder of a log whose process was killed; segments that compaction replaced are gone from it."""
     log.purge(NOW_MS + log.config.file_delete_delay_ms)
     log.close_files()
     return Path(log.directory)
@@ -72,7 +75,7 @@ def abandoned(log: Log) -> Path:
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_written_entries_are_read(tmp_path: Path) -> None:
     checkpoint = at(tmp_path)
     checkpoint.add_segments([], [CompactedSegment(0, 10, 300), CompactedSegment(10, 20, 0)], [(0, 0), (7, 15)])
     assert (tmp_path / COMPACTION_CHECKPOINT).read_bytes() == (
@@ -83,7 +86,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert (again.end_of(0, 299), again.end_of(5, 300)) == (None, None), "of another file it says nothing"
 
 
-def test_before_a_swap_it_speaks_of_the_old_segment_and_of_the_new_one(tmp_path: Path) -> None:
+def test_before_a_swap_it_has_the_old_segment_and_the_new_one(tmp_path: Path) -> None:
     checkpoint = at(tmp_path)
     checkpoint.add_segments([(0, 900)], [CompactedSegment(0, 10, 300), CompactedSegment(10, 20, 50)], [])
     checkpoint.add_segments([(0, 300), (20, 800)], [CompactedSegment(0, 20, 100)], [])
@@ -91,7 +94,7 @@ def test_before_a_swap_it_speaks_of_the_old_segment_and_of_the_new_one(tmp_path:
     assert (again.end_of(0, 300), again.end_of(0, 100), again.end_of(10, 50)) == (10, 20, None)
 
 
-def test_of_a_log_that_is_cut_only_what_ends_below_stays(tmp_path: Path) -> None:
+def test_a_truncation_keeps_only_entries_that_end_below_it(tmp_path: Path) -> None:
     checkpoint = at(tmp_path)
     checkpoint.add_segments([], [CompactedSegment(0, 10, 300), CompactedSegment(10, 20, 50)], [(0, 0)])
     checkpoint.truncate(20)
@@ -115,16 +118,16 @@ def test_of_a_log_that_is_cut_only_what_ends_below_stays(tmp_path: Path) -> None
         bytes(60),
     ],
 )
-def test_a_file_that_cannot_be_read_counts_as_none(tmp_path: Path, data: bytes) -> None:
+def test_an_unreadable_file_counts_as_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / COMPACTION_CHECKPOINT).write_bytes(data)
     checkpoint = at(tmp_path)
     assert (checkpoint.end_of(0, 0), checkpoint.epochs) == (None, [])
 
 
-# -- what it is for ----------------------------------------------------------------------------------------------------
+# -- its purpose -------------------------------------------------------------------------------------------------------
 
 
-def test_a_gap_that_compaction_made_is_no_loss_also_where_no_cleaner_checkpoint_says_so(path: Path) -> None:
+def test_a_gap_made_by_compaction_is_no_loss_even_without_a_cleaner_checkpoint(path: Path) -> None:
     log = with_gaps(path)
     append(log, b"k", 2)
     end = log.end_offset
@@ -170,7 +173,7 @@ def test_a_segment_that_was_written_later_is_not_excused(path: Path) -> None:
     assert log.end_offset == 11
 
 
-def test_a_log_that_was_cut_below_forgets_what_was_compacted_there(path: Path) -> None:
+def test_a_truncated_log_forgets_the_compaction_above_the_truncation(path: Path) -> None:
     log = with_gaps(path)
     assert at(path).end_of(log.segments[-2].base_offset, log.segments[-2].size) == 10
     base, size = log.segments[-2].base_offset, log.segments[-2].size
@@ -180,7 +183,7 @@ def test_a_log_that_was_cut_below_forgets_what_was_compacted_there(path: Path) -
     assert b"segment" not in (path / COMPACTION_CHECKPOINT).read_bytes()
 
 
-def test_a_damaged_log_forgets_what_was_compacted_behind_the_damage(path: Path) -> None:
+def test_a_damaged_log_forgets_the_compaction_behind_the_damage(path: Path) -> None:
     log = with_gaps(path)
     last = log.segments[-2]
     folder = abandoned(log)
@@ -192,8 +195,8 @@ def test_a_damaged_log_forgets_what_was_compacted_behind_the_damage(path: Path) 
     assert at(path).end_of(last.base_offset, last.size) is None
 
 
-def test_an_interrupted_swap_takes_the_place_of_all_that_it_was_made_from(path: Path, tmp_path: Path) -> None:
-    """The last of the old segments has nothing left in the new one, which ends far below it."""
+def test_an_interrupted_swap_replaces_all_segments_that_it_was_made_from(path: Path, tmp_path: Path) -> None:
+    """The last of the old segments has no batches left in the new one, which ends far below it."""
     log = open_log(path, replace(CONFIG, segment_bytes=1000))
     for key in (b"x", b"k", b"k", b"k"):
         append(log, key, 0)
@@ -216,7 +219,7 @@ def test_an_interrupted_swap_takes_the_place_of_all_that_it_was_made_from(path: 
     assert (log.end_offset, log.damaged_at) == (6, None)
 
 
-def test_a_follower_begins_epochs_where_its_leader_did_and_remembers_it(path: Path, tmp_path: Path) -> None:
+def test_a_follower_begins_epochs_where_its_leader_did_and_stores_them(path: Path, tmp_path: Path) -> None:
     leader = with_gaps(tmp_path / "leader")
     follower = open_log(path, CONFIG)
     while follower.end_offset < leader.end_offset:
@@ -226,13 +229,13 @@ def test_a_follower_begins_epochs_where_its_leader_did_and_remembers_it(path: Pa
         follower.append_replicated(part.read(), now_ms=NOW_MS, epochs=epochs)
     assert follower.epochs.entries() == EPOCHS
     follower.close_files()
-    (path / "leader-epoch-checkpoint").write_bytes(b"")  # as a loss of power leaves a file that was not synced
+    (path / "leader-epoch-checkpoint").write_bytes(b"")  # the state in which a loss of power leaves an unsynced file
     follower = open_log(path, CONFIG, clean=False)
     assert follower.epochs.entries() == EPOCHS
 
 
 def test_epochs_of_another_lineage_are_not_taken_over(path: Path) -> None:
-    """What was written down before the log was cut, and went on with an epoch that nobody had written down."""
+    """An entry from before a truncation of the log, which then continued with an epoch that has no entry."""
     at(path_made(path)).set_epochs([(0, 0), (1, 4)])
     log = open_log(path, CONFIG)
     log.append_replicated(bytes(batch(2, base_offset=0, leader_epoch=0)), now_ms=NOW_MS)
@@ -248,11 +251,13 @@ def path_made(path: Path) -> Path:
     return path
 
 
-# -- directories of before ---------------------------------------------------------------------------------------------
+# -- directories of earlier versions -----------------------------------------------------------------------------------
 
 
 def test_a_log_with_the_empty_batches_of_earlier_versions_opens_and_loses_them(path: Path, tmp_path: Path) -> None:
-    """They kept a header without a producer for the last batch of a segment, and for the first of an epoch."""
+    """Earlier versions kept a header without a producer for the last batch of a segment, and for the first of an
+    epoch.
+    """
     log = open_log(path, CONFIG)
     for offset in range(6):
         append(log, b"k", offset // 2)

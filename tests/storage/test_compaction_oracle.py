@@ -1,8 +1,9 @@
-"""Apache Kafka's cleaner and ours make the same of the same log, batch by batch.
+"""Apache Kafka's cleaner and Odradek's produce equal logs from the same log, batch by batch.
 
 Kafka writes topics of every kind while its cleaner waits; the directory is copied; Kafka's cleaner works on the one,
-ours on the other. Then the same again with more records, so that what the first pass has left (horizons, bare batches,
-tombstones and markers whose time is over) is compacted in turn, by both from what Kafka's first pass has made.
+Odradek's on the other. Then the same again with more records, so that the results of the first pass (horizons, bare
+batches, tombstones and markers whose time is over) are compacted in turn, by both from the result of Kafka's first
+pass.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=4000, index_interv
 
 
 class Batch(NamedTuple):
-    """A batch as it stands in a log, without what may differ: the codec's bytes, and the time of a horizon."""
+    """A stored batch without the parts that may differ: the codec's bytes, and the time of a horizon."""
 
     header: Header
     records: tuple[Record, ...]
@@ -63,7 +64,7 @@ def batches(log: Log) -> list[Batch]:
 
 
 class Cleaning:
-    """The topics of a Kafka, cleaned when they are to be: below a ratio of 1 of what is dirty, never at 1."""
+    """The topics of a Kafka, cleaned on request: below a dirty ratio of 1, never at 1."""
 
     def __init__(self, folder: Path, kafka: Kafka) -> None:
         self._folder = folder
@@ -78,7 +79,7 @@ class Cleaning:
             created.result(TIMEOUT_S)
 
     def copy(self, name: str) -> Path:
-        """A copy of the data as Kafka has it: nobody writes, and nothing is cleaned."""
+        """A copy of Kafka's data: no client writes, and the cleaner does not run."""
         target = self._folder / name
         shutil.copytree(self._kafka.data_dir, target, ignore=shutil.ignore_patterns("*.deleted"))
         return target
@@ -86,10 +87,10 @@ class Cleaning:
     def checkpoint(self) -> dict[tuple[str, int], int]:
         path = self._kafka.data_dir / "cleaner-offset-checkpoint"
         data = path.read_bytes() if path.exists() else b""
-        return decode_offsets(data) if data else {}  # Kafka makes the file before it has something to say
+        return decode_offsets(data) if data else {}  # Kafka creates the file before it has entries
 
     def clean(self, wanted: dict[str, int]) -> None:
-        """Let Kafka clean until its checkpoint says so for every topic."""
+        """Let Kafka clean until its checkpoint covers every topic."""
         self._let_ratio_be("0.01")
         end = time.monotonic() + TIMEOUT_S
         while any(self.checkpoint().get((topic, 0), -1) < offset for topic, offset in wanted.items()):
@@ -116,7 +117,7 @@ def cleaning(tmp_path: Path) -> Iterator[Cleaning]:
 
 def write(bootstrap: str, round_: int) -> None:
     """Values, tombstones, headers, batches of several sizes; transactions that commit and abort, one after the other
-    and side by side; producers that go on and producers that fall silent.
+    and side by side; producers that continue and producers that fall silent.
     """
     for topic in TOPICS:
         if topic == "transactions":
@@ -160,7 +161,7 @@ def opened(data: Path, topic: str, cleaned_to: int) -> Log:
 
 
 def cleaned_by_us(log: Log) -> int:
-    """One pass over all that can be cleaned; returns up to where."""
+    """One pass over everything that can be cleaned; returns the offset up to which it cleaned."""
     now_ms = time.time_ns() // 1_000_000
     part = cleanable_part(log, last_stable_offset=log.end_offset, now_ms=now_ms)
     request = request_for(
@@ -179,13 +180,13 @@ def cleaned_by_us(log: Log) -> int:
 
 
 def check_same(kafkas: Log, ours: Log) -> int:
-    """Every batch is the same, and there is no other, also none without records. Returns how many there were."""
+    """Every batch is equal, and there is no other, also none without records. Returns the number of batches."""
     theirs, mine = batches(kafkas), batches(ours)
     assert mine == theirs
     return len(theirs)
 
 
-def test_both_cleaners_make_the_same_of_the_same_log(cleaning: Cleaning) -> None:
+def test_both_cleaners_produce_the_same_log(cleaning: Cleaning) -> None:
     cleaning.make_topics()
     cleaned_to = dict.fromkeys(TOPICS, -1)
     for round_ in (1, 2, 3):

@@ -1,7 +1,8 @@
-"""Power is lost at every call of a compaction to the disk, and what comes back is the old segments or the new ones.
+"""Power is lost at every call of a compaction to the disk, and the log comes back with the old segments or the new
+ones.
 
-Whatever the disk has kept of writes and renames: every record in the log was written there, what was synced is there
-or has a later record of its key behind it, nothing that was aborted or deleted is back, no offset comes twice, the
+For any unsynced writes and renames that the disk keeps: every record in the log was written there, every synced record
+is there or has a later record of its key behind it, no aborted or deleted record is back, no offset comes twice, the
 indexes fit, and the log can be compacted again.
 """
 
@@ -39,7 +40,7 @@ KEYS_IN_THE_MAP = 7
 
 
 class Life:
-    """A broker's directory with one compacted log; `written` is what it was told to keep, by offset."""
+    """A broker's directory with one compacted log; `written` has the appended records, by offset."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.disk = disk
@@ -100,7 +101,7 @@ class Life:
         self.directory.write_start_offsets()
 
     def compact(self) -> None:
-        """One pass with a small map, as the broker carries it out."""
+        """One pass with a small map, as in the broker."""
         request = a_pass(self.log, NOW_MS, everywhere=self.log.cleaned_to, keys=KEYS_IN_THE_MAP)
         if request is not None:
             assert self.log.swap_in(clean(self.disk, request), now_ms=NOW_MS)
@@ -180,7 +181,7 @@ STEPS: list[tuple[str, Callable[[Life], None]]] = [
 
 
 class Crash(NamedTuple):
-    """The disk just before a call, with what was written and synced by then at least."""
+    """The disk just before a call, with the written records and the least synced offset at that time."""
 
     disk: MemoryDisk
     step: str
@@ -211,7 +212,7 @@ def crashes() -> list[Crash]:
         life.disk.plan.before = before_call
         act(life)
         before_call()
-        # What the step writes may be there or not; what it decides was written before.
+        # Records that the step writes may be there or not; records that decide the outcome were written before.
         found[here:] = [
             each._replace(written=dict(life.written), aborted=frozenset(life.aborted), epochs=tuple(life.epochs))
             for each in found[here:]
@@ -220,7 +221,7 @@ def crashes() -> list[Crash]:
 
 
 def check(life: Life, crash: Crash, *, power: bool) -> None:
-    """Whether the log that was opened is one of those that the crash may leave. Raises AssertionError."""
+    """Whether the opened log is one that the crash may leave. Raises AssertionError."""
     log = life.log
     end = log.end_offset
     assert end >= crash.synced
@@ -245,7 +246,7 @@ def check(life: Life, crash: Crash, *, power: bool) -> None:
 
 
 def compacted_to_the_end(life: Life) -> list[Written]:
-    """What is left when everything has been compacted that can be."""
+    """The records that are left when everything has been compacted that can be."""
     life.roll()
     before = -2
     while life.log.cleaned_to > before:
@@ -255,7 +256,7 @@ def compacted_to_the_end(life: Life) -> list[Written]:
 
 
 def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object]) -> str | None:
-    """What is wrong after a crash; None where nothing is, or where the same was `seen` before."""
+    """The violation after a crash; None where there is none, or where the same disk was `seen` before."""
     disk = crash.disk.fork()
     if choose is not None:
         disk.lose_power(choose)
@@ -277,7 +278,9 @@ def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object]) -> 
 
 
 def ways(crash: Crash) -> dict[str, Choose | None]:
-    """Ways to end at a crash, with what is kept; None where only the process ends. The same in every run."""
+    """Ways to end at a crash, with the unsynced writes to keep; None where only the process ends. The same in every
+    run.
+    """
     found: dict[str, Choose | None] = {"a loss of all": keep_nothing}
     orders = (0, 1) if crash.step == "compact" else (crash.call % 2,)
     for seed, order in product(range(2), orders):
@@ -297,7 +300,7 @@ def test_power_is_lost_at_every_call_of_a_compaction(every: int) -> None:
 
 
 @pytest.mark.slow
-def test_power_is_lost_again_while_what_a_compaction_left_is_put_in_order() -> None:
+def test_power_is_lost_again_while_the_remains_of_a_compaction_are_cleaned_up() -> None:
     found: list[str | None] = []
     seen: set[object] = set()
     for crash in [each for each in crashes() if each.step == "compact"][::17]:

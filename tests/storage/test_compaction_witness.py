@@ -1,6 +1,6 @@
-"""Kafka 3.9.2's cleaner and ours leave the same batches of the same log, whatever was written to it.
+"""Kafka 3.9.2's cleaner and Odradek's leave the same batches of the same log, for drawn logs.
 
-Hypothesis draws what is written; both logs get the same batches and are compacted pass for pass, ours by our cleaner
+Hypothesis draws the records; both logs get the same batches and are compacted pass for pass, one by Odradek's cleaner
 and the other by Kafka's own (tests/jvm/CleanerWitness.java). Every batch must be the same: offsets, number of records,
 producer, epochs, sequence, attributes, delete horizon, and the records themselves. So must be the leader epochs.
 """
@@ -53,7 +53,7 @@ class Witness:
         self._asked = 0
 
     def ask(self, *words: object) -> list[int]:
-        """The numbers of the answer. Raises AssertionError where Kafka refuses."""
+        """The numbers of the response. Raises AssertionError where Kafka refuses."""
         self._asked += 1
         self._process.write_line(" ".join(map(str, words)))
         lines = self._process.stdout.wait_until(lambda lines: len(lines) >= self._asked, TIMEOUT_S)
@@ -72,7 +72,7 @@ def witness() -> Iterator[Witness]:
     made.close()
 
 
-# -- what is written ---------------------------------------------------------------------------------------------------
+# -- written batches ---------------------------------------------------------------------------------------------------
 
 
 class Write(NamedTuple):
@@ -112,7 +112,7 @@ STEPS = st.one_of(
 
 
 class Round(NamedTuple):
-    """What is written before a pass, and by how much later than the pass before it this one comes."""
+    """The batches before a pass, and the time between the pass before it and this one."""
 
     steps: list[Step]
     later_ms: int
@@ -185,7 +185,7 @@ class Writers:
             log.append(bytes(marker), leader_epoch=self.leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
 
 
-# -- what is left ------------------------------------------------------------------------------------------------------
+# -- remaining batches -------------------------------------------------------------------------------------------------
 
 
 def batches_of(log: Log) -> list[object]:
@@ -198,7 +198,7 @@ def batches_of(log: Log) -> list[object]:
 
 
 class Implementations:
-    """One log in two directories: Kafka's cleaner works on the first, ours on the second."""
+    """One log in two directories: Kafka's cleaner works on the first, Odradek's on the second."""
 
     def __init__(self, folder: Path, witness: Witness, segment_bytes: int) -> None:
         self._witness = witness
@@ -239,13 +239,13 @@ class Implementations:
         assert (self.ours / LEADER_EPOCHS).read_bytes() == (self.kafkas / LEADER_EPOCHS).read_bytes()
 
     def check_recovery(self, now_ms: int) -> None:
-        """After a kill nothing that compaction did is taken for a loss, and the epochs are what they were."""
+        """After a kill no gap that compaction left is taken for a loss, and the epochs are unchanged."""
         whole = self._opened(self.ours, now_ms)
         expected, epochs, end = batches_of(whole), whole.epochs.entries(), whole.end_offset
         whole.close(now_ms=now_ms)
         copy = self.ours.with_name("copy")
         shutil.copytree(self.ours, copy)
-        for cleaned_to in (self.cleaned_to, -1):  # whether or not the cleaner's checkpoint is there to say so
+        for cleaned_to in (self.cleaned_to, -1):  # with and without the cleaner's checkpoint
             again = open_log(copy, self.config, clean=False, cleaned_to=cleaned_to, now_ms=now_ms)
             assert batches_of(again) == expected
             assert again.end_offset == end
@@ -255,7 +255,7 @@ class Implementations:
         shutil.rmtree(copy)
 
     def check_kafka_opens(self, now_ms: int) -> None:
-        """Kafka opens what our cleaner left, after a clean stop and after any other."""
+        """Kafka opens the log that Odradek's cleaner left, after a clean stop and after any other."""
         log = self._opened(self.ours, now_ms)
         expected, end = batches_of(log), log.end_offset
         log.close(now_ms=now_ms)
@@ -286,7 +286,7 @@ def test_both_cleaners_leave_the_same_batches(witness: Witness, rounds: list[Rou
         shutil.rmtree(folder)
 
 
-def test_of_plain_producers_no_empty_batch_stays_but_that_before_the_active_segment(
+def test_plain_producers_leave_no_empty_batch_except_the_one_before_the_active_segment(
     witness: Witness, tmp_path: Path
 ) -> None:
     """Twenty segments of 200 bytes, several leaders, one key: Kafka leaves one record."""

@@ -1,4 +1,4 @@
-"""Without a file descriptor a request fails and nothing else: no log and no directory goes offline, nothing is lost."""
+"""Without a file descriptor only the request fails: no log and no directory goes offline, nothing is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ShortDisk(MemoryDisk):
 
 def _failing(name: str) -> Callable[..., Any]:
     def call(self: ShortDisk, path: str, *arguments: Any, **named: Any) -> Any:
-        if self.is_short() and (self.count == 1 or path.endswith(".log")):  # what lasts, the reserve bridges
+        if self.is_short() and (self.count == 1 or path.endswith(".log")):  # the reserve covers a lasting shortage
             raise OSError(self.code, os.strerror(self.code), path)
         return getattr(MemoryDisk, name)(self, path, *arguments, **named)
 
@@ -47,12 +47,12 @@ def _failing(name: str) -> Callable[..., Any]:
 
 
 for _name in OPENERS:
-    # As OsDisk does it: what is open for a moment uses the reserve; what stays open does not.
+    # As in OsDisk: files that are open for a moment use the reserve; files that stay open do not.
     setattr(ShortDisk, _name, _failing(_name) if _name.startswith("open") else momentary(_failing(_name)))
 
 
 def steps(log: Log) -> list[Callable[[], object]]:
-    """What a log does in its life; each may fail and be tried again."""
+    """The steps in the life of a log; each may fail and be repeated."""
 
     def append(number: int) -> Callable[[], object]:
         data = bytes(batch(2, size=30, producer=(1, 0, number * 2)))
@@ -75,9 +75,9 @@ def steps(log: Log) -> list[Callable[[], object]]:
 
 
 def live(disk: ShortDisk, *, cold: bool, first: int = -1, count: int = 0) -> tuple[Log, int]:
-    """A whole life in which the opening calls from `first` on fail; what failed is tried again with descriptors.
+    """A whole life in which the opening calls from `first` on fail; failed steps are repeated with descriptors.
 
-    Returns the log and how often something failed.
+    Returns the log and the number of failures.
     """
     log = open_log(PATH, CONFIG, disk=disk)
     refused: list[NoDescriptor] = []
@@ -101,7 +101,7 @@ def live(disk: ShortDisk, *, cold: bool, first: int = -1, count: int = 0) -> tup
 @pytest.mark.parametrize("code", sorted(EXHAUSTED), ids=lambda code: errno.errorcode[code])
 @pytest.mark.parametrize("cold", [False, True], ids=["open", "cold"])
 @pytest.mark.parametrize("count", [1, 10**6], ids=["once", "lasting"])
-def test_whatever_cannot_be_opened_fails_alone_and_succeeds_later(cold: bool, code: int, count: int) -> None:
+def test_any_failing_open_fails_alone_and_succeeds_later(cold: bool, code: int, count: int) -> None:
     disk = ShortDisk()
     wanted = all_bytes(live(disk, cold=cold)[0])
     failures = 0
@@ -120,7 +120,7 @@ def test_whatever_cannot_be_opened_fails_alone_and_succeeds_later(cold: bool, co
 
 @contextmanager
 def short_of_descriptors() -> Iterator[None]:
-    """No descriptor is left in this process but those of the reserve."""
+    """This process has no descriptor left except those of the reserve."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
@@ -165,7 +165,7 @@ def test_a_directory_without_descriptors_stays_online_and_uses_its_reserve(tmp_p
     assert Directory.open(path, DirectoryRequest(0, "cluster", NOW_MS)).was_clean
 
 
-def test_a_truncation_that_reads_before_it_cuts_forgets_the_batch_that_reaches_across() -> None:
+def test_a_truncation_that_reads_before_it_truncates_forgets_the_batch_across_its_offset() -> None:
     log = open_log(PATH, CONFIG, disk=MemoryDisk())
     for number in range(3):
         log.append(batch(3, producer=(1, 0, number * 3)), leader_epoch=0, now_ms=NOW_MS)

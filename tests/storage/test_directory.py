@@ -30,7 +30,7 @@ def refusal(call: object) -> KafkaError:
     return refused.value
 
 
-def test_a_second_owner_is_refused_with_kafkas_words(tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_with_kafkas_error(tmp_path: Path) -> None:
     words = (
         f"Failed to acquire lock on file .lock in {tmp_path}. "
         "A Kafka instance in another process or thread is using this directory."
@@ -68,7 +68,7 @@ def test_a_directory_belongs_to_one_broker_of_one_cluster(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_logs_come_back(tmp_path: Path, clean: bool) -> None:
+def test_logs_are_opened_again(tmp_path: Path, clean: bool) -> None:
     path = str(tmp_path / "data")
     directory = Directory.open(path, request())
     assert not directory.was_clean
@@ -115,7 +115,7 @@ def test_checkpoints_name_every_log(tmp_path: Path) -> None:
     assert decode_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes()) == {("x", 0): 5, ("y", 0): 5}
 
 
-def test_a_checkpoint_that_cannot_be_read_costs_time_and_no_records(tmp_path: Path) -> None:
+def test_an_unreadable_checkpoint_costs_time_and_no_records(tmp_path: Path) -> None:
     directory = Directory.open(str(tmp_path), request())
     log = directory.create_log(("x", 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
     log.append(batch(5), leader_epoch=0, now_ms=NOW_MS)
@@ -128,13 +128,13 @@ def test_a_checkpoint_that_cannot_be_read_costs_time_and_no_records(tmp_path: Pa
 
 
 def noted(path: Path) -> dict[str, dict[tuple[str, int], int]]:
-    """What the checkpoints on disk say, by the first word of their names."""
+    """The entries of the checkpoints on disk, by the first word of their names."""
     files = ("recovery-point", "log-start", "cleaner", "replication")
     return {each: decode_offsets((path / f"{each}-offset-checkpoint").read_bytes()) for each in files}
 
 
 def with_checkpoints(path: Path, *topics: str) -> Directory:
-    """A directory whose checkpoints all say something of partition 0 of these topics."""
+    """A directory whose checkpoints all have an entry for partition 0 of these topics."""
     directory = Directory.open(str(path), request())
     for topic in topics:
         log = directory.create_log((topic, 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
@@ -150,8 +150,8 @@ def with_checkpoints(path: Path, *topics: str) -> Directory:
     return directory
 
 
-def test_checkpoints_do_not_outlive_the_records_that_they_speak_of(tmp_path: Path) -> None:
-    """Others may take the offsets of records that were cut, and a crash may come before the next checkpoint."""
+def test_checkpoint_entries_do_not_survive_the_truncation_of_their_records(tmp_path: Path) -> None:
+    """New records may take the offsets of truncated ones, and a crash may come before the next checkpoint."""
     directory = with_checkpoints(tmp_path, "x", "y")
     assert noted(tmp_path) == {
         "recovery-point": {("x", 0): 20, ("y", 0): 20},
@@ -196,8 +196,8 @@ def test_a_log_inherits_nothing_from_one_that_was_deleted(tmp_path: Path) -> Non
     assert (log.start_offset, log.end_offset) == (0, 2)
 
 
-def test_an_empty_cleaner_checkpoint_says_that_nothing_was_cleaned(tmp_path: Path) -> None:
-    """Kafka makes the file when it starts, and leaves it empty until it has cleaned something."""
+def test_an_empty_cleaner_checkpoint_means_that_nothing_was_cleaned(tmp_path: Path) -> None:
+    """Kafka creates the file when it starts, and leaves it empty until it has cleaned something."""
     with_checkpoints(tmp_path, "x").close(now_ms=NOW_MS)
     (tmp_path / "cleaner-offset-checkpoint").write_bytes(b"")
     directory = Directory.open(str(tmp_path), request())
@@ -211,7 +211,7 @@ def test_an_empty_cleaner_checkpoint_says_that_nothing_was_cleaned(tmp_path: Pat
     directory.close(now_ms=NOW_MS)
 
 
-def test_a_deleted_log_is_out_of_the_way_at_once_and_gone_later(tmp_path: Path) -> None:
+def test_a_deleted_log_is_renamed_at_once_and_removed_later(tmp_path: Path) -> None:
     directory = Directory.open(str(tmp_path), request())
     long = "t" * 249
     for topic in ("x", long):
@@ -234,7 +234,7 @@ def test_a_deleted_log_is_out_of_the_way_at_once_and_gone_later(tmp_path: Path) 
     directory.close(now_ms=NOW_MS)
 
 
-def test_deletions_that_a_stop_interrupted_are_finished_and_strays_left_alone(tmp_path: Path) -> None:
+def test_interrupted_deletions_are_finished_and_stray_logs_kept(tmp_path: Path) -> None:
     directory = Directory.open(str(tmp_path), request())
     directory.create_log(("x", 0), TOPIC_ID, LogConfig(), now_ms=NOW_MS)
     directory.delete_log(("x", 0), now_ms=NOW_MS)
@@ -257,7 +257,7 @@ def test_a_directory_that_is_no_log_is_refused(tmp_path: Path) -> None:
     Directory.open(str(tmp_path), request()).close(now_ms=NOW_MS)
 
 
-def test_a_topic_id_is_given_once(tmp_path: Path) -> None:
+def test_a_topic_id_is_set_once(tmp_path: Path) -> None:
     directory = Directory.open(str(tmp_path), request())
     log = directory.create_log(("x", 0), bytes(16), LogConfig(), now_ms=NOW_MS)
     assert not (tmp_path / "x-0" / "partition.metadata").exists()
@@ -288,7 +288,7 @@ def test_several_directories(tmp_path: Path) -> None:
         directory.close(now_ms=NOW_MS)
 
 
-def test_segments_roll_at_different_times_when_told_to(tmp_path: Path) -> None:
+def test_segments_roll_at_different_times_with_segment_jitter(tmp_path: Path) -> None:
     directory = Directory.open(str(tmp_path), request())
     config = LogConfig(segment_jitter_ms=1000)
     jitters = {

@@ -1,4 +1,4 @@
-"""The disk of the operating system and the simulated one do the same; the latter also loses what was not synced."""
+"""The disk of the operating system and the simulated one behave alike; the latter also loses unsynced writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
     return disk, str(tmp_path)
 
 
-# ---- what both do
+# ---- common behavior
 
 
 def test_a_file_is_read_where_it_was_written(place: tuple[Disk, str]) -> None:
@@ -40,7 +40,7 @@ def test_a_file_is_read_where_it_was_written(place: tuple[Disk, str]) -> None:
     file.close()
 
 
-def test_an_open_file_outlives_its_name(place: tuple[Disk, str]) -> None:
+def test_an_open_file_survives_its_name(place: tuple[Disk, str]) -> None:
     disk, path = place
     file = disk.open(f"{path}/a")
     file.write(b"old", 0)
@@ -85,7 +85,7 @@ def test_directories_are_listed_renamed_and_removed(place: tuple[Disk, str]) -> 
     assert disk.list(path) == []
 
 
-def test_what_is_missing_is_an_error(place: tuple[Disk, str]) -> None:
+def test_missing_files_are_errors(place: tuple[Disk, str]) -> None:
     disk, path = place
     calls: list[Callable[[], object]] = [
         lambda: disk.read(f"{path}/a"),
@@ -162,7 +162,7 @@ def test_both_disks_end_alike(
         assert sorted(real.list(path)) == sorted(disk.list(path)), "when everything was written"
 
 
-# ---- what only a disk that fails does
+# ---- behavior of a failing disk
 
 
 def disk_with(data: bytes, *, synced: bool = True) -> MemoryDisk:
@@ -177,7 +177,7 @@ def disk_with(data: bytes, *, synced: bool = True) -> MemoryDisk:
 
 
 def found_after(disk: MemoryDisk, draws: int = 400) -> set[bytes | None]:
-    """What /d/a may be after a loss of power; None where it is gone."""
+    """The possible contents of /d/a after a loss of power; None where it is gone."""
     found: set[bytes | None] = set()
     for seed in range(draws):
         fork = disk.fork()
@@ -186,7 +186,7 @@ def found_after(disk: MemoryDisk, draws: int = 400) -> set[bytes | None]:
     return found
 
 
-def test_what_is_synced_stays_and_the_rest_may_go() -> None:
+def test_synced_writes_stay_and_others_may_go() -> None:
     disk = disk_with(b"old")
     disk.open("/d/a").write(b"new", 3)
     assert found_after(disk) == {b"old", b"oldnew", b"old\0\0\0"}
@@ -194,7 +194,7 @@ def test_what_is_synced_stays_and_the_rest_may_go() -> None:
     assert found_after(disk) == {b"oldnew"}
 
 
-def test_a_name_that_was_not_synced_may_go_whatever_is_in_the_file() -> None:
+def test_an_unsynced_name_may_go_even_if_the_file_is_synced() -> None:
     disk = disk_with(b"data", synced=False)
     disk.open("/d/a").sync()
     assert found_after(disk) == {b"data", None}
@@ -217,7 +217,7 @@ def test_a_rename_is_never_in_half() -> None:
         assert len(names) == 1
 
 
-def test_a_cut_lasts_only_after_a_sync() -> None:
+def test_a_truncation_lasts_only_after_a_sync() -> None:
     disk = disk_with(b"0123456789")
     file = disk.open("/d/a")
     file.truncate(4)
@@ -255,7 +255,7 @@ def test_a_file_without_order_has_holes_and_one_with_order_has_none() -> None:
         assert found == ({False} if ordered else {False, True})
 
 
-def test_a_failed_sync_loses_what_the_next_one_claims() -> None:
+def test_a_failed_sync_loses_the_pages_that_the_next_one_reports_as_written() -> None:
     disk = disk_with(b"old")
     file = disk.open("/d/a")
     file.write(b"new", 0)
@@ -288,7 +288,7 @@ def test_a_plan_fails_one_call_or_all_from_there() -> None:
         assert disk.plan.failed == 1 + lasting
 
 
-def test_the_medium_is_harmed() -> None:
+def test_the_medium_can_be_damaged() -> None:
     disk = disk_with(bytes(8192))
     disk.flip("/d/a", 8 * 5000 + 3)
     assert disk.read("/d/a")[5000] == 8
@@ -306,7 +306,7 @@ def test_the_medium_is_harmed() -> None:
     assert file.read(1, 4096) == b"x"
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_a_fork_is_independent() -> None:
     disk = disk_with(b"old")
     disk.open("/d/a").write(b"new", 0)
     disk.rename("/d/a", "/d/b")

@@ -40,7 +40,7 @@ def ours(*arguments: str) -> Result:
 
 
 def assert_as_kafka_prints(*arguments: str) -> str:
-    """Runs both tools; returns what they print, which is the same."""
+    """Runs both tools; returns their output, which is the same."""
     command = tool_command(VERSION, "kafka-dump-log", arguments, (*QUICK_START, *QUIET, "-Dfile.encoding=UTF-8"))
     kafka = run_java(command, timeout_s=120)
     result = ours(*arguments)
@@ -60,7 +60,7 @@ def all_files(folder: Path) -> str:
     return named(*(file for file in sorted(folder.iterdir()) if file.suffix in suffixes))
 
 
-# -- a log of ours -----------------------------------------------------------------------------------------------------
+# -- a log of Odradek --------------------------------------------------------------------------------------------------
 
 
 def fill(log: Log) -> None:
@@ -150,7 +150,7 @@ def test_indexes_that_do_not_fit_their_log(folder: Path, tmp_path: Path) -> None
 
 
 def crafted() -> bytes:
-    """What only compaction, odd clients and bad disks leave behind."""
+    """Batches that only compaction, odd clients and bad disks leave behind."""
     odd = [
         Record(3, NOW_MS, None, b"no key"),
         Record(4, NOW_MS - 5, b"no value", None),
@@ -358,7 +358,7 @@ def test_the_records_of_transactions(tmp_path: Path) -> None:
 
 
 def use(bootstrap: str) -> None:
-    """A group and transactions bring about what stands in the broker's own topics."""
+    """A group and transactions write the records in the broker's internal topics."""
     settings = {"bootstrap.servers": bootstrap}
     admin = AdminClient(settings)
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
@@ -413,17 +413,17 @@ def test_the_files_of_a_running_broker(odradek_broker_factory: Callable[..., Bro
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_the_files_of_a_kafka_that_was_killed(tmp_path: Path) -> None:
-    """Its indexes are as long as they may become, and full of zeros."""
+    """Its indexes have their full size, and are full of zeros."""
     with running_kafka(tmp_path) as kafka:
         use(kafka.bootstrap)
         kafka.kill()
         assert_all_as_kafka_prints(kafka.data_dir)
 
 
-# -- what Kafka's tool cannot ------------------------------------------------------------------------------------------
+# -- beyond Kafka's tool -----------------------------------------------------------------------------------------------
 
 
-def test_verify_says_that_sound_files_are(folder: Path) -> None:
+def test_verify_accepts_valid_files(folder: Path) -> None:
     for where in (folder, folder.parent):
         result = ours("--verify", "--files", str(where))
         assert result.exit_code == 0
@@ -459,13 +459,13 @@ def test_verify_names_the_first_bad_byte(tmp_path: Path) -> None:
 
 
 def sealed(data: bytearray) -> bytes:
-    """With a checksum that holds over whatever stands there."""
+    """With a checksum that is valid for any content."""
     struct.pack_into(">I", data, CRC_POSITION, crc32c(bytes(data[CRC_POSITION + 4 :])))
     return bytes(data)
 
 
-def test_what_a_checksum_covers_up_is_found(tmp_path: Path) -> None:
-    """A writer's mistakes, and what compaction leaves, which is none."""
+def test_damage_under_a_valid_checksum_is_found(tmp_path: Path) -> None:
+    """A writer's mistakes, and the results of compaction, which are none."""
     path = tmp_path / f"{NAME}.log"
     compacted = build([Record(5, NOW_MS, b"k", b"v"), Record(9, NOW_MS, None, None)], base_offset=2, last_offset=12)
     path.write_bytes(compacted + build([], base_offset=13, last_offset=14))
@@ -490,7 +490,7 @@ def test_what_a_checksum_covers_up_is_found(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_that_matters_is_found(tmp_path: Path) -> None:
-    """All but those of base offsets and leader epochs, which lie outside the checksum and may be others."""
+    """All except those of base offsets and leader epochs, which lie outside the checksum and may change."""
     data = bytes(batch(2)) + bytes(batch(2, base_offset=2, codec=Codec.ZSTD))
     path = tmp_path / f"{NAME}.log"
     for place in range(8, len(data)):
@@ -505,7 +505,7 @@ def test_every_flipped_bit_that_matters_is_found(tmp_path: Path) -> None:
         assert 0 <= caught.value.position <= place
 
 
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(tmp_path: Path) -> None:
     missing = tmp_path / f"{NAME}.log"
     result = ours("--files", str(missing))
     assert (result.exit_code, result.stderr) == (1, f"odradek: there is no file {missing}\n")
@@ -523,8 +523,8 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path) -> None:
     assert (result.exit_code, "not checked" in result.stdout) == (1, True)
 
 
-def test_a_reader_that_has_had_enough_is_no_error_of_ours(folder: Path) -> None:
-    """The locale is C here, which must not matter to what is printed either."""
+def test_a_closed_pipe_is_no_error(folder: Path) -> None:
+    """The locale is C here, which must not affect the output either."""
     command = f"{sys.executable} -m odradek dump-log --print-data-log --files {all_files(folder)} | head -n 1"
     result = subprocess.run(
         command, shell=True, capture_output=True, env={**os.environ, "LC_ALL": "C"}, check=True, timeout=60

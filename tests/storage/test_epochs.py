@@ -1,4 +1,4 @@
-"""Leader epochs answer as Kafka's LeaderEpochFileCache does."""
+"""Leader epochs, compared with the rules of Kafka's LeaderEpochFileCache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever call to the disk fails, a log stays consistent: it goes on without the write, or it goes offline."""
+"""After any failing call to the disk a log stays consistent: it continues without the write, or it goes offline."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CALLS = calls_in_a_life()
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("call", range(CALLS))
-def test_what_was_acknowledged_survives_any_failing_call(call: int, code: int, lasting: bool) -> None:
+def test_acknowledged_records_survive_any_failing_call(call: int, code: int, lasting: bool) -> None:
     disk = MemoryDisk()
     log = open_log(PATH, CONFIG, disk=disk)
     disk.plan.at, disk.plan.code, disk.plan.lasting = call, code, lasting
@@ -78,11 +78,11 @@ def test_what_was_acknowledged_survives_any_failing_call(call: int, code: int, l
     survivor = open_log(PATH, CONFIG, disk=disk, clean=False, start_offset=log.start_offset)
     data = all_bytes(survivor)
     begun_behind = [each for each in acknowledged if next(headers(each))[1].base_offset >= survivor.start_offset]
-    # A truncation that failed half way is cut no further than it was meant to go.
+    # A truncation that failed half way removes no more than it was to remove.
     assert data.startswith(b"".join(begun_behind[: 10 - survivor.start_offset // 2]))
 
 
-def test_a_full_disk_refuses_the_write_and_the_log_goes_on() -> None:
+def test_a_full_disk_refuses_the_write_and_the_log_continues() -> None:
     disk = MemoryDisk()
     log = open_log(PATH, disk=disk)
     log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
@@ -97,7 +97,7 @@ def test_a_full_disk_refuses_the_write_and_the_log_goes_on() -> None:
     assert not log.append(batch(2, producer=(1, 0, 0)), leader_epoch=0, now_ms=NOW_MS).duplicate
 
 
-def test_a_failed_fsync_is_never_tried_again() -> None:
+def test_a_failed_fsync_is_never_repeated() -> None:
     disk = MemoryDisk()
     log = open_log(PATH, disk=disk)
     log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
@@ -110,7 +110,7 @@ def test_a_failed_fsync_is_never_tried_again() -> None:
         log.flush(now_ms=NOW_MS)
 
 
-def test_a_page_that_cannot_be_read_takes_the_log_offline() -> None:
+def test_an_unreadable_page_takes_the_log_offline() -> None:
     disk = MemoryDisk()
     log = open_log(PATH, disk=disk)
     for _ in range(200):
@@ -129,8 +129,8 @@ def test_a_page_that_cannot_be_read_takes_the_log_offline() -> None:
     assert log.failure is not None
 
 
-def test_a_sync_that_failed_and_then_lies_costs_nothing_that_was_acknowledged() -> None:
-    """After a failed fsync the next one succeeds and has written nothing, so nobody may ask for it."""
+def test_a_false_success_after_a_failed_sync_loses_no_acknowledged_record() -> None:
+    """After a failed fsync the next one succeeds and has written nothing, so the log must not call it."""
     disk = MemoryDisk()
     config = LogConfig(flush_messages=1)
     log = open_log(PATH, config, disk=disk)
@@ -189,7 +189,7 @@ def test_nothing_but_one_module_touches_files() -> None:
                 assert called != "open", f"{module.name}:{node.lineno} opens a file by itself"
                 continue
             if module.name == "compaction.py":
-                names -= {"time"}  # it runs in a worker process, and no faster than it may
+                names -= {"time"}  # it runs in a worker process, under the throttle
             assert not names & {"os", "io", "shutil", "pathlib", "fcntl", "mmap", "tempfile", "time", "asyncio"}, module
 
 

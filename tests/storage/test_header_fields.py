@@ -1,8 +1,8 @@
-"""A batch that a leader admits is accepted by everything that stores or reads it afterwards.
+"""A batch that a leader accepts is accepted by all code that stores or reads it afterwards.
 
-Every field of the header is drawn, at its extremes and at random. What a leader does about each of them is Kafka's to
-say (`tests/broker/test_header_fields_oracle.py`); here the followers, recovery, compaction, the conversion to old
-formats, fetches, the library of readers, `verify` and kafka-dump-log's twin have to go along with it.
+Every field of the header is drawn, at its extremes and at random. The leader's treatment of each of them is compared
+with Kafka's in `tests/broker/test_header_fields_oracle.py`; here the followers, recovery, compaction, the conversion to
+old formats, fetches, the library of readers, `verify` and the reimplementation of kafka-dump-log have to accept it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CONFIGS: Final = {
 
 
 class Admitted(NamedTuple):
-    """A batch that the leader took, and what stands in its log."""
+    """A batch that the leader accepted, and its stored form."""
 
     text: str
     stored: bytes
@@ -89,7 +89,7 @@ def copy_of(log: Log, path: Path, stored: list[Admitted]) -> Log:
 
 
 def state(log: Log) -> list[tuple[object, ...]]:
-    """What a log knows of its producers."""
+    """The state of a log's producers."""
     return [
         (each.producer_id, each.epoch, each.last_sequence, each.transaction_start, each.last_timestamp)
         for each in sorted(log.producers.active(), key=lambda each: each.producer_id)
@@ -109,7 +109,7 @@ def read_as_library(path: str, end_offset: int) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_what_a_leader_admits_is_accepted_by_all_that_read_it(tmp_path: Path, config: str) -> None:
+def test_batches_that_a_leader_accepts_are_accepted_by_all_readers(tmp_path: Path, config: str) -> None:
     log = open_log(tmp_path / "leader", CONFIGS[config])
     admitted = write(log, config)
     assert len(admitted) > 500
@@ -125,7 +125,7 @@ def test_what_a_leader_admits_is_accepted_by_all_that_read_it(tmp_path: Path, co
     follower = copy_of(log, tmp_path / "follower", admitted)
     assert all_bytes(follower) == all_bytes(log) == b"".join(each.stored for each in admitted)
     assert state(follower) == state(log)
-    whole = open_log(tmp_path / "whole", CONFIGS[config])  # a fetch brings many batches at once
+    whole = open_log(tmp_path / "whole", CONFIGS[config])  # a fetch returns many batches at once
     whole.append_replicated(all_bytes(log), now_ms=NOW_MS, leader_epoch=3)
     assert all_bytes(whole) == all_bytes(log)
     for timestamp_ms in (-(2**63), -1, 0, NOW_MS, 2**63 - 1):
@@ -141,7 +141,7 @@ def test_what_a_leader_admits_is_accepted_by_all_that_read_it(tmp_path: Path, co
     read_as_library(str(tmp_path / "leader"), end_offset)
 
 
-def test_what_a_leader_admits_can_be_compacted(tmp_path: Path) -> None:
+def test_batches_that_a_leader_accepts_can_be_compacted(tmp_path: Path) -> None:
     log = open_log(tmp_path / "leader", CONFIGS["compacted"])
     write(log, "compacted")
     log.roll(NOW_MS)
@@ -152,7 +152,7 @@ def test_what_a_leader_admits_can_be_compacted(tmp_path: Path) -> None:
     assert log.cleaned_to == end_offset
     kept = all_bytes(log)
     keys = [record.key for position, _ in batch.headers(kept) for record in batch.records(kept, position)]
-    assert sorted(keys, key=str) == sorted({b"k", b"key", b"\0\0\0\1"}, key=str)  # the last: what was a marker
+    assert sorted(keys, key=str) == sorted({b"k", b"key", b"\0\0\0\1"}, key=str)  # the last: a former marker
     follower = open_log(tmp_path / "follower", CONFIGS["compacted"])
     follower.append_replicated(kept, now_ms=NOW_MS, leader_epoch=3)
     assert all_bytes(follower) == kept

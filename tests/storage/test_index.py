@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(OsDisk(), str(tmp_path))
 
 
-def test_the_files_are_kafkas(folder: Folder) -> None:
+def test_the_files_are_those_of_kafka(folder: Folder) -> None:
     offsets = OffsetIndex(folder, BASE, 1000, fresh=True)
     offsets.append(BASE + 5, 4096)
     offsets.save()
@@ -76,7 +76,7 @@ def test_lookups_by_time(steps: list[tuple[int, int]], asked: int) -> None:
     assert index.lookup(asked) == max([entry for entry in model if entry[0] <= asked], default=(-1, BASE))
 
 
-def test_what_truncation_takes_is_gone_from_the_files(folder: Folder) -> None:
+def test_truncated_entries_are_gone_from_the_files(folder: Folder) -> None:
     offsets, times = OffsetIndex(folder, 0, 1000, fresh=True), TimeIndex(folder, 0, 1000, fresh=True)
     aborted = TransactionIndex(folder, 0, fresh=True)
     for number in range(1, 9):
@@ -92,7 +92,7 @@ def test_what_truncation_takes_is_gone_from_the_files(folder: Folder) -> None:
     assert [entry.last_offset for entry in TransactionIndex(folder, 0, fresh=False).entries()] == [10, 20, 30]
 
 
-def test_the_zeros_that_kafka_leaves_ahead_are_no_entries(folder: Folder) -> None:
+def test_kafkas_preallocated_zeros_are_no_entries(folder: Folder) -> None:
     folder.replace(f"{0:020d}.index", struct.pack(">iiii", 5, 4096, 9, 8192) + bytes(80), sync=False)
     assert OffsetIndex(folder, 0, 1000, fresh=False).entries() == [(5, 4096), (9, 8192)]
     folder.replace(f"{0:020d}.timeindex", struct.pack(">qi", 77, 5) + bytes(120), sync=False)

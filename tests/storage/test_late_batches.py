@@ -1,4 +1,4 @@
-"""A batch of a transaction that is over asks for leave once more, and does not stand in the way of the next one."""
+"""A late batch of a transaction that has ended needs another verification, and does not block the next transaction."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def _end(log: Log) -> None:
     log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
 
 
-def test_the_next_transaction_goes_on_after_a_late_batch_has_asked(tmp_path: Path) -> None:
+def test_the_next_transaction_continues_after_the_verification_of_a_late_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0")
     _send(log, 0)
     _end(log)
-    log.producers.begin_verification(PRODUCER, 0, 0, False, NOW_MS)  # late; the coordinator says no
+    log.producers.begin_verification(PRODUCER, 0, 0, False, NOW_MS)  # late; the coordinator refuses
     assert _send(log, 2) == 3
     log.close_files()
 
 
-def test_where_the_log_knows_nothing_the_first_batch_that_asked_is_the_first_that_is_written(tmp_path: Path) -> None:
+def test_without_producer_state_the_first_verified_batch_is_the_first_that_is_written(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0")
     log.producers.begin_verification(PRODUCER, 0, 0, False, NOW_MS)
     with pytest.raises(KafkaError) as refused:

@@ -1,4 +1,4 @@
-"""A log appends, reads, rolls, truncates and gives up old segments as Kafka's does."""
+"""A log appends, reads, rolls, truncates and deletes old segments as Kafka's does."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class TestAppend:
         assert [(header.base_offset, header.leader_epoch) for header in all_headers(log)] == [(0, 7), (3, 7), (4, 7)]
         assert log.epochs.entries() == [(7, 0)]
 
-    def test_the_received_bytes_are_stamped_in_place_and_written_as_they_are(self, log: Log) -> None:
+    def test_the_received_bytes_are_stamped_in_place_and_written_unchanged(self, log: Log) -> None:
         append(log, batch(2))
         data = batch(3)
         append(log, data, leader_epoch=5)
         assert read_header(data).base_offset == 2
         assert all_bytes(log).endswith(bytes(data))
 
-    def test_read_only_bytes_are_left_alone_and_stored_the_same(self, log: Log, tmp_path: Path) -> None:
+    def test_read_only_bytes_are_not_changed_and_stored_the_same(self, log: Log, tmp_path: Path) -> None:
         data = bytes(batch(3))
         append(log, batch(1))
         append(log, memoryview(data), leader_epoch=2)
@@ -91,13 +91,13 @@ class TestAppend:
             append(log, bytes(batch(1)) + bytes(batch(1)))
         assert refused.value.code is ErrorCode.INVALID_RECORD
 
-    def test_zstd_is_refused_for_clients_that_cannot_know_it(self, log: Log) -> None:
+    def test_zstd_is_refused_for_clients_that_do_not_support_it(self, log: Log) -> None:
         with pytest.raises(KafkaError) as refused:
             append(log, batch(1, codec=Codec.ZSTD), api_version=6)
         assert refused.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert append(log, batch(1, codec=Codec.ZSTD), api_version=7) == 0
 
-    def test_a_coordinator_may_write_what_a_client_may_not(self, log: Log) -> None:
+    def test_a_coordinator_may_write_records_that_a_client_may_not(self, log: Log) -> None:
         log.config = LogConfig(cleanup_policy=("compact",))
         assert append(log, bytes(batch(2)), origin=Origin.COORDINATOR) == 0
         with pytest.raises(KafkaError):
@@ -151,7 +151,7 @@ class TestRead:
             assert read_header(data_of(log, offset)).base_offset == offset - offset % 5
         assert data_of(log, 200) == b""
 
-    def test_what_the_log_does_not_have_is_out_of_range(self, log: Log) -> None:
+    def test_offsets_outside_the_log_are_out_of_range(self, log: Log) -> None:
         for offset in (-1, 201):
             with pytest.raises(KafkaError) as refused:
                 log.read(offset, 100)
@@ -182,7 +182,7 @@ class TestRead:
             sent.seek(0)
             assert sent.read() == part.read()
 
-    def test_a_range_outlives_its_segment(self, log: Log) -> None:
+    def test_a_range_survives_its_segment(self, log: Log) -> None:
         part = log.read(0, 1000).records
         assert isinstance(part, FileRange)
         before = part.read()
@@ -191,7 +191,7 @@ class TestRead:
         log.purge(NOW_MS + 60_000)
         assert part.read() == before
 
-    def test_a_range_that_was_truncated_says_so(self, log: Log) -> None:
+    def test_a_truncated_range_raises_an_error(self, log: Log) -> None:
         part = log.read(195, 1000).records
         assert isinstance(part, FileRange)
         log.truncate_to(195, now_ms=NOW_MS)
@@ -230,7 +230,7 @@ class TestTimestamps:
         assert found is not None
         assert found.offset == 7
 
-    def test_the_latest_record_is_found_wherever_it_stands(self, tmp_path: Path) -> None:
+    def test_the_latest_record_is_found_at_any_position(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "times", LogConfig(segment_bytes=1000))
         assert log.max_timestamp() is None
         for timestamp_ms in (5000, 9000, 1000, 2000, 9000, 3000, 100, 200):
@@ -315,7 +315,7 @@ class TestReplication:
         assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
         assert all_bytes(log) == data
 
-    def test_what_does_not_follow_is_refused(self, log: Log) -> None:
+    def test_batches_that_do_not_follow_are_refused(self, log: Log) -> None:
         log.append_replicated(batch(5, base_offset=0, leader_epoch=0), now_ms=NOW_MS)
         for base in (0, 4):
             with pytest.raises(KafkaError) as refused:
@@ -326,7 +326,7 @@ class TestReplication:
             log.append_replicated(backwards, now_ms=NOW_MS)
         assert log.end_offset == 5
 
-    def test_a_damaged_batch_is_refused_and_nothing_of_the_answer_written(self, log: Log) -> None:
+    def test_a_damaged_batch_is_refused_and_nothing_of_the_response_written(self, log: Log) -> None:
         data = bytearray(b"".join(bytes(batch(1, base_offset=base, leader_epoch=0)) for base in range(2)))
         data[-1] ^= 1
         with pytest.raises(KafkaError) as refused:
@@ -387,7 +387,7 @@ class TestTruncate:
         assert (latest.timestamp_ms if latest else -1) == (kept[-1].max_timestamp if kept else -1)
         assert append(log, batch(2)) == log.end_offset - 2
 
-    def test_nothing_to_cut(self, log: Log) -> None:
+    def test_nothing_to_truncate(self, log: Log) -> None:
         append(log, batch(3))
         log.begin_epoch(4)
         assert not log.truncate_to(3, now_ms=NOW_MS)
@@ -420,7 +420,7 @@ class TestFlush:
         assert not log.flush_due(NOW_MS + 999)
         assert log.flush_due(NOW_MS + 1000)
 
-    def test_one_flush_serves_what_came_before_it_and_nothing_after(self, log: Log) -> None:
+    def test_one_flush_covers_earlier_appends_and_no_later_ones(self, log: Log) -> None:
         append(log, batch(4))
         append(log, batch(2))
         flush = log.start_flush()
@@ -449,7 +449,7 @@ class TestFlush:
 
 
 class TestProducers:
-    def test_a_retry_is_answered_with_the_offsets_of_its_first_try(self, log: Log) -> None:
+    def test_a_retry_is_answered_with_the_offsets_of_its_first_attempt(self, log: Log) -> None:
         for sequence in range(0, 14, 2):
             append(log, batch(2, producer=(9, 0, sequence)))
         size = log.size
@@ -473,7 +473,7 @@ class TestProducers:
         assert append(log, batch(1, producer=(9, 2, 0))) == 2
         assert append(log, batch(1, producer=(10, 0, 77))) == 3
 
-    def test_the_memory_survives_a_restart_either_way(self, tmp_path: Path) -> None:
+    def test_the_producer_state_survives_a_restart_either_way(self, tmp_path: Path) -> None:
         for clean in (True, False):
             log = open_log(tmp_path / str(clean))
             append(log, batch(2, producer=(9, 0, 0)))
@@ -511,13 +511,13 @@ class TestRetention:
         assert log.delete_old_segments(high_watermark=7, now_ms=NOW_MS) == 2
         assert self.left(log) == [6, 9]
 
-    def test_the_active_segment_goes_when_another_stands_in_its_place(self, log: Log) -> None:
+    def test_the_active_segment_goes_when_another_one_replaces_it(self, log: Log) -> None:
         log.config = replace(log.config, retention_ms=0)
         assert log.delete_old_segments(high_watermark=10, now_ms=NOW_MS + 5000) == 4
         assert (self.left(log), log.start_offset, log.end_offset) == ([10], 10, 10)
         assert log.delete_old_segments(high_watermark=10, now_ms=NOW_MS + 5000) == 0
 
-    def test_behind_the_start_offset_also_on_a_compacted_topic(self, log: Log) -> None:
+    def test_below_the_start_offset_also_on_a_compacted_topic(self, log: Log) -> None:
         log.config = replace(log.config, cleanup_policy=("compact",), retention_bytes=0)
         assert log.advance_start_offset(7, high_watermark=10)
         assert not log.advance_start_offset(7, high_watermark=10)

@@ -1,4 +1,4 @@
-"""A log does what a list does, through rolls, truncations, restarts, kills and losses of power."""
+"""A log behaves like a list, through rolls, truncations, restarts, kills and losses of power."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LogMachine(RuleBasedStateMachine):
     def spans(self) -> list[tuple[int, int]]:
         return [(header.base_offset, header.next_offset) for header in map(header_of, self.model)]
 
-    # -- what happens to a log -----------------------------------------------------------------------------------------
+    # -- events of a log -----------------------------------------------------------------------------------------------
 
     @rule(
         count=st.integers(1, 4),
@@ -119,7 +119,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close(now_ms=NOW_MS)
         at_batch_end = self.model and header_of(self.model[-1]).next_offset
         self.reopen(clean=True)
-        # Where a truncation cut into a batch, only what is on disk says where the log ends.
+        # Where a truncation cut into a batch, only the batches on disk show where the log ends.
         if self.log.end_offset != self.end_offset:
             assert self.log.end_offset == (at_batch_end or self.log.end_offset) < self.end_offset
             self.end_offset = self.log.end_offset
@@ -161,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.start_offset >= self.start_offset
         self.start_offset = self.log.start_offset
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_log_is_the_list(self) -> None:

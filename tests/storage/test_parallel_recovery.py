@@ -65,7 +65,7 @@ def killed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes for the smallest of logs, one or two at a time; and they take the functions of the tests, too."""
+    """Processes for the smallest of logs, one or two at a time; they accept the functions of the tests, too."""
     monkeypatch.setattr(parallel_recovery, "_WORTH_A_PROCESS", 1)
     monkeypatch.setattr(parallel_recovery, "_PORTION_BYTES", 10_000)
     monkeypatch.setattr(worker, "_CALLABLE", ("odradek.storage.", "tests.storage."))
@@ -73,7 +73,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def state(directory: Directory) -> dict[object, object]:
-    """What is known of each log, but for the paths in messages."""
+    """The state of each log, except for the paths in messages."""
     return {
         name: (
             *(log.start_offset, log.end_offset, log.recovery_point, log.cleaned_to, log.epochs.entries()),
@@ -90,7 +90,7 @@ def contents(path: Path) -> dict[str, dict[str, bytes]]:
 
 
 @pytest.mark.parametrize("processes", [None, 1, 3])
-def test_processes_leave_what_one_process_leaves(
+def test_processes_leave_the_files_that_one_process_leaves(
     killed: Path, tmp_path: Path, eager: None, processes: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     reference = tmp_path / "twin"
@@ -142,7 +142,7 @@ def test_logs_of_several_directories_are_recovered_together(killed: Path, tmp_pa
         directory.close(now_ms=NOW_MS)
 
 
-def test_logs_whose_process_dies_are_recovered_all_the_same(
+def test_logs_whose_process_dies_are_recovered_nevertheless(
     killed: Path, tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reference = tmp_path / "twin"
@@ -158,7 +158,7 @@ def test_logs_whose_process_dies_are_recovered_all_the_same(
     assert contents(killed) == contents(reference)
 
 
-def test_what_one_log_raises_is_what_opening_raises(killed: Path, eager: None) -> None:
+def test_opening_raises_the_exception_of_one_log(killed: Path, eager: None) -> None:
     body = bytes([0, 0]) + (-1).to_bytes(4, "big", signed=True) + (3).to_bytes(4, "big") + b"old"
     message = zlib.crc32(body).to_bytes(4, "big") + body
     for segment in (killed / "x-5").glob("*"):
@@ -173,10 +173,10 @@ def test_what_one_log_raises_is_what_opening_raises(killed: Path, eager: None) -
     Directory.open(str(killed), request()).close(now_ms=NOW_MS)
 
 
-def test_little_to_do_a_clean_stop_and_a_simulated_disk_need_no_process(
+def test_little_work_a_clean_stop_and_a_simulated_disk_need_no_process(
     killed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel_recovery, "WorkerProcess", None)  # using it would raise
+    monkeypatch.setattr(parallel_recovery, "WorkerProcess", None)  # a use would raise
     directory = Directory.open(str(killed), request())
     directory.close(now_ms=NOW_MS)
     monkeypatch.setattr(parallel_recovery, "_WORTH_A_PROCESS", 1)
@@ -190,7 +190,7 @@ def test_little_to_do_a_clean_stop_and_a_simulated_disk_need_no_process(
     assert Directory.open("/data", request(), disk).logs["x", 0].end_offset == 2
 
 
-def test_a_compaction_that_a_process_found_is_noted_before_its_witness_goes(
+def test_a_compaction_found_by_a_process_is_recorded_before_its_old_file_is_removed(
     tmp_path: Path, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = LogConfig(segment_bytes=4000, cleanup_policy=("compact",))

@@ -1,4 +1,4 @@
-"""Power is lost at every call of a log's life to the disk, and the log that comes back is what R13 promises.
+"""Power is lost at every call of a log's life to the disk, and the log that comes back meets R13.
 
 A life is a row of named steps, done once; each call to the disk leaves a copy of the disk as it was just before. Every
 copy then loses its process, or its power in several ways, and is opened as a broker opens it: with its own clean mark
@@ -32,10 +32,10 @@ CONFIG = LogConfig(segment_bytes=9000, index_interval_bytes=1000, retention_byte
 
 
 class Life:
-    """A broker's data directory with one log, of which `written` says what it should hold.
+    """A broker's data directory with one log, and the batches in `written` that it should hold.
 
-    `synced` is where what was flushed ends, `checkpointed_start` the log's start that is surely remembered. `exact`
-    says that its indexes have entries where a log has them that was never cut and written in one go.
+    `synced` is the end of the flushed part, `checkpointed_start` the log's start that is surely stored. `exact` marks a
+    log that was never truncated and written in one go, whose indexes have entries at the usual distances.
     """
 
     def __init__(self, disk: MemoryDisk, config: LogConfig = CONFIG) -> None:
@@ -50,7 +50,7 @@ class Life:
         self.log: Log
 
     def open(self) -> None:
-        """As a broker that starts."""
+        """Start as a broker does."""
         request = DirectoryRequest(
             broker_id=0, cluster_id="cluster", now_ms=NOW_MS, config_for=lambda topic: self.config, random=Random(0)
         )
@@ -59,7 +59,7 @@ class Life:
         self.log = log or self.directory.create_log(NAME, TOPIC_ID, self.config, now_ms=NOW_MS)
 
     def append(self, size: int = 700, *, producer: int = -1, transactional: bool = False, count: int = 2) -> None:
-        """As a leader."""
+        """Append as a leader."""
         sequence = self.sequences.get(producer, 0)
         data = batch(
             count,
@@ -72,7 +72,7 @@ class Life:
         self._append(data, Origin.CLIENT)
 
     def marker(self, *, commit: bool, producer: int = 2) -> None:
-        """As a leader, for a coordinator."""
+        """Append as a leader, for a coordinator."""
         data = control_batch(
             commit=commit, coordinator_epoch=1, producer_id=producer, producer_epoch=0, timestamp_ms=NOW_MS
         )
@@ -86,12 +86,12 @@ class Life:
         self._flush_if_due()
 
     def _flush_if_due(self) -> None:
-        """Before the answer, as a replica does."""
+        """Flush before the response, as a replica does."""
         if self.log.flush_due(NOW_MS):
             self.flush()
 
     def replicate(self, count: int = 2, *, size: int = 900, gap: int = 0) -> None:
-        """As a follower."""
+        """Append as a follower."""
         offset = self.log.end_offset + gap
         data = b""
         for _ in range(count):
@@ -250,12 +250,12 @@ FOLLOWER: list[Step] = [
     ("close", Life.close),
 ]
 EVERY = 9
-"""The call in so many at which recovery begins that is itself crashed at each of its calls: all take ten minutes."""
+"""Recovery begins with one in so many calls, and is itself crashed at each of its calls: all take ten minutes."""
 LIVES = {"leader": LEADER, "heads": HEADS, "follower": FOLLOWER}
 
 
 class State(NamedTuple):
-    """What a log is between two steps; the offsets are those of `Log`."""
+    """The state of a log between two steps; the offsets are those of `Log`."""
 
     written: list[Written]
     synced: int
@@ -304,7 +304,7 @@ def live(steps: Sequence[Step], config: LogConfig = CONFIG) -> list[Crash]:
 
 
 def check(crash: Crash, disk: MemoryDisk, config: LogConfig, *, power: bool) -> None:
-    """Open what is left, hold it against what was written, write on, and lose power once more."""
+    """Open the remaining files, compare them with the written batches, write on, and lose power once more."""
     before, after = crash.before, crash.after
     life = Life(disk, config)
     life.open()
@@ -329,7 +329,7 @@ def check(crash: Crash, disk: MemoryDisk, config: LogConfig, *, power: bool) -> 
 
 
 def _write_on(life: Life, found: list[Written], start: int, random: Random) -> None:
-    """What comes in the place of what was cut may be lost with the next loss of power, but not if it was flushed."""
+    """Batches that replace truncated ones may be lost with the next loss of power, but not if they were flushed."""
     life.written, life.epoch = list(found), 99
     life.sequences = {each.producer_id: each.last_sequence + 1 for each in life.log.producers.active()}
     life.append(600)
@@ -348,7 +348,9 @@ def _check_after(life: Life, choose: Choose, synced: int, start: int) -> None:
 
 
 def losses(crash: Crash, seeds: int) -> dict[str, Choose | None]:
-    """Ways to end at a crash, with what is kept; None where only the process ends. The same in every run."""
+    """Ways to end at a crash, with the unsynced writes to keep; None where only the process ends. The same in every
+    run.
+    """
     ways: dict[str, Choose | None] = {"a kill": None, "a loss of all": keep_nothing, "a loss of nothing": keep_all}
     for seed in range(seeds):
         for order in range(2):
@@ -358,7 +360,7 @@ def losses(crash: Crash, seeds: int) -> dict[str, Choose | None]:
 
 
 def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object], config: LogConfig = CONFIG) -> str | None:
-    """What is wrong after a crash; None where nothing is, or where the same was `seen` before."""
+    """The violation after a crash; None where there is none, or where the same disk was `seen` before."""
     disk = crash.disk.fork()
     if choose is not None:
         disk.lose_power(choose)
@@ -374,7 +376,7 @@ def judged(crash: Crash, way: str, choose: Choose | None, seen: set[object], con
 
 
 def wrong_after(crashes: Sequence[Crash], seeds: int, config: LogConfig = CONFIG) -> list[str]:
-    """All that is wrong after any of the crashes, ended in each way."""
+    """All violations after any of the crashes, ended in each way."""
     seen: set[object] = set()
     found = [
         judged(crash, way, choose, seen, config) for crash in crashes for way, choose in losses(crash, seeds).items()
@@ -424,7 +426,7 @@ def test_power_is_lost_again_at_every_call_of_recovery(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LIVES)
 def test_with_a_flush_for_each_message_nothing_acknowledged_is_lost(name: str) -> None:
-    """What the broker answers, once `flush.messages=1` is set, is there when every page is gone that was not synced."""
+    """Acknowledged records, with `flush.messages=1`, are there when every unsynced page is gone."""
     config = replace(CONFIG, flush_messages=1)
     crashes = live(LIVES[name], config)
     for crash in crashes:
@@ -436,8 +438,8 @@ def test_with_a_flush_for_each_message_nothing_acknowledged_is_lost(name: str) -
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
-def test_a_data_directory_outlives_a_loss_of_power_with_all_that_was_flushed() -> None:
-    """Its own name, and those of directories made above it, are durable before anything in it is."""
+def test_a_data_directory_survives_a_loss_of_power_with_all_flushed_records() -> None:
+    """Its own name, and those of directories created above it, are durable before anything in it is."""
     disk, path = MemoryDisk(), "/mounted/made/for/the/broker"
     request = DirectoryRequest(broker_id=0, cluster_id="cluster", now_ms=NOW_MS, random=Random(0))
     log = Directory.open(path, request, disk).create_log(NAME, TOPIC_ID, CONFIG, now_ms=NOW_MS)

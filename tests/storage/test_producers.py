@@ -1,4 +1,4 @@
-"""Producer state: transactions and what is stable, markers, expiry, snapshots."""
+"""Producer state: transactions and the last stable offset, markers, expiry, snapshots."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_sequences_wrap(log: Log) -> None:
     assert [(each.first_sequence, each.last_sequence) for each in producer.batches] == [(2**31 - 2, 0), (1, 1)]
 
 
-def test_silent_producers_are_forgotten_unless_a_transaction_is_open(log: Log) -> None:
+def test_silent_producers_expire_unless_a_transaction_is_open(log: Log) -> None:
     Client(log, A).send(transactional=True)
     Client(log, B).send(transactional=False)
     log.producers.expire(NOW_MS + 999, 1000)
@@ -161,9 +161,9 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open(log: Log) -
 
 
 @pytest.mark.parametrize("stop", ["clean", "killed", "truncated"])
-def test_a_retry_of_all_that_was_on_the_way_is_known_after_a_restart(tmp_path: Path, stop: str) -> None:
-    """A snapshot has each producer's last batch only, and a client may have five without an answer."""
-    config = LogConfig(segment_bytes=700, index_interval_bytes=200)  # so small that the five stand in several segments
+def test_retries_of_all_batches_in_flight_are_recognized_after_a_restart(tmp_path: Path, stop: str) -> None:
+    """A snapshot has each producer's last batch only, and a client may have five without a response."""
+    config = LogConfig(segment_bytes=700, index_interval_bytes=200)  # so small that the five are in several segments
     log = open_log(tmp_path, config)
     sent = [(producer, 0, sequence) for sequence in range(0, 24, 2) for producer in (A, B)]
     written = [log.append(batch(2, size=40, producer=each), leader_epoch=0, now_ms=NOW_MS) for each in sent]
@@ -188,7 +188,7 @@ def test_a_retry_of_all_that_was_on_the_way_is_known_after_a_restart(tmp_path: P
     )
 
 
-def test_a_follower_takes_over_what_its_leader_knows(log: Log, tmp_path: Path) -> None:
+def test_a_follower_takes_over_the_producer_state_of_its_leader(log: Log, tmp_path: Path) -> None:
     a, b = Client(log, A), Client(log, B)
     for commit in (True, False, True):
         a.send(2)
@@ -226,7 +226,7 @@ producers = st.builds(
 
 
 @given(st.lists(producers, max_size=5))
-def test_snapshots_come_back(drawn: list[tuple[int, int, int, int, int, tuple[int, int, int] | None]]) -> None:
+def test_snapshots_round_trip(drawn: list[tuple[int, int, int, int, int, tuple[int, int, int] | None]]) -> None:
     written = []
     for producer_id, epoch, coordinator_epoch, timestamp, start, last in drawn:
         producer = Producer(producer_id, epoch)

@@ -1,4 +1,4 @@
-"""A partition's directory as a library reads it: filters, a broker beside it, damage."""
+"""A partition's directory read by the library: filters, a broker beside it, damage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Partition, list[Re
     return partition, list(partition.records())
 
 
-def test_all_records_come_in_order(tmp_path: Path) -> None:
+def test_all_records_are_read_in_order(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", SMALL)
     fill(log, 80)
     partition = Partition(str(tmp_path / "t-0"))
@@ -64,7 +64,7 @@ def test_all_records_come_in_order(tmp_path: Path) -> None:
     from_ms=st.none() | st.integers(-100, 25_000),
     to_ms=st.none() | st.integers(-100, 25_000),
 )
-def test_filters_by_offset_and_time_leave_what_they_say(
+def test_filters_by_offset_and_time(
     closed: tuple[Partition, list[Record]], start: int, length: int | None, from_ms: int | None, to_ms: int | None
 ) -> None:
     partition, every = closed
@@ -81,7 +81,7 @@ def test_filters_by_offset_and_time_leave_what_they_say(
     ]
 
 
-def test_markers_come_only_when_asked_for(tmp_path: Path) -> None:
+def test_markers_are_read_only_on_request(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", SMALL)
     fill(log, 1)
     marker = control_batch(commit=True, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
@@ -93,7 +93,7 @@ def test_markers_come_only_when_asked_for(tmp_path: Path) -> None:
     log.close(now_ms=NOW_MS)
 
 
-def test_nothing_is_written_even_where_nothing_may_be(tmp_path: Path) -> None:
+def test_nothing_is_written_even_in_a_read_only_directory(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     log = open_log(path, SMALL)
     fill(log, 40)
@@ -116,7 +116,7 @@ def test_nothing_is_written_even_where_nothing_may_be(tmp_path: Path) -> None:
 # -- beside a broker ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_appended_and_rolled_meanwhile_is_read(tmp_path: Path) -> None:
+def test_records_appended_and_rolled_meanwhile_are_read(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", SMALL)
     fill(log, 5)
     found = []
@@ -132,7 +132,7 @@ def test_what_is_appended_and_rolled_meanwhile_is_read(tmp_path: Path) -> None:
 
 
 def test_a_writer_at_full_speed_is_followed_to_the_end(tmp_path: Path) -> None:
-    """Reads again and again from where it came to, while a thread appends and rolls."""
+    """Reads again and again from its last offset, while a thread appends and rolls."""
     log = open_log(tmp_path / "t-0", LogConfig(segment_bytes=20_000, index_interval_bytes=500))
 
     def write() -> None:
@@ -154,7 +154,7 @@ def test_a_writer_at_full_speed_is_followed_to_the_end(tmp_path: Path) -> None:
     log.close(now_ms=NOW_MS)
 
 
-def test_segments_that_go_are_read_to_their_end_or_left_out(tmp_path: Path) -> None:
+def test_segments_that_are_removed_are_read_to_their_end_or_left_out(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     log = open_log(path, SMALL)
     fill(log, 80)
@@ -202,7 +202,7 @@ def test_a_torn_tail_ends_the_reading(tmp_path: Path, tail: str) -> None:
     assert offsets(Partition(str(tmp_path)), 2) == []
 
 
-def test_a_writer_that_comes_byte_by_byte_is_never_an_error(tmp_path: Path) -> None:
+def test_a_writer_of_single_bytes_is_never_an_error(tmp_path: Path) -> None:
     data = bytes(batch(2)) + bytes(batch(2, base_offset=2, codec=Codec.GZIP))
     path = tmp_path / f"{0:020d}.log"
     for size in range(len(data) + 1):
@@ -233,7 +233,7 @@ def test_damage_in_the_middle_of_a_log_is_named(tmp_path: Path, damage: str) -> 
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 24, b"\x00\x00\x00\x05\x00\x00\x00\x07", b"odd"])
-def test_an_index_that_lies_costs_nothing_but_time(closed: tuple[Partition, list[Record]], content: bytes) -> None:
+def test_a_wrong_index_costs_nothing_but_time(closed: tuple[Partition, list[Record]], content: bytes) -> None:
     partition, every = closed
     index = Path(partition.path) / f"{0:020d}.index"
     before = index.read_bytes()
@@ -244,8 +244,8 @@ def test_an_index_that_lies_costs_nothing_but_time(closed: tuple[Partition, list
         index.write_bytes(before)
 
 
-def test_an_index_spares_the_reading_of_what_is_before(tmp_path: Path) -> None:
-    """The bytes before the indexed place are spoilt here, and nobody meets them."""
+def test_an_index_avoids_reading_the_bytes_before(tmp_path: Path) -> None:
+    """The bytes before the indexed position are invalid here, and no read reaches them."""
     path = tmp_path / "t-0"
     log = open_log(path, LogConfig(index_interval_bytes=1000))
     fill(log, 100)
@@ -272,6 +272,6 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_a_missing_directory_is_said_at_once(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Partition(str(tmp_path / "t-0"))

@@ -1,4 +1,4 @@
-"""After an unclean stop a log is a sound prefix of what was written, and every file is what a rebuild would make."""
+"""After an unclean stop a log is a valid prefix of the written batches, and every file equals a rebuilt one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def abandon(log: Log) -> None:
-    """What a killed process leaves: whatever has been handed to the system, and nothing more."""
+    """The files after a killed process: all bytes that were written to the system, and nothing more."""
     log.close_files()
 
 
@@ -110,7 +110,7 @@ def test_recovery_from_the_recovery_point_equals_recovery_from_the_start(path: P
     assert files(path) == files(tmp_path / "whole")
 
 
-def test_a_torn_tail_is_cut_wherever_it_tears(path: Path, tmp_path: Path) -> None:
+def test_a_torn_tail_is_truncated_wherever_it_tears(path: Path, tmp_path: Path) -> None:
     log = open_log(path)
     for sequence in range(3):
         log.append(batch(2, size=5, producer=(1, 0, sequence * 2)), leader_epoch=sequence, now_ms=NOW_MS)
@@ -134,8 +134,10 @@ def test_a_torn_tail_is_cut_wherever_it_tears(path: Path, tmp_path: Path) -> Non
         abandon(recovered)
 
 
-def test_a_cut_that_did_not_survive_is_made_again(path: Path) -> None:
-    """A follower cut its log and went on in a new segment; a loss of power then brought back what it had cut."""
+def test_a_truncation_that_did_not_survive_is_repeated(path: Path) -> None:
+    """A follower truncated its log and continued in a new segment; a loss of power then brought the truncated part
+    back.
+    """
     log = open_log(path, LogConfig(segment_bytes=700))
     for _ in range(5):
         log.append(batch(2, size=10), leader_epoch=0, now_ms=NOW_MS)
@@ -157,8 +159,10 @@ def test_a_cut_that_did_not_survive_is_made_again(path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 9), st.data())
-def test_what_was_cut_never_fills_the_place_of_what_came_after_it(cut: int, draw: st.DataObject) -> None:
-    """A loss of power may keep a new segment and lose what the one before it got in place of what was cut."""
+def test_truncated_batches_never_fill_the_place_of_their_successors(cut: int, draw: st.DataObject) -> None:
+    """A loss of power may keep a new segment and lose the batches that replaced truncated ones in the segment before
+    it.
+    """
     disk = MemoryDisk()
     log = open_log("/topic-0", LogConfig(segment_bytes=400), disk=disk)
     for number in range(5):
@@ -172,11 +176,11 @@ def test_what_was_cut_never_fills_the_place_of_what_came_after_it(cut: int, draw
     disk.lose_power(lambda most: draw.draw(st.integers(0, most)))
     recovered = open_log("/topic-0", LogConfig(segment_bytes=400), disk=disk, clean=False)
     assert whole.startswith(all_bytes(recovered))
-    assert recovered.end_offset >= cut - 1  # a batch that reached across the cut went whole
+    assert recovered.end_offset >= cut - 1  # a batch across the truncation offset went whole
 
 
-def test_an_epoch_that_was_cut_is_gone_for_good_with_the_next_flush() -> None:
-    """Else it would claim, after a loss of power, what another leader wrote at its offsets."""
+def test_a_truncated_epoch_is_gone_for_good_with_the_next_flush() -> None:
+    """Otherwise it would cover, after a loss of power, offsets that another leader wrote."""
     disk = MemoryDisk()
     config = LogConfig(segment_bytes=250)
     log = open_log("/topic-0", config, disk=disk)
@@ -187,13 +191,13 @@ def test_an_epoch_that_was_cut_is_gone_for_good_with_the_next_flush() -> None:
         log.append_replicated(bytes(batch(2, base_offset=offset, leader_epoch=0)), now_ms=NOW_MS, leader_epoch=6)
     log.flush(now_ms=NOW_MS)
     assert log.active_base_offset > 2
-    disk.lose_power(keep_nothing)  # what was not synced is as it was before
+    disk.lose_power(keep_nothing)  # unsynced files are as before
     recovered = open_log("/topic-0", config, disk=disk, clean=False, recovery_point=20)
     assert recovered.end_offset == 20
     assert recovered.epochs.entries() == [(0, 0)]
 
 
-def test_a_tail_of_zeros_is_cut(path: Path) -> None:
+def test_a_tail_of_zeros_is_truncated(path: Path) -> None:
     log = open_log(path, LogConfig(preallocate=True, segment_bytes=4096))
     log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
     assert (path / f"{0:020d}.log").stat().st_size == 4096
@@ -210,7 +214,7 @@ def test_a_preallocated_segment_is_trimmed_on_closing(path: Path) -> None:
     assert (path / f"{0:020d}.log").stat().st_size == log.size
 
 
-def test_damage_in_the_middle_cuts_there_and_is_told_from_a_torn_write(
+def test_damage_in_the_middle_truncates_there_and_is_distinguished_from_a_torn_write(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = open_log(path, CONFIG)
@@ -235,7 +239,7 @@ def test_damage_in_the_middle_cuts_there_and_is_told_from_a_torn_write(
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["missing", "cut", "garbled"])
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_harmed_index_is_rebuilt_even_after_a_clean_stop(path: Path, suffix: str, harm: str, number: int) -> None:
+def test_a_damaged_index_is_rebuilt_even_after_a_clean_stop(path: Path, suffix: str, harm: str, number: int) -> None:
     log = open_log(path, CONFIG)
     fill(log)
     log.close(now_ms=NOW_MS)
@@ -259,7 +263,7 @@ def test_a_harmed_index_is_rebuilt_even_after_a_clean_stop(path: Path, suffix: s
     assert everything == all_bytes(open_log(path, CONFIG))
 
 
-def test_a_harmed_snapshot_is_replaced_by_the_one_before_it(path: Path) -> None:
+def test_a_damaged_snapshot_is_replaced_by_the_one_before_it(path: Path) -> None:
     log = open_log(path, CONFIG)
     fill(log)
     log.close(now_ms=NOW_MS)
@@ -294,7 +298,7 @@ def test_leader_epochs_are_rebuilt_from_the_batches(path: Path, content: bytes |
     assert checkpoint.read_bytes() == expected
 
 
-def test_a_stop_that_only_claims_to_be_clean_is_found_out(path: Path) -> None:
+def test_a_false_clean_mark_is_detected(path: Path) -> None:
     log = open_log(path)
     log.append(batch(2), leader_epoch=0, now_ms=NOW_MS)
     log.close(now_ms=NOW_MS)
@@ -304,7 +308,7 @@ def test_a_stop_that_only_claims_to_be_clean_is_found_out(path: Path) -> None:
     assert (log.end_offset, segment.stat().st_size) == (2, log.size)
 
 
-def test_leftovers_are_swept(path: Path) -> None:
+def test_leftover_files_are_removed(path: Path) -> None:
     log = open_log(path, CONFIG)
     fill(log)
     log.close(now_ms=NOW_MS)
@@ -337,7 +341,7 @@ def test_an_interrupted_swap_is_finished(path: Path) -> None:
     }
 
 
-def test_messages_of_old_formats_are_refused_and_not_cut(path: Path) -> None:
+def test_messages_of_old_formats_are_refused_and_not_truncated(path: Path) -> None:
     body = bytes([0, 0]) + (-1).to_bytes(4, "big", signed=True) + (3).to_bytes(4, "big") + b"old"
     message = zlib.crc32(body).to_bytes(4, "big") + body
     data = (0).to_bytes(8, "big") + len(message).to_bytes(4, "big") + message
@@ -350,7 +354,7 @@ def test_messages_of_old_formats_are_refused_and_not_cut(path: Path) -> None:
     assert segment.read_bytes() == data
 
 
-def test_a_log_that_ends_below_its_start_begins_anew(path: Path) -> None:
+def test_a_log_that_ends_below_its_start_is_emptied(path: Path) -> None:
     log = open_log(path)
     log.append(batch(5), leader_epoch=2, now_ms=NOW_MS)
     log.close(now_ms=NOW_MS)
@@ -389,7 +393,7 @@ def test_below_the_recovery_point_only_headers_are_read(path: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("position", [16, 23, 8])  # of the magic, the last offset delta, the length
-def test_what_should_be_sound_and_is_not_is_found(path: Path, position: int) -> None:
+def test_damage_below_the_recovery_point_is_found(path: Path, position: int) -> None:
     log = open_log(path)
     sizes = []
     for _ in range(6):
@@ -410,7 +414,9 @@ COMPACTED = LogConfig(segment_bytes=1500, index_interval_bytes=300, cleanup_poli
 
 
 def with_a_gap(path: Path) -> tuple[int, int]:
-    """A log of several segments, one of which has lost its last batches; its base, and that of the one behind."""
+    """A log of several segments, one of which has lost its last batches; its base offset, and that of the one
+    behind.
+    """
     log = open_log(path, COMPACTED)
     for _ in range(30):
         log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
@@ -437,7 +443,7 @@ def test_a_clean_stop_loses_nothing(path: Path) -> None:
     assert (log.end_offset, log.damaged_at) == (60, None)
 
 
-def test_the_cleaners_checkpoint_tells_a_gap_of_compaction_from_a_loss(path: Path, tmp_path: Path) -> None:
+def test_the_cleaner_checkpoint_distinguishes_a_gap_of_compaction_from_a_loss(path: Path, tmp_path: Path) -> None:
     base, behind = with_a_gap(path)
     for cleaned_to, survives in ((base, False), (base + 1, True), (behind, True)):
         copy = tmp_path / f"cleaned-{cleaned_to}"
@@ -448,12 +454,12 @@ def test_the_cleaners_checkpoint_tells_a_gap_of_compaction_from_a_loss(path: Pat
         abandon(log)
 
 
-def test_the_file_that_a_segment_was_made_from_tells_it_too(path: Path, tmp_path: Path) -> None:
+def test_the_source_file_of_a_segment_distinguishes_it_too(path: Path, tmp_path: Path) -> None:
     base, behind = with_a_gap(path)
     witness = path / f"{base:020d}.log.deleted"
     witness.write_bytes(b"what it was made from")
     shutil.copytree(path, tmp_path / "other")
-    for _ in range(2):  # it stays until what it says is noted elsewhere
+    for _ in range(2):  # it stays until its information is stored elsewhere
         log = open_log(path, COMPACTED, clean=False)
         assert (log.end_offset, log.cleaned_to, log.damaged_at) == (60, behind, None)
         abandon(log)
@@ -464,13 +470,13 @@ def test_the_file_that_a_segment_was_made_from_tells_it_too(path: Path, tmp_path
     assert log.end_offset < behind, "a segment that was dropped for good says nothing"
 
 
-def test_without_the_cleaners_checkpoint_a_compacted_log_gets_the_benefit_of_the_doubt(path: Path) -> None:
+def test_without_the_cleaner_checkpoint_gaps_of_a_compacted_log_are_accepted(path: Path) -> None:
     with_a_gap(path)
     log = open_log(path, COMPACTED, clean=False, gaps_are_losses=False)
     assert (log.end_offset, log.damaged_at) == (60, None)
 
 
-def test_what_was_cut_has_not_been_cleaned(path: Path) -> None:
+def test_truncated_batches_do_not_count_as_cleaned(path: Path) -> None:
     log = open_log(path, COMPACTED)
     for _ in range(10):
         log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
@@ -481,8 +487,10 @@ def test_what_was_cut_has_not_been_cleaned(path: Path) -> None:
         abandon(log)
 
 
-def test_a_new_segment_has_no_old_file_as_its_witness(path: Path) -> None:
-    """A follower's log is cut where a segment began, and goes on with a segment that begins at the same offset."""
+def test_a_new_segment_is_not_explained_by_an_old_file(path: Path) -> None:
+    """A follower's log is truncated where a segment began, and continues with a segment that begins at the same
+    offset.
+    """
     log = open_log(path, CONFIG)
     while len(log.segments) < 3:
         log.append(batch(2, size=100), leader_epoch=0, now_ms=NOW_MS)
@@ -500,7 +508,9 @@ def test_a_new_segment_has_no_old_file_as_its_witness(path: Path) -> None:
 @settings(max_examples=150)
 @given(data=st.data())
 def test_compaction_and_a_loss_of_power(data: st.DataObject) -> None:
-    """What was synced stays and what stays has no hole, wherever compaction took the ends of segments away before."""
+    """Synced records stay and the remaining log has no hole, wherever compaction removed the ends of segments
+    before.
+    """
     disk = MemoryDisk()
     log = open_log("/topic-0", COMPACTED, disk=disk)
 

@@ -1,4 +1,4 @@
-"""A start over many logs touches each of them a few times, however large they are. Counted in calls, not in seconds."""
+"""A start over many logs reads each of them a few times, for any size of the logs. Counted in calls, not in seconds."""
 
 from __future__ import annotations
 
@@ -110,13 +110,13 @@ def test_a_start_after_a_clean_stop_reads_a_little_of_each_log_and_waits_for_no_
     assert each["list"] < 1.5
     assert each["read"] < 6  # metadata, epochs, snapshot, two indexes
     assert each["open"] <= 1
-    assert each["pread"] < 12  # the tail, and batches enough to know a retry of the producer
+    assert each["pread"] < 12  # the tail, and batches enough to recognize a retry of the producer
     assert disk.calls["sync"] <= 6, "of the directory, not of the logs"
     assert disk.calls["write"] <= 4
     directory.close(now_ms=NOW_MS)
 
 
-def test_beginning_to_lead_waits_for_no_disk_either(path: str) -> None:
+def test_becoming_leader_waits_for_no_disk_either(path: str) -> None:
     disk = CountingDisk()
     directory = Directory.open(path, request(), disk)
     disk.calls.clear()

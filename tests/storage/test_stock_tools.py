@@ -1,4 +1,4 @@
-"""Kafka itself reads what a log of ours leaves on disk, and we read what Kafka leaves."""
+"""Kafka itself reads the files of an Odradek log, and Odradek reads those of Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG = LogConfig(segment_bytes=30_000, index_interval_bytes=1000)
 
 
 def dump(path: Path, *options: str, suffixes: tuple[str, ...]) -> str:
-    """What kafka-dump-log prints about the files of a log; it must have nothing to complain about."""
+    """The output of kafka-dump-log for the files of a log; it must have no complaint."""
     names = [str(file) for file in sorted(path.iterdir()) if file.suffix in suffixes]
     result = run_tool(VERSION, "kafka-dump-log", [*options, "--files", ",".join(names)], timeout_s=120)
     assert result.stderr == ""
@@ -70,7 +70,7 @@ def fill(log: Log) -> None:
 
 @pytest.fixture(scope="module", params=["closed", "killed", "recovered", "replicated", "append time"])
 def log_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that came about in one of several ways."""
+    """A log that was written in one of several ways."""
     path = tmp_path_factory.mktemp("logs") / "topic-0"
     config = LogConfig(segment_bytes=30_000, index_interval_bytes=1000)
     if request.param == "append time":
@@ -222,7 +222,7 @@ def test_one_directory_serves_both_in_turn(own_kafka: Kafka, tmp_path: Path) -> 
     assert directory.high_watermarks["shared", 0] == end_offset
     assert len(log.aborted_transactions(0, end_offset)) == 1
 
-    # Every file that we would rebuild is the one that Kafka wrote.
+    # Every file that Odradek would rebuild equals the one that Kafka wrote.
     rebuilt = tmp_path / "rebuilt"
     rebuilt.mkdir()
     for file in written_by_kafka.glob("*.log"):
@@ -231,7 +231,7 @@ def test_one_directory_serves_both_in_turn(own_kafka: Kafka, tmp_path: Path) -> 
     ours.close(now_ms=NOW_MS)
     assert without_metadata(files(rebuilt)) == without_metadata(files(written_by_kafka))
 
-    # What we append, Kafka serves; once after a clean stop of ours, once after none.
+    # Kafka serves records that Odradek appended; once after a clean stop of Odradek, once after a kill.
     for clean in (True, False):
         epoch = log.epochs.latest
         for number in range(100):

@@ -1,7 +1,7 @@
-"""Transactions of one log against a model that knows only the list of what was written.
+"""Transactions of one log against a model that stores only the list of written batches.
 
-What may be read with read_committed (the last stable offset), which aborted transactions a read is told of, who may
-begin a transaction, and that a restart, a truncation and a follower come to the same.
+The model checks the records readable with read_committed (the last stable offset), the aborted transactions that a read
+returns, which producers may begin a transaction, and that a restart, a truncation and a follower give the same state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 class TransactionalLog(RuleBasedStateMachine):
-    """Producers, markers, questions to the coordinator, and everything that makes a log forget and remember."""
+    """Producers, markers, verifications by the coordinator, and all events that make a log forget and rebuild state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class TransactionalLog(RuleBasedStateMachine):
         return any(span.producer_id == producer_id and span.marker is None for span in self.spans())
 
     def next_of(self, producer_id: int) -> tuple[int, int]:
-        """The epoch and the sequence that are right for this producer."""
+        """The valid epoch and sequence of this producer."""
         epoch, sequence = 0, 0
         for each in self.written:
             if each.producer_id == producer_id:
@@ -104,7 +104,7 @@ class TransactionalLog(RuleBasedStateMachine):
                     sequence += each.last - each.first + 1
         return epoch, sequence
 
-    # ---- what happens
+    # ---- events
 
     producers = st.sampled_from(PRODUCERS)
     counts = st.integers(1, 3)
@@ -164,11 +164,11 @@ class TransactionalLog(RuleBasedStateMachine):
         self.written.append(Written(self.end, self.end, producer_id, epoch + bump, commit))
         if late is not None:
             data = batch(1, producer=(producer_id, epoch, sequence), transactional=True)
-            # Else it would begin a transaction that nobody ends.
+            # Otherwise it would begin a transaction that no marker ends.
             assert self.refusal(data, late) is ErrorCode.INVALID_TXN_STATE
 
     def refusal(self, data: memoryview, verification: Verification) -> ErrorCode | None:
-        """Append a batch of a client; why that was refused."""
+        """Append a batch of a client; returns the reason of a refusal."""
         try:
             self.log.append(data, leader_epoch=0, now_ms=NOW_MS, verification=verification)
         except KafkaError as refused:
@@ -207,7 +207,7 @@ class TransactionalLog(RuleBasedStateMachine):
 
     @rule()
     def fail_over(self) -> None:
-        """A follower that has copied everything goes on as the leader."""
+        """A follower that has copied everything continues as the leader."""
         follower = self.fresh()
         while follower.end_offset < self.log.end_offset:
             part = self.log.read(follower.end_offset, 400).records
@@ -222,14 +222,14 @@ class TransactionalLog(RuleBasedStateMachine):
     def state(self) -> bytes:
         return encode_snapshot(sorted(self.log.producers.active(), key=lambda each: each.producer_id))
 
-    # ---- what has to hold
+    # ---- invariants
 
     @invariant()
     def nothing_undecided_is_stable(self) -> None:
         spans = self.spans()
         undecided = [span.first for span in spans if span.marker is None]
         unreplicated = [span.first for span in spans if span.marker is not None and span.marker >= self.high_watermark]
-        self.log.on_high_watermark(self.high_watermark)  # as a replica does before it asks
+        self.log.on_high_watermark(self.high_watermark)  # as a replica does before the verification
         assert self.log.first_unstable_offset == min(undecided + unreplicated, default=None)
 
     @invariant()

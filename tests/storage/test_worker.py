@@ -1,4 +1,4 @@
-"""Worker processes: they answer, they fail, they die; and none of them outlives its parent."""
+"""Worker processes: their results, failures and deaths; none of them outlives its parent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEADLINE_S = 20.0
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerProcess]:
-    """A worker that takes the functions of the tests, too."""
+    """A worker that accepts the functions of the tests, too."""
     monkeypatch.setattr(worker, "_CALLABLE", "tests.storage.")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     started = WorkerProcess(nice=3)
@@ -36,7 +36,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerProcess]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent to ask does not."""
+    """Whether a process runs; one that has ended and waits for its parent does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def is_alive(pid: int) -> bool:
 
 
 def eventually(what: Callable[[], bool]) -> bool:
-    """Whether it comes true before the deadline."""
+    """Whether the condition becomes true before the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         if what():
@@ -82,14 +82,14 @@ def test_one_process_answers_call_after_call(process: WorkerProcess) -> None:
     assert process.pid == pid
 
 
-def test_it_is_small_and_stands_back(process: WorkerProcess) -> None:
+def test_it_is_small_and_has_low_priority(process: WorkerProcess) -> None:
     has = process.call(worker_tasks.modules)
     assert {"asyncio", "uvloop", "odradek.protocol.messages"}.isdisjoint(has)
     assert not [name for name in has if name.startswith("odradek.broker")]
     assert has[-1] == f"nice {os.nice(0) + 3}"
 
 
-def test_exceptions_come_back_whole(process: WorkerProcess) -> None:
+def test_exceptions_are_passed_on_unchanged(process: WorkerProcess) -> None:
     with pytest.raises(InvalidRecords) as refused:
         process.call(worker_tasks.refuse)
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_RECORD, "three of them")
@@ -169,7 +169,7 @@ def test_a_killed_parent_leaves_no_orphan_behind(tmp_path: Path) -> None:
     assert eventually(lambda: not is_alive(child))
 
 
-def test_signals_for_the_whole_group_leave_it_alone(process: WorkerProcess) -> None:
+def test_signals_for_the_whole_group_do_not_stop_it(process: WorkerProcess) -> None:
     assert process.call(worker_tasks.add, 1) == 1
     pid = process.pid
     assert pid is not None
@@ -179,7 +179,7 @@ def test_signals_for_the_whole_group_leave_it_alone(process: WorkerProcess) -> N
     assert process.pid == pid
 
 
-def test_a_process_that_cannot_start_has_died(process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_start_counts_as_dead(process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(WorkerDied, match="cannot start a worker process"):
         process.call(worker_tasks.add, 1)

@@ -1,4 +1,4 @@
-"""What the tests of worker processes have carried out there."""
+"""Functions that the tests of worker processes run there."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def refuse() -> NoReturn:
 
 
 def run_full(path: str) -> NoReturn:
-    """What a disk without room says."""
+    """The error of a disk without room."""
     raise OSError(28, "No space left on device", path)
 
 
 def raise_what_cannot_travel() -> NoReturn:
-    """An exception that holds something of this process."""
+    """An exception that holds an object of this process."""
     error = ValueError("held")
     error.thread = sys.stdout  # type: ignore[attr-defined]
     raise error
 
 
 def chatter() -> str:
-    """Writes where answers must not stand, and logs."""
+    """Writes to stdout, where responses are written, and logs."""
     print("a stray line", flush=True)
     os.write(1, b"and a stray byte\n")
     _log.warning("%d bytes of a torn write cut", 5)
@@ -48,18 +48,18 @@ def chatter() -> str:
 
 
 def modules() -> list[str]:
-    """What the process has imported, and how it is disposed towards others."""
+    """The modules that the process has imported, and its priority."""
     return [*sys.modules, f"nice {os.nice(0)}"]
 
 
 def die() -> NoReturn:
-    """The end, as the kernel brings it when memory is short."""
+    """A kill, as by the kernel when memory is short."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
 def work_on(path: str) -> NoReturn:
-    """Says in a file that it has begun, and never comes to an end. The interpreter lock is busy all the time."""
+    """Writes a file to show that it has begun, and never ends. The interpreter lock is busy all the time."""
     with open(path, "w") as file:
         file.write(str(os.getpid()))
     while True:
