@@ -91,7 +91,7 @@ def messages_in(data: bytes, base: int | None = None) -> Iterator[tuple[Any, ...
             notified = value
             if codec == Codec.LZ4 and magic == 0:
                 value = bytes(mend_lz4_header(value))
-                assert value != notified, "an lz4 frame of magic 0 has the fault that its readers expect"
+                assert value != notified, "an lz4 frame of magic 0 has the fault that its consumers expect"
             inside: Any = tuple(messages_in(bytes(decompress(codec, value, 1 << 27))))
         else:
             inside = value

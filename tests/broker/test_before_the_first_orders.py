@@ -175,7 +175,7 @@ async def test_a_broker_that_cannot_reach_the_controller_does_not_return_unknown
         (topic,) = await metadata(pair.clients[2], "fresh", auto_create=True)
         assert topic.error_code == LEADER_NOT_AVAILABLE
         (topic,) = await metadata(pair.clients[2], "fresh", auto_create=False)
-        assert topic.error_code == UNKNOWN, "nobody wants it to be made, and Kafka says so as well"
+        assert topic.error_code == UNKNOWN, "no client may create it, and Kafka answers the same"
         (topic,) = await metadata(pair.clients[1], "fresh", auto_create=True)
         assert topic.error_code == ErrorCode.NONE
 

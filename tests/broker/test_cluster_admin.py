@@ -282,7 +282,7 @@ def test_a_failed_directory_is_described_by_its_error_alone(tmp_path: Path) -> N
         ]
 
         def unknown(path: str) -> tuple[int, int]:
-            raise OSError("nobody knows")
+            raise OSError("unknown error")
 
         (only, _) = LogDirs([good, bad], Replicas(), unknown).describe([("other", 0)])
         assert only == DirectoryDescription(paths[0], None)

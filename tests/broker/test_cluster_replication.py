@@ -74,7 +74,7 @@ async def test_a_consumer_is_redirected_to_the_replica_in_its_rack_and_served_th
     own = fetch_request("t", 0)
     own.rack_id = "rack-1"
     answer = (await cluster.clients[1].ask(own, 11)).responses[0].partitions[0]
-    assert answer.preferred_read_replica == -1, "the leader itself is as near"
+    assert answer.preferred_read_replica == -1, "the leader itself is in the same rack"
 
 
 async def test_only_the_leader_accepts_writes_and_old_clients(cluster: Cluster) -> None:
@@ -143,9 +143,9 @@ async def test_a_lost_follower_leaves_the_isr_and_writes_fail_below_min_insync_r
 
     await until(write, lambda code: code == ErrorCode.NOT_ENOUGH_REPLICAS)
     assert leader.machine.isr == {1}
-    assert (await cluster.clients[1].produce("t", batch(b"v"), acks=1)).error_code == 0, "acks=1 asks for no more"
+    assert (await cluster.clients[1].produce("t", batch(b"v"), acks=1)).error_code == 0, "acks=1 requires no more"
     end = leader.machine.high_watermark
-    assert end < leader.log.end_offset, "what is not safe enough is not shown (KIP-966)"
+    assert end < leader.log.end_offset, "records on too few replicas are not visible (KIP-966)"
 
 
 async def test_a_group_moves_with_the_leader_of_its_partition(cluster: Cluster) -> None:

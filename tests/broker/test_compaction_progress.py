@@ -101,7 +101,7 @@ async def test_a_follower_sends_its_progress_and_receives_the_lowest(cluster: Cl
     assert await follower.fetch() == []
     assert await follower.fetch(18) == [15], "the leader itself is behind"
     cleaned[1] = 17
-    assert await follower.fetch() == [17], "told without being asked"
+    assert await follower.fetch() == [17], "sent although the request did not name the partition"
     assert await known(cluster, 1) == 17
     assert await follower.fetch(5) == [5]
 
@@ -155,12 +155,12 @@ async def test_an_absent_replica_holds_back_the_progress_of_all(cluster: Cluster
     cleaned.update({1: 19, 2: 19})
     leading = replica_of(cluster, 1).machine
     await until(lambda: _reported(cluster, 1, 2), lambda offset: offset == 19)
-    assert leading.compacted_everywhere == 0, "its loss began an epoch, and in that it has said nothing"
+    assert leading.compacted_everywhere == 0, "its loss began an epoch, in which it has not reported"
     assert await Follower(cluster, 3, 1).fetch(8) == [8]
     await until(lambda: known(cluster, 2), lambda offset: offset == 8)
     await cluster.brokers[1].stop()
     await until(lambda: _role(cluster, 2), lambda role: role is Role.LEADER)
-    assert await known(cluster, 2) == 0, "nobody but broker 2 itself has said anything to it"
+    assert await known(cluster, 2) == 0, "no broker except broker 2 itself has reported to it"
 
 
 async def _isr(cluster: Cluster, leader: int) -> frozenset[int]:

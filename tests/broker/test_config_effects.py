@@ -144,7 +144,7 @@ async def test_control_requests_use_the_control_plane_listener(tmp_path: Path) -
     async with running_pair(tmp_path, **listeners) as pair:
         await pair.create("t", [1, 2])
         assert (await pair.clients[1].produce("t", batch(b"v"), acks=-1)).error_code == ErrorCode.NONE
-        assert set(pair.dialing[1].ports) == {pair.port(2, "CONTROL")}, "the controller has nothing else to say"
+        assert set(pair.dialing[1].ports) == {pair.port(2, "CONTROL")}, "the controller sends nothing else"
         assert set(pair.dialing[2].ports) == {pair.port(1)}, "a follower fetches where clients do"
 
 
@@ -378,10 +378,10 @@ async def test_a_listener_has_its_own_limit_on_connections(tmp_path: Path) -> No
         await set_config(client, BROKER, "0", (limit, DELETE, None))
         fourth = await Visitor.enter(outside)
         first.leave()
-        assert await fourth.waits_beside(client), "two are there, as many as is set for all brokers"
+        assert await fourth.waits_beside(client), "two are open, the number set for all brokers"
         await set_config(client, BROKER, "", (limit, DELETE, None))
         second.leave()
-        assert await fourth.waits_beside(client), "one is there, as many as stands in the file"
+        assert await fourth.waits_beside(client), "one is open, the number in the file"
         third.leave()
         await fourth.is_let_in()
         fourth.leave()
@@ -399,7 +399,7 @@ async def test_a_listener_without_its_own_limit_has_that_of_the_broker(tmp_path:
         assert await idle.client.is_closed()
         third, outsider = await Visitor.enter(inside), await Visitor.enter(outside)
         assert await third.waits_beside(client)
-        assert await outsider.waits_beside(client), "nine may come in there, but the broker has its two"
+        assert await outsider.waits_beside(client), "nine may be open there, but the broker has its two"
         await set_config(client, BROKER, "0", ("max.connections", DELETE, None))
         for each in (third, outsider):
             await each.is_let_in()

@@ -175,7 +175,7 @@ def test_every_property_without_effect_has_a_reason() -> None:
         assert documentation(row).startswith(row.doc)
         assert documentation(row).endswith(".")
     idle = [row.name for row in rows if not row.effect]
-    assert set(named()) <= set(idle), "a reason for a property that works, or is none"
+    assert set(named()) <= set(idle), "a reason for a property that has an effect, or does not exist"
     alone = [name for name in idle if name not in named()]
     assert [start for start in beginnings() if not any(name.startswith(start) for name in alone)] == []
     assert set(REFUSED) <= set(idle)

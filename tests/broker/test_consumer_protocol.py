@@ -126,6 +126,6 @@ async def test_ids_of_any_size_are_accepted_or_refused(coordinator: Client) -> N
     names = [f"{number}-{'y' * 200}" for number in range(6_000)]
     assert (await coordinator.ask(joining("big", subscribed_topic_names=names), 1)).error_code == (
         ErrorCode.UNKNOWN_SERVER_ERROR
-    ), "a record that the log does not take"
+    ), "a record that the log refuses"
     refused = await coordinator.ask(Beat(group_id=GROUP, member_id=long, member_epoch=1), 1)
-    assert refused.error_code == ErrorCode.NONE, "and the group goes on without it"
+    assert refused.error_code == ErrorCode.NONE, "and the group continues without it"

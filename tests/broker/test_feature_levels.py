@@ -57,7 +57,7 @@ async def test_a_broker_without_features_removes_them_for_all(tmp_path: Path) ->
     await registry.delete(znodes.broker_path(3))
     await until(lambda: bool(features.levels))
     epochs.append(features.epoch)
-    assert epochs == sorted(set(epochs)), "clients take what has the highest epoch"
+    assert epochs == sorted(set(epochs)), "clients use the features with the highest epoch"
     await request_tasks.close()
     await registry.close()
     await ensemble.close()

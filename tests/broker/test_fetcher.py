@@ -61,7 +61,7 @@ class Follower:
             if self.peer.owed:
                 return passed_ms
             self.time.advance(1)
-        raise AssertionError("the leader is asked no more")
+        raise AssertionError("no more requests to the leader are expected")
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def until(condition: Callable[[], object]) -> None:
     """Return when the condition holds."""
     end = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.02)
 
 

@@ -74,7 +74,7 @@ def until(page: Callable[[], Page], condition: Callable[[Page], bool]) -> Page:
     """The first page for which the condition holds."""
     end = time.monotonic() + TIMEOUT_S
     while not condition(found := page()):
-        assert time.monotonic() < end, "it did not come about in time"
+        assert time.monotonic() < end, "the condition did not hold in time"
         time.sleep(0.05)
     return found
 

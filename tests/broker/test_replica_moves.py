@@ -149,7 +149,7 @@ def test_a_crash_at_any_call_of_a_move_leaves_one_whole_log(part: int) -> None:
             before, (here, there) = content(places), places.where()
             places.lead()
             places.settle()
-            assert places.where() == (there or here, None), "what was begun is finished"
+            assert places.where() == (there or here, None), "a started move is finished"
             assert content(places) == before
             places.append(800)
             places.host.retire()
@@ -288,7 +288,7 @@ def test_invalid_requests_are_refused() -> None:
     places.host.obtain(("other", 0), bytes(16), {})
     assert places.where(("other", 0)) == ("/b", None)
     places.host.obtain(("later", 0), bytes(16), {})
-    assert places.where(("later", 0)) == ("/a", None), "as it was asked for, although both have as many"
+    assert places.where(("later", 0)) == ("/a", None), "as requested, although both have as many"
     (_, b) = places.directories
     b.fail("test")
     assert refusal(NAME, "/b") is ErrorCode.KAFKA_STORAGE_ERROR

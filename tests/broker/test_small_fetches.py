@@ -64,7 +64,7 @@ def test_every_response_advances_a_consumer_of_batches(compacted: Compacting, li
             found, offsets, end = fetched(wire, offset, limit, version)
             if offset >= end:
                 break
-            assert found, f"nothing whole comes from offset {offset}"
+            assert found, f"no whole batch comes from offset {offset}"
             assert found[-1].next_offset > offset
             offset, seen = found[-1].next_offset, seen + offsets
     assert (offset, seen[-1]) == (SEGMENTS, SEGMENTS - 1)
@@ -95,7 +95,7 @@ def test_consumers_with_small_limits_reach_the_end(compacted: Compacting) -> Non
     offset = -1
     while offset < SEGMENTS - 1:
         message = consumer.poll(TIMEOUT_S)
-        assert message is not None, f"nothing comes behind {offset}"
+        assert message is not None, f"no batch comes behind {offset}"
         assert message.error() is None
         offset = message.offset()
     consumer.close()

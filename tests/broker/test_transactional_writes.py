@@ -358,7 +358,7 @@ def test_a_transaction_begins_after_its_coordinator_confirms_it(leader: Leader) 
     leader.coordinator.answer()
     assert leader.outcomes == [0]
     leader.produce(b"b", sequence=1)
-    assert leader.outcomes == [0, 1], "an open transaction is asked about no more"
+    assert leader.outcomes == [0, 1], "an open transaction is not verified again"
     leader.end()
     leader.produce(b"c", sequence=2)
     assert leader.outcomes == [0, 1]

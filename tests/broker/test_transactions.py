@@ -189,7 +189,7 @@ def test_a_marker_follows_its_leader_until_it_is_written(shell: Shell) -> None:
     shell.links.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     shell.lead("a", -1)
     shell.time.advance(1000)
-    assert shell.links.owed == [], "nobody leads it"
+    assert shell.links.owed == [], "it has no leader"
     shell.lead("a", 2)
     shell.time.advance(1000)
     assert [each[0] for each in shell.links.owed] == [2]
@@ -204,7 +204,7 @@ def test_a_partition_without_a_leader_does_not_delay_the_markers_of_others(shell
     owner = shell.begin(A0)
     shell.end(owner)
     shell.time.advance(1)
-    assert shell.links.owed == [], "nobody leads it"
+    assert shell.links.owed == [], "it has no leader"
     other = Owner(77, 0)
     shell.markers.write(Marker("another id", other, True, 7), [B0])
     shell.time.advance(1)

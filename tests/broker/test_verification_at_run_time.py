@@ -110,7 +110,7 @@ async def play(port: int) -> list[tuple[object, ...]]:
         for value in ("false", "maybe", "", None):
             await script.alter(resource, value, validate_only=True)
         await script.alter(resource, "maybe")
-    assert await script.verifies(), "nothing of that counts"
+    assert await script.verifies(), "none of these values applies"
     for resource in (THIS_BROKER, ALL_BROKERS):
         await script.alter(resource, "false")
         await script.becomes("false")
@@ -122,7 +122,7 @@ async def play(port: int) -> list[tuple[object, ...]]:
     await script.becomes("false")
     await script.alter(THIS_BROKER, "true")
     await script.becomes("true")
-    assert await script.verifies(), "what is set for one broker comes before what is set for all"
+    assert await script.verifies(), "the value of one broker overrides that of all"
     client.close()
     return script.printed
 
@@ -149,7 +149,7 @@ async def test_it_survives_a_restart_and_does_not_affect_version_2(tmp_path: Pat
         await script.becomes("false")
         assert not await script.verifies()
         found = await client.ask(m.ListTransactionsRequest(state_filters=["Ongoing"]), 1)
-        assert len(found.transaction_states) == 1, "the leader has added the partition, and nobody the others"
+        assert len(found.transaction_states) == 1, "the leader has added the partition, and no request the others"
         client.close()
 
 

@@ -178,7 +178,7 @@ class Harness:
         while control_requests := self.machine.drain():
             self.sent.extend(control_requests)
             for broker_id, message in control_requests:
-                assert broker_id in self.machine.context.brokers, "an order for a broker that does not live"
+                assert broker_id in self.machine.context.brokers, "a control request for a broker that is not alive"
                 assert message.controller_epoch == self.machine.context.epoch
                 if isinstance(message, m.StopReplicaRequest):
                     self._check_deletions(broker_id, message)
@@ -265,7 +265,7 @@ class Harness:
             if before == state:
                 continue
             past.append(state)
-            assert state.leader == -1 or state.leader in state.isr, f"{partition} is led from outside its ISR: {state}"
+            assert state.leader == -1 or state.leader in state.isr, f"{partition} has a leader outside its ISR: {state}"
             assert state.isr, f"{partition} has no ISR"
             if before is None:
                 continue

@@ -228,7 +228,7 @@ class Replicas:
             epoch, end = response.diverging
             cut = truncation_offset(epoch, end, broker.epochs, len(broker.log), request.offset)
             if broker.broker_id in self.state.isr:
-                assert cut >= self.true_high_watermark, "R10: cut below what is committed"
+                assert cut >= self.true_high_watermark, "R10: truncated below the committed offset"
             del broker.log[cut:]
             broker.epochs.cut(cut)
             machine.truncated(cut)
@@ -303,7 +303,7 @@ class Replicas:
             if machine.leader_epoch == self.state.leader_epoch:
                 assert len(broker.log) >= self.true_high_watermark, "R2"
                 for offset, value in self.acknowledged.items():
-                    assert broker.log[offset].value == value, "R2: an acknowledged record is not where it was"
+                    assert broker.log[offset].value == value, "R2: an acknowledged record is not at its offset"
                 assert machine.maximal_isr >= set(self.state.isr), "R4"
         for member in self.state.isr:
             if self.brokers[member].alive:

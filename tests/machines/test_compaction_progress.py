@@ -54,7 +54,7 @@ def test_the_least_of_all_counts_and_an_unreported_replica_counts_as_nothing() -
     machine = leader()
     assert machine.compacted_everywhere == 0
     report(machine, 1, 70)
-    assert machine.compacted_everywhere == 0, "broker 2 is silent"
+    assert machine.compacted_everywhere == 0, "broker 2 has not reported"
     report(machine, 2, 20)
     assert machine.compacted_everywhere == 20
     report(machine, 2, 90)
@@ -107,7 +107,7 @@ def test_a_new_epoch_has_no_reports_and_a_new_replica_has_nothing() -> None:
     report(machine, 1, 70)
     assert machine.compacted_everywhere == 50
     machine.become_leader(state(3, 0, (0, 1))._replace(partition_epoch=9), NOW)
-    assert machine.compacted_everywhere == 50, "told again of the same epoch"
+    assert machine.compacted_everywhere == 50, "a control request of the same epoch again"
     machine.become_leader(state(3, 0, (0, 1, 2))._replace(partition_epoch=10), NOW)
     assert machine.compacted_everywhere == 0, "broker 2 is being added"
     report(machine, 2, 45)
@@ -120,14 +120,14 @@ def test_a_follower_has_the_progress_that_the_leader_of_its_epoch_sent() -> None
     machine = PartitionMachine(1, high_watermark=0, local_end=END)
     machine.cleaned(80)
     machine.received_compacted(70)
-    assert machine.compacted_everywhere == UNKNOWN, "it follows nobody"
+    assert machine.compacted_everywhere == UNKNOWN, "it follows no leader"
     machine.become_follower(state(3, 0))
     assert machine.compacted_everywhere == UNKNOWN
     machine.received_compacted(40)
     machine.cleaned(90)
     assert machine.compacted_everywhere == 40
     machine.received_compacted(UNKNOWN)
-    assert machine.compacted_everywhere == UNKNOWN, "a leader that cannot say"
+    assert machine.compacted_everywhere == UNKNOWN, "a leader without the field"
     machine.received_compacted(40)
     machine.become_follower(state(4, 2))
     assert machine.compacted_everywhere == UNKNOWN, "another leader"

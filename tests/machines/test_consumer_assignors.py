@@ -111,7 +111,7 @@ def test_uniform_is_even_between_members_that_could_swap(group: tuple[dict[str, 
     for rich, owned in assigned.items():
         for poor, spec in members.items():
             if any(topic in spec.topics for topic in owned):
-                assert size[rich] - size[poor] <= 1, "one partition could have gone over"
+                assert size[rich] - size[poor] <= 1, "one partition could have moved"
 
 
 @given(groups())

@@ -62,10 +62,10 @@ def test_a_partition_moves_only_after_its_owner_has_revoked_it() -> None:
     assert not b.owned
     before = set(a.owned)
     a.beat()
-    assert (a.epoch, len(a.owned)) == (1, 2), "it stays in its epoch until it has let go"
+    assert (a.epoch, len(a.owned)) == (1, 2), "it stays in its epoch until it has revoked"
     assert membership(harness).group_members.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     b.beat()
-    assert not b.owned, "the owner has been asked and has not said that it has let go"
+    assert not b.owned, "the owner is revoking and has not acknowledged it"
     a.beat()
     assert a.epoch == 2
     b.beat()
@@ -221,7 +221,7 @@ def test_an_old_epoch_is_fenced_unless_the_response_may_have_been_lost() -> None
     assert not again.error
     assert a.owned == everything("t", 2)
     assert beat(harness, "a", old - 1, owned={}).answer.error is ErrorCode.FENCED_MEMBER_EPOCH
-    assert beat(harness, "a", old).answer.error is ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
+    assert beat(harness, "a", old).answer.error is ErrorCode.FENCED_MEMBER_EPOCH, "the request has no owned partitions"
 
 
 def test_a_full_group_accepts_no_member() -> None:
@@ -493,7 +493,7 @@ def test_a_refused_piece_of_a_large_change_reverts_what_is_not_in_the_log(monkey
     harness.log.append = append  # type: ignore[method-assign]
     slot = beat(harness, "a", 0, rebalance_timeout_ms=60_000, expression=".*", owned={})
     assert slot.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert len(taken) == 3, "what comes behind a refused piece is not handed to the log"
+    assert len(taken) == 3, "no piece after a refused one is appended"
     assert facts(reloaded(harness)) == facts(membership(harness).group_members)
 
 

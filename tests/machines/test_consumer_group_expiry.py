@@ -95,7 +95,7 @@ def test_a_group_with_members_outlives_its_offsets(harness: Harness) -> None:
     assert listed(harness) == [GROUP]
     a.leave()
     harness.time.advance(CHECK_MS)
-    assert listed(harness) == [], "nothing is left of it"
+    assert listed(harness) == [], "no state of it is left"
 
 
 def test_an_absent_static_member_keeps_offsets_of_its_subscription(harness: Harness) -> None:

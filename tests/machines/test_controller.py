@@ -46,7 +46,7 @@ def offline(harness: Harness, partition: tuple[str, int]) -> list[int]:
                 for each in topic.partition_states:
                     if (topic.topic_name, each.partition_index) == partition:
                         notified[broker_id] = each.offline_replicas
-    assert set(notified) >= set(harness.machine.context.brokers), "somebody was not told"
+    assert set(notified) >= set(harness.machine.context.brokers), "a broker was not notified"
     here = [notified[each] for each in harness.machine.context.brokers]
     assert all(each == here[0] for each in here)
     return here[0]
@@ -83,7 +83,7 @@ def test_a_leader_that_restarted_between_two_snapshots_does_not_stay_leader(harn
     harness.stop(0)
     harness.start(0)
     harness.run(ControllerMachine.brokers_changed)
-    assert summary(harness.state(T0)) == (1, 1, (1, 2)), "it may have lost what it had not synced"
+    assert summary(harness.state(T0)) == (1, 1, (1, 2)), "it may have lost unsynced records"
 
 
 def test_the_next_controller_detects_a_broker_that_restarted_before_it(harness: Harness) -> None:
@@ -177,7 +177,7 @@ def test_a_reassignment_adds_waits_and_removes(harness: Harness) -> None:
     assert harness.machine.reassignments() == {T0: harness.assignment(T0)}
     epoch = harness.state(T0).leader_epoch
     assert harness.run(lambda machine: machine.reassign({T0: (3, 1)})) == {T0: None}
-    assert harness.state(T0).leader_epoch == epoch, "the same wish again changes nothing"
+    assert harness.state(T0).leader_epoch == epoch, "the same request again changes nothing"
     harness.sent.clear()
     harness.alter(T0, (0, 1, 2, 3))
     assert harness.assignment(T0) == znodes.Replicas((3, 1))
@@ -270,7 +270,7 @@ def test_a_topic_is_deleted_when_its_last_replica_is_gone(harness: Harness) -> N
 def test_a_failed_disk_is_handled_as_a_lost_replica(harness: Harness) -> None:
     harness.make(znodes.LOG_DIR_EVENT_PREFIX + "0", znodes.encode_log_dir_event(0))
     harness.run(ControllerMachine.log_dirs_changed)
-    assert notified(harness, m.LeaderAndIsrRequest) == [0], "it is asked what it has lost"
+    assert notified(harness, m.LeaderAndIsrRequest) == [0], "a control request follows, because it may have lost logs"
     harness.lose_disk(0, [T0], code=ErrorCode.KAFKA_STORAGE_ERROR)
     assert summary(harness.state(T0)) == (1, 1, (1, 2))
     assert summary(harness.state(("t", 1))) == (1, 0, (1, 2, 0)), "its other disk works"
@@ -521,7 +521,7 @@ class Cluster(RuleBasedStateMachine):
         harness.elect()
         harness.check()
         for partition, state in harness.states().items():
-            assert state.leader in harness.epochs, f"{partition} has no leader although everybody is here: {state}"
+            assert state.leader in harness.epochs, f"{partition} has no leader although all brokers are alive: {state}"
         assert harness.tree.children(znodes.DELETE_TOPICS)[0] == []
 
 

@@ -86,7 +86,7 @@ def test_only_an_unclean_election_leaves_the_isr(case: Case, kind: str) -> None:
     if elected is not None and elected.is_unclean:
         assert kind == "unclean"
         assert elected.isr == (elected.leader,)
-        assert not set(case.isr) & (set(case.live) - set(case.leaving)), "somebody of the ISR could have led"
+        assert not set(case.isr) & (set(case.live) - set(case.leaving)), "a member of the ISR could have led"
 
 
 @given(CASES)

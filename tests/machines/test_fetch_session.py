@@ -89,11 +89,11 @@ def test_an_incremental_response_has_only_changes() -> None:
     notified = partition(0)
     assert notified.must_tell(ErrorCode.NONE, 0, 5, 0)
     assert not notified.must_tell(ErrorCode.NONE, 0, 5, 0)
-    assert notified.must_tell(ErrorCode.NONE, 100, 5, 0), "records are always told"
+    assert notified.must_tell(ErrorCode.NONE, 100, 5, 0), "records are always returned"
     assert notified.must_tell(ErrorCode.NONE, 0, 6, 0), "so is a new high watermark"
     assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "and a new start"
     assert notified.must_tell(ErrorCode.OFFSET_OUT_OF_RANGE, 0, -1, -1)
-    assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "after an error the partition is named again"
+    assert notified.must_tell(ErrorCode.NONE, 0, 6, 1), "after an error the response has the partition again"
 
 
 def test_the_sent_state_of_a_session_survives_a_change_of_its_partitions() -> None:
@@ -114,8 +114,8 @@ def test_a_follower_receives_the_compaction_progress_of_all_when_it_changes() ->
     assert notified.must_tell_compacted(7)
     assert notified.must_tell_compacted(3), "it falls when a replica has lost its disk"
     again = begin(sessions, first.session_id, 1, [partition(0, 5)]).partitions[0]
-    assert not again.must_tell_compacted(3), "a follower that only goes on remembers"
-    assert again.must_tell_compacted(-1), "an error says nothing of it"
+    assert not again.must_tell_compacted(3), "a follower that continues its session keeps the value"
+    assert again.must_tell_compacted(-1), "an error carries no value"
     assert again.must_tell_compacted(3)
     anew = partition(0, 5)
     anew.current_leader_epoch = 1
@@ -180,7 +180,7 @@ def test_a_session_that_has_forgotten_everything_ends() -> None:
 def test_which_session_is_evicted_from_a_full_cache() -> None:
     sessions = FetchSessions(1, numbers())
     small = begin(sessions, 0, 0, [partition(0)])
-    assert begin(sessions, 0, 0, [partition(0)]).session_id == 0, "one of the same size stays outside"
+    assert begin(sessions, 0, 0, [partition(0)]).session_id == 0, "one of the same size is not cached"
     larger = begin(sessions, 0, 0, [partition(0), partition(1)])
     assert larger.session_id != 0, "a larger one replaces a smaller one"
     with pytest.raises(KafkaError):
@@ -189,7 +189,7 @@ def test_which_session_is_evicted_from_a_full_cache() -> None:
     assert follower.session_id != 0, "a follower replaces a consumer"
     assert begin(sessions, 0, 0, [partition(n) for n in range(9)]).session_id == 0, "and not the other way"
     stale = begin(sessions, 0, 0, [partition(0)], now_ms=EVICTION_MS + 1)
-    assert stale.session_id != 0, "whoever was silent for two minutes goes"
+    assert stale.session_id != 0, "a session without a fetch for two minutes is evicted"
     assert sessions.evictions == 3
 
 

@@ -107,7 +107,7 @@ def test_an_unused_id_expires_and_delays_the_others_only_until_then() -> None:
     (leader,), generation = harness.stable(1)
     given = harness.join(id_required=True, session_ms=6_000).answer.member_id
     rejoined = harness.join(leader)
-    assert rejoined.waits, "a pending member is waited for"
+    assert rejoined.waits, "the rebalance waits for a pending member"
     harness.time.advance(6_000)
     assert rejoined.answer.generation == generation + 1
     assert harness.join(given, id_required=True).answer.error is ErrorCode.UNKNOWN_MEMBER_ID

@@ -289,7 +289,7 @@ class Groups(RuleBasedStateMachine):
         self.harness.log.release()
         for _ in range(20):
             self.harness.time.advance(600_000)
-        assert self.harness.state() in ("Empty", "Dead"), "members that say nothing do not stay"
+        assert self.harness.state() in ("Empty", "Dead"), "silent members do not stay"
         assert self.harness.time.waiting == 0
         for slot in self.slots:
             assert not slot.waits

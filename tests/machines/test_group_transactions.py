@@ -170,7 +170,7 @@ def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(ha
     harness.commit_in_transaction({P: 5, Q: 5})
     harness.groups.start()
     assert harness.groups.delete_group(GROUP) is ErrorCode.NONE
-    assert harness.offset(P) is None, "what was committed is gone"
+    assert harness.offset(P) is None, "the committed offset is gone"
     assert unstable(harness)
     harness.time.advance(30 * 24 * 3_600_000)
     assert harness.state() == "Empty"

@@ -47,7 +47,7 @@ def test_a_write_is_acknowledged_when_the_last_of_the_in_sync_replicas_has_it() 
     assert machine.acknowledged(10) is ErrorCode.NONE
     with pytest.raises(KafkaError) as refused:
         machine.follower_fetched(7, 99, NOW)
-    assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH, "a stranger counts for nothing"
+    assert refused.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH, "an unknown epoch is refused"
 
 
 def test_too_few_in_sync_replicas() -> None:
@@ -56,7 +56,7 @@ def test_too_few_in_sync_replicas() -> None:
     with pytest.raises(KafkaError) as refused:
         machine.check_may_append(-1)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert machine.acknowledged(5) is None, "what is not safe enough is not committed (KIP-966)"
+    assert machine.acknowledged(5) is None, "records on too few replicas are not committed (KIP-966)"
 
 
 def test_a_write_after_which_the_isr_shrank_too_far() -> None:
@@ -65,7 +65,7 @@ def test_a_write_after_which_the_isr_shrank_too_far() -> None:
     machine.follower_fetched(2, 10, LONG_AGO)
     assert machine.acknowledged(10) is ErrorCode.NONE
     change = machine.propose_shrink(NOW)
-    assert change is None, "who has everything is in sync however long ago it came"
+    assert change is None, "a replica with every record is in sync for any time since its last fetch"
     machine.appended(11, NOW)
     change = machine.propose_shrink(NOW)
     assert change is not None
@@ -91,7 +91,7 @@ def test_a_write_does_not_wait_for_a_replica_that_the_controller_rejects() -> No
     assert not machine.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA, NOW)
     assert machine.acknowledged(12) is ErrorCode.NONE
     assert machine.follower_fetched(2, 12, NOW) is False
-    assert machine.propose_expansion(2) is not None, "it may earn its place again"
+    assert machine.propose_expansion(2) is not None, "it may join the ISR again"
 
 
 def test_a_replica_about_to_join_is_waited_for_only_so_long() -> None:
@@ -136,7 +136,7 @@ def test_epochs_fence() -> None:
             machine.check_leader(epoch)
         assert refused.value.code is code
     machine.become_follower(state(2, leader=1))
-    assert (machine.role, machine.leader_epoch) == (Role.LEADER, 3), "an old order is not obeyed"
+    assert (machine.role, machine.leader_epoch) == (Role.LEADER, 3), "an old control request is not applied"
 
 
 class Partition(RuleBasedStateMachine):

@@ -51,7 +51,7 @@ def owned(harness: Harness, expected: Owner | None = None) -> Owner:
 
 
 def error(asked: Asked) -> ErrorCode:
-    assert asked.outcome is not None, f"{asked.what} has no answer"
+    assert asked.outcome is not None, f"{asked.what} has no response"
     return asked.outcome.error
 
 
@@ -153,7 +153,7 @@ def test_a_producer_that_continues_sends_its_previous_id_and_epoch(harness: Harn
     first = owned(harness)
     second = owned(harness, first)
     assert second == (first.producer_id, 1)
-    assert owned(harness, first) == second, "the answer was lost, and it asks again"
+    assert owned(harness, first) == second, "the response was lost, and the client repeats the request"
     third = owned(harness, second)
     assert error(harness.init(first)) is ErrorCode.PRODUCER_FENCED
     assert error(harness.init(Owner(7, 0))) is ErrorCode.PRODUCER_FENCED
@@ -432,7 +432,7 @@ class Transactions(RuleBasedStateMachine):
             before = self.harness.metadata.status
             asked = self.harness.end(owner, commit=commit, version=self._speak(owner))
             if which > 0 and before is Status.ONGOING:
-                assert asked.outcome is not None, "who is not the owner has decided"
+                assert asked.outcome is not None, "a producer that is not the owner has decided"
                 assert asked.outcome.error is not NONE
             self.waiting.append((asked, owner))
             self._note()

@@ -171,4 +171,4 @@ class Compacted:
         for broker_id, broker in self.brokers.items():
             if broker.history[: self.committed] == leading.history[: self.committed]:
                 found, wanted = meaning(broker.log, self.committed), meaning(leading.history, self.committed)
-                assert found == wanted, f"C1: broker {broker_id} has {found}, what was written is {wanted}"
+                assert found == wanted, f"C1: broker {broker_id} has {found}, the written records are {wanted}"

@@ -85,9 +85,9 @@ class Harness:
                     token.outcome = answer
                 case WriteMarkers(owner, commits, partitions):
                     decided = self.last
-                    assert decided is not None, "markers of nothing"
+                    assert decided is not None, "markers without a decision"
                     wanted = Status.PREPARE_COMMIT if commits else Status.PREPARE_ABORT
-                    assert decided.status is wanted, f"a marker says {wanted}, the log says {decided.status}"
+                    assert decided.status is wanted, f"a marker has {wanted}, the log has {decided.status}"
                     assert (decided.producer_id, decided.epoch, decided.partitions) == (*owner, partitions)
                     self.markers.append(effect)
                 case SetTimer():

@@ -111,10 +111,10 @@ def test_a_log_truncated_below_its_compacted_end_compacts_the_new_records(seed: 
     sound = UncleanElection(seed)
     assert sound.run().violation is None
     (forgiven,) = sound.monitor.forgiven
-    assert forgiven.acknowledged > 0, "nothing was lost, so no log was cut"
+    assert forgiven.acknowledged > 0, "nothing was lost, so no log was truncated"
     with kafka_3330():
         violation = UncleanElection(seed).run().violation
-    assert violation is not None, "the mistake was not found"
+    assert violation is not None, "the mutant was not found"
     assert violation.startswith("C1") and "although there is" in violation  # noqa: PT018
 
 

@@ -229,7 +229,7 @@ def test_produced_batches_are_validated_as_by_kafka() -> None:
         ours, kafkas = _ours(case), _kafkas(answer)
         notified = f"{case.question()}\nKafka: {answer}\nours: {ours}"
         if kafkas.appended is None:
-            assert ours.appended is None, f"we take what Kafka refuses\n{notified}"
+            assert ours.appended is None, f"Odradek accepts a batch that Kafka refuses\n{notified}"
             if kafkas.code == ErrorCode.UNKNOWN_SERVER_ERROR:  # an unexpected exception in Kafka
                 assert ours.code in (
                     ErrorCode.INVALID_RECORD,
@@ -242,7 +242,9 @@ def test_produced_batches_are_validated_as_by_kafka() -> None:
         elif ours.appended is None:
             compressed = batch.read_header(case.produced).codec
             reasons = LAXER + LAXER_WHEN_COMPRESSED if compressed else LAXER
-            assert any(reason in ours.reason for reason in reasons), f"we refuse what Kafka takes\n{notified}"
+            assert any(reason in ours.reason for reason in reasons), (
+                f"Odradek refuses a batch that Kafka accepts\n{notified}"
+            )
         else:
             assert ours.appended == kafkas.appended, notified
             agreed_bytes += 1

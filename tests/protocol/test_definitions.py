@@ -197,7 +197,7 @@ def test_a_comment_lists_the_changes_of_each_version() -> None:
         wanted = set()
         for message in parse(text, path.name).values():
             wanted |= set(message.versions) - {message.versions.first}
-        assert notified >= wanted, f"{path.name} does not say what changed in {sorted(wanted - notified)}"
+        assert notified >= wanted, f"{path.name} has no comment on the changes of {sorted(wanted - notified)}"
 
 
 def test_no_array_has_elements_of_no_bytes() -> None:

@@ -129,7 +129,7 @@ def _agrees(error: KafkaError, verdict: str, rest: str, config: LogConfig, answe
     elif int(rest.split(" ")[0]) == ErrorCode.UNKNOWN_SERVER_ERROR:
         assert error.code in OURS_INSTEAD, answer
     else:
-        assert error.code == int(rest.split(" ")[0]), f"{error} where Kafka says {answer}"
+        assert error.code == int(rest.split(" ")[0]), f"{error} where Kafka returns {answer}"
 
 
 def test_batches_are_down_converted_as_by_kafka() -> None:

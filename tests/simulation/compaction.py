@@ -447,7 +447,7 @@ class MapReader(Client):
                         continue
                     if record != committed.records.get(offset):
                         raise ViolationError(
-                            f"R6: {record} was read at {offset} of {partition}, which nobody wrote there"
+                            f"R6: {record} was read at {offset} of {partition}, where no client wrote it"
                         )
                     transaction = committed.transaction_of.get(offset)
                     if transaction is not None and not transaction.commits:

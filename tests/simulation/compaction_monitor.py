@@ -202,7 +202,7 @@ class CompactionMonitor(Monitor):
             return known.looks[each.data]
         batch = known.written.get((header.base_offset, header.leader_epoch))
         if batch is None:
-            raise ViolationError(f"R5: broker {key[0]} has {header} of {key[1]}, which nobody wrote")
+            raise ViolationError(f"R5: broker {key[0]} has {header} of {key[1]}, which no producer wrote")
         written = batch.header
         for name in STAYS:
             if getattr(header, name) != getattr(written, name):
@@ -346,7 +346,7 @@ class CompactionMonitor(Monitor):
             raise ViolationError(
                 f"C1: the {'marker' if is_marker else 'tombstone'} at {offset} of {partition} is gone, "
                 + (
-                    "and nobody has compacted it"
+                    "and no replica has compacted it"
                     if first is None
                     else f"{self.now_s() - first:.3f} s after the first pass"
                 )
@@ -395,7 +395,7 @@ class CompactionMonitor(Monitor):
             later = newest.setdefault(record.key or b"", offset)
             if later != offset or committed.is_aborted(offset):
                 raise ViolationError(
-                    f"C1: broker {key[0]} says that it has compacted {key[1]} up to {log.cleaned_to}, and has {offset} "
+                    f"C1: broker {key[0]} reports {key[1]} as compacted up to {log.cleaned_to}, and has {offset} "
                     f"still, although there is {later}"
                 )
 
@@ -407,7 +407,9 @@ class CompactionMonitor(Monitor):
                 continue
             notified = log.aborted_transactions(left[0], log.end_offset)
             if not any(producer == transaction.producer_id and first <= left[0] for producer, first in notified):
-                raise ViolationError(f"T2: broker {key[0]} does not know any more that {left} of {key[1]} were aborted")
+                raise ViolationError(
+                    f"T2: broker {key[0]} has lost the information that {left} of {key[1]} were aborted"
+                )
 
     def _assigned(self, partition: Partition) -> tuple[int, ...]:
         data, _ = self.ensemble.tree.get(znodes.topic_path(partition[0]))

@@ -168,7 +168,7 @@ class UncleanElection(Directed):
         self._until(self._in_sync, "the first follows", REST_S)
         self._write(random.randint(1, 4))
         if not self.monitor.forgiven or self.monitor.forgiven[0].offset >= claimed:
-            raise AssertionError(f"the script has lost nothing: {self.monitor.forgiven}, {claimed} was compacted")
+            raise AssertionError(f"the script lost no record: {self.monitor.forgiven}, {claimed} was compacted")
         for each in self.monitor.forgiven:
             self.note(f"forgiven {each}")
 

@@ -63,7 +63,7 @@ class GroupHistory:
     def take(self, member: str, partition: int) -> None:
         """A member begins to own a partition."""
         owner = self.owners.setdefault(partition, member)
-        assert owner == member, f"G1: {member} is given partition {partition}, which {owner} has not given up"
+        assert owner == member, f"G1: {member} is assigned partition {partition}, which {owner} has not revoked"
         self.taken += 1
 
     def give_up(self, member: str, partition: int) -> None:

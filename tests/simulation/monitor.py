@@ -132,7 +132,7 @@ class Monitor:
                 end = machine.remotes[replica_id].end_offset
                 if end < machine.epoch_start_offset:
                     raise ViolationError(
-                        f"R8: broker {machine.broker_id} asks for {replica_id} in the ISR, which has reached {end}; "
+                        f"R8: broker {machine.broker_id} requests {replica_id} in the ISR, which has reached {end}; "
                         f"epoch {machine.leader_epoch} began at {machine.epoch_start_offset}"
                     )
             return real_propose(machine, isr)

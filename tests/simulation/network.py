@@ -94,7 +94,7 @@ class Network:
                         CONNECT_TIMEOUT_S, lambda: done.done() or done.set_exception(OSError("timed out"))
                     )
                 elif listener is None or not listener.serving:
-                    done.set_exception(ConnectionRefusedError("nobody listens there"))
+                    done.set_exception(ConnectionRefusedError("no process listens there"))
                 else:
                     done.set_result(Connection(self, owner, listener, on_frame, on_lost).client)
 
@@ -254,7 +254,7 @@ class Server(End):
         self.closed = True
 
     def refuse(self, kind: str, text: str) -> None:
-        raise AssertionError(f"a broker refused what a simulated peer sent: {kind}: {text}")
+        raise AssertionError(f"a broker refused a request of a simulated peer: {kind}: {text}")
 
     def expect(self, exchange: Any) -> None:
         self._owed.append(exchange)

@@ -32,7 +32,7 @@ def test_seeds_are_clean_and_cover_every_event_of_compaction() -> None:
         assert result.violation is None, f"seed {seed}: {result.violation}"
         seen.update(result.faults)
     assert not [kind for kind in COMPACTED if not seen[kind]]
-    assert seen["swaps"] > 100, "a cluster that hardly compacts proves nothing"
+    assert seen["swaps"] > 100, "a cluster that hardly compacts is no test"
 
 
 @pytest.mark.slow

@@ -281,7 +281,7 @@ class TransactionalProducer(Client):
         version = 5 if self._newest else 4
         answer = await self._insist(TRANSACTION_KEY, self._id, request, version, lambda each: [each.error_code])
         if answer is None:
-            raise OverError("nobody knows how it ended")
+            raise OverError("its outcome is unknown")
         assert not (was_replaced and commit), f"T3: a zombie has committed {transaction.name}"
         if commit:
             transaction.fate = Fate.COMMITTED

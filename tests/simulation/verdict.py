@@ -109,7 +109,7 @@ class Verdict:
             if header.is_transactional:
                 values = running.setdefault(header.producer_id, [])
                 values += [(record.value or b"", record.offset) for record in records(memoryview(data), place)]
-        assert not running, f"L1: {partition} has transactions of {list(running)} that nobody has ended"
+        assert not running, f"L1: {partition} has transactions of {list(running)} that no marker has ended"
 
     def _decide(
         self, partition: Partition, values: list[tuple[bytes, int]], key: bytes, committed: dict[bytes, int]

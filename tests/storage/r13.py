@@ -43,7 +43,7 @@ def batches_in(segment: Segment) -> list[Written]:
     end = 0
     for position, header in headers(data):
         batch = data[position : position + header.size]
-        assert len(batch) == header.size and crc_ok(batch, 0, header), f"{segment.name} at {position} is not sound"  # noqa: PT018
+        assert len(batch) == header.size and crc_ok(batch, 0, header), f"{segment.name} at {position} is not valid"  # noqa: PT018
         found.append(Written(batch, header))
         end = position + header.size
     assert end == segment.size, f"{segment.name} has {segment.size - end} bytes behind its last batch"
@@ -65,7 +65,7 @@ def check_run(found: Sequence[Written], written: Sequence[Written], synced: int,
     needed = [each.data for each in written if each.header.next_offset <= synced and each.header.next_offset > start]
     have, all_written = [each.data for each in found], [each.data for each in written]
     if not have:
-        assert not needed, f"nothing is left; offsets {start} to {synced} were synced"
+        assert not needed, f"no batch is left; offsets {start} to {synced} were synced"
         return
     first = found[0].header.base_offset
     place = next((n for n, each in enumerate(written) if each.header.base_offset == first), None)
@@ -73,7 +73,7 @@ def check_run(found: Sequence[Written], written: Sequence[Written], synced: int,
     expected = all_written[place : place + len(have)]
     for number, (here, there) in enumerate(zip(have, expected, strict=False)):
         offset = found[number].header.base_offset
-        assert here == there, f"the batch at {offset} is not the one that was written after the one before it"
+        assert here == there, f"the batch at {offset} does not follow the batch before it"
     assert len(have) == len(expected), f"{len(have) - len(expected)} batches more than were written"
     if needed:
         assert set(needed) <= set(have), (
@@ -170,7 +170,7 @@ def check_rebuild(disk: Disk, path: str, request: LoadRequest) -> None:
             assert rebuilt.get(name, b"") == data, f"{name} is not what a rebuild makes"
         elif name.endswith(".snapshot"):
             # Only those of segments and of the end are rebuilt; every one has to be readable.
-            assert name in rebuilt or not whole, f"{name} belongs to nothing"
+            assert name in rebuilt or not whole, f"{name} belongs to no segment"
             _check_snapshot(name, data, rebuilt.get(name), whole=whole)
 
 

@@ -83,7 +83,7 @@ def test_written_entries_are_read(tmp_path: Path) -> None:
     )
     again = at(tmp_path)
     assert (again.end_of(0, 300), again.end_of(10, 0), again.epochs) == (10, 20, [(0, 0), (7, 15)])
-    assert (again.end_of(0, 299), again.end_of(5, 300)) == (None, None), "of another file it says nothing"
+    assert (again.end_of(0, 299), again.end_of(5, 300)) == (None, None), "it has no entry for another file"
 
 
 def test_before_a_swap_it_has_the_old_segment_and_the_new_one(tmp_path: Path) -> None:

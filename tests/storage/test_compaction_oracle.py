@@ -94,7 +94,7 @@ class Cleaning:
         self._let_ratio_be("0.01")
         end = time.monotonic() + TIMEOUT_S
         while any(self.checkpoint().get((topic, 0), -1) < offset for topic, offset in wanted.items()):
-            assert time.monotonic() < end, f"{self.checkpoint()} where {wanted} is wanted"
+            assert time.monotonic() < end, f"{self.checkpoint()} where {wanted} is expected"
             time.sleep(0.05)
         self._let_ratio_be(NEVER)
 

@@ -165,7 +165,9 @@ def test_checkpoint_entries_do_not_survive_the_truncation_of_their_records(tmp_p
     before = {each: each.stat().st_mtime_ns for each in tmp_path.glob("*-checkpoint")}
     log.append(batch(2), leader_epoch=1, now_ms=NOW_MS)
     log.truncate_to(18, now_ms=NOW_MS)
-    assert {each: each.stat().st_mtime_ns for each in before} == before, "nothing was said of what is gone now"
+    assert {each: each.stat().st_mtime_ns for each in before} == before, (
+        "no checkpoint had an entry for what is gone now"
+    )
     log.truncate_to(4, now_ms=NOW_MS)
     assert noted(tmp_path) == {
         "recovery-point": {("x", 0): 4, ("y", 0): 20},

@@ -467,7 +467,7 @@ def test_the_source_file_of_a_segment_distinguishes_it_too(path: Path, tmp_path:
     assert not witness.exists()
     (tmp_path / "other" / witness.name).rename(tmp_path / "other" / f"{base + 2:020d}.log.deleted")
     log = open_log(tmp_path / "other", COMPACTED, clean=False)
-    assert log.end_offset < behind, "a segment that was dropped for good says nothing"
+    assert log.end_offset < behind, "a segment that was dropped for good is not read"
 
 
 def test_without_the_cleaner_checkpoint_gaps_of_a_compacted_log_are_accepted(path: Path) -> None:

@@ -43,7 +43,7 @@ def chatter() -> str:
     print("a stray line", flush=True)
     os.write(1, b"and a stray byte\n")
     _log.warning("%d bytes of a torn write cut", 5)
-    _log.debug("nobody wants to know")
+    _log.debug("debug message")
     return sys.stdin.read()
 
 
