@@ -90,7 +90,7 @@ async def newest_times(script: Script) -> None:
                 wanted = request.ListOffsetsPartition(partition_index=partition, timestamp=time)
                 topics = [request.ListOffsetsTopic(name=topic, partitions=[wanted])]
                 each = request(replica_id=replica, timeout_ms=5_000, topics=topics)
-                if partition or topic != name:  # no document defines the leader epoch of an error
+                if partition or topic != name:  # brokers may return any leader epoch with an error
                     await script.ask(each, 10, 11)
                 else:
                     for version in (10, 11):

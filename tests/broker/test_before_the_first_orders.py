@@ -175,7 +175,7 @@ async def test_a_broker_that_cannot_reach_the_controller_does_not_return_unknown
         (topic,) = await metadata(pair.clients[2], "fresh", auto_create=True)
         assert topic.error_code == LEADER_NOT_AVAILABLE
         (topic,) = await metadata(pair.clients[2], "fresh", auto_create=False)
-        assert topic.error_code == UNKNOWN, "no client may create it, and Kafka answers the same"
+        assert topic.error_code == UNKNOWN, "the request does not allow to create it, as in Kafka"
         (topic,) = await metadata(pair.clients[1], "fresh", auto_create=True)
         assert topic.error_code == ErrorCode.NONE
 

@@ -254,7 +254,7 @@ async def test_a_broker_changes_its_own_configuration_and_any_broker_the_default
 # ---- data directories
 
 
-async def test_followers_have_what_the_leader_has(cluster: Cluster) -> None:
+async def test_followers_have_logs_of_the_leaders_size(cluster: Cluster) -> None:
     await cluster.create("t", [1, 2, 3])
     assert (await cluster.clients[1].produce("t", batch(b"v" * 100))).error_code == ErrorCode.NONE
     wanted = m.DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[0])

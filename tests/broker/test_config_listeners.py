@@ -160,7 +160,7 @@ def test_free_ports_do_not_clash() -> None:
         ),
     ],
 )
-def test_a_removed_address_is_refused_with_what_replaced_it(removed: dict[str, str], instead: list[str]) -> None:
+def test_a_removed_address_is_refused_with_its_replacement(removed: dict[str, str], instead: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         BrokerConfig(removed)
     given, _, advice = refused.value.message.partition(": removed in Kafka 3.0")

@@ -392,14 +392,14 @@ async def listeners(script: Patient) -> None:
     ):
         changes = [(key, operation, value) for key, operation, value in step]
         await script.ask(alter((BROKER, "0", changes)), 1)
-        script.note("told", await reported_through(here.port, lambda brokers: True))
+        script.note("sent", await reported_through(here.port, lambda brokers: True))
         # Kafka applies the change some time after its response, and accepts a forbidden change when it equals the
         # current value.
         async with asyncio.timeout(DEADLINE_S):
             while not await is_open(ports[0]):  # noqa: ASYNC110 - another process has no event
                 await asyncio.sleep(0.02)
     async with asyncio.timeout(DEADLINE_S):
-        script.note("told", await reported_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
+        script.note("sent", await reported_through(ports[0], lambda brokers: brokers == [("elsewhere", ports[1])]))
     gone = [(name, DELETE, None) for name in APART]
     await script.ask(alter((BROKER, "0", gone)), 1)
     async with asyncio.timeout(DEADLINE_S):

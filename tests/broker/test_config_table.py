@@ -47,7 +47,7 @@ def documented(class_name: str) -> dict[str, dict[str, str]]:
 
 
 def rows_of(table: Mapping[str, Property], theirs: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Our rows, in the words of the documentation, but not in its friendly units (`1 day`)."""
+    """Odradek's rows, in the words of the documentation, but not in its friendly units (`1 day`)."""
     ours = {}
     for name, row in table.items():
         default = show_value(row.default)

@@ -89,7 +89,7 @@ def test_the_older_limit_on_a_records_time_applies_where_a_newer_one_is_unset(
         ({"leader.replication.throttled.replicas": "0:1,2"}, "[partitionId]:[brokerId]"),
     ],
 )
-def test_refuses_what_kafka_refuses(overrides: dict[str, str | None], message: str) -> None:
+def test_refuses_the_values_that_kafka_refuses(overrides: dict[str, str | None], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         check_topic(BROKER, overrides)
     assert message in refused.value.message

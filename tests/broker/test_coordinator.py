@@ -219,7 +219,7 @@ def test_groups_map_to_the_partitions_that_java_computes(tmp_path: Path) -> None
 
 
 @pytest.mark.jvm
-def test_kafka_reads_what_the_coordinator_wrote(tmp_path: Path) -> None:
+def test_kafka_reads_the_records_of_the_coordinator(tmp_path: Path) -> None:
     harness = Harness()
     (leader, follower), generation = harness.stable(2)
     harness.commit({("t", 0): 41, ("t", 1): 42}, leader, generation, metadata="note")

@@ -19,7 +19,7 @@ from odradek.ports import free_port
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 30.0
-SLOW = "20000"  # bytes a second, so that a pass over what is written here takes a while
+SLOW = "20000"  # bytes a second, so that a pass over the records written here takes a while
 FAST = "1000000000"
 
 

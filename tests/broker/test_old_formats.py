@@ -85,8 +85,8 @@ CASES: dict[str, Case] = {
     "times that fall": Case("plain", message(at_ms=THEN_MS) + message(at_ms=THEN_MS - 9) + message(at_ms=-1)),
     "no time": Case("plain", message(at_ms=-1)),
     "offsets of any kind": Case("plain", message(offset=77) + message(offset=5)),
-    "a message says LogAppendTime": Case("plain", message(attributes=APPEND_TIME)),
-    "a message says LogAppendTime and has none": Case("plain", message(attributes=APPEND_TIME, at_ms=-1)),
+    "a message has LogAppendTime": Case("plain", message(attributes=APPEND_TIME)),
+    "a message has LogAppendTime and no time": Case("plain", message(attributes=APPEND_TIME, at_ms=-1)),
     "cut off": Case("plain", THREE[:-3]),
     "only a part": Case("plain", THREE[:20]),
     "a few bytes": Case("plain", b"\0\0\0"),
@@ -107,8 +107,8 @@ CASES: dict[str, Case] = {
     "wrapper with a low offset": Case("plain", wrapper(inner(1), Codec.GZIP, offset=1)),
     "absolute offsets inside": Case("plain", wrapper(inner(1, first=40), Codec.GZIP, offset=42)),
     "inner offsets that do not count": Case("plain", wrapper(message() * 3, Codec.GZIP, offset=2)),
-    "wrapper says LogAppendTime": Case("plain", wrapper(inner(1), Codec.GZIP, attributes=APPEND_TIME)),
-    "wrapper says LogAppendTime, no time": Case(
+    "wrapper has LogAppendTime": Case("plain", wrapper(inner(1), Codec.GZIP, attributes=APPEND_TIME)),
+    "wrapper has LogAppendTime, no time": Case(
         "plain", wrapper(inner(1), Codec.GZIP, attributes=APPEND_TIME, at_ms=-1)
     ),
     "wrapper in a wrapper": Case("plain", wrapper(wrapper(inner(1), Codec.GZIP), Codec.GZIP)),
@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
     "stamped magic 0": Case("stamped", message(magic=0) * 2),
     "stamped magic 1": Case("stamped", THREE),
     "stamped wrapper": Case("stamped", wrapper(inner(1), Codec.SNAPPY)),
-    "stamped, says LogAppendTime": Case("stamped", message(attributes=APPEND_TIME)),
+    "stamped, has LogAppendTime": Case("stamped", message(attributes=APPEND_TIME)),
     "compacted without a key": Case("compacted", message() + message(key=None)),
     "compacted wrapper without keys": Case("compacted", wrapper(message(key=None) * 2, Codec.GZIP)),
     "gzip from nothing": Case("gzipped", THREE),
@@ -186,7 +186,9 @@ async def run(port: int, stem: str) -> dict[str, list[Any]]:
 
 
 async def bad_reads(client: Client, topic: str, missing: str) -> list[Any]:
-    """The responses to fetches of all versions that find nothing, or request what does not exist."""
+    """The responses to fetches of all versions that find nothing, or request offsets or partitions that do not
+    exist.
+    """
     printed = []
     for version in (0, 2, 3, 4, 7, 9, 10, 11, 12):
         for name, partition, offset in ((topic, 0, 0), (topic, 0, 9), (topic, 77, 0), (missing, 0, 0)):

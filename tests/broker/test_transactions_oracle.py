@@ -185,7 +185,7 @@ def codes_for_brokers(answer: Any) -> list[int]:
 
 
 async def ids(script: Script) -> None:
-    """Which producer ids and epochs are accepted."""
+    """InitProducerId: accepted and refused transactional ids, timeouts, producer ids and epochs."""
     for version in range(6):
         await script.init("", version)
         await script.init("of-version", version)

@@ -307,7 +307,7 @@ async def consumer_group_offsets(script: NewScript, who: Owner) -> None:
     await script.commit_in(who, group_id=group, generation_id=first, member_id="a", metadata="m" * 4097)
     await script.beat(group, "b", 0, joins=True)
     notified = await script.beat(group, "a", first)
-    script.note("told", notified - first)
+    script.note("sent", notified - first)
     await script.commit_in(who, group_id=group, generation_id=first, member_id="a", offset=30)
     await script.commit_in(who, group_id=group, generation_id=notified, member_id="a", offset=31)
     await script.offsets(group)

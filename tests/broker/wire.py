@@ -77,7 +77,7 @@ class Client:
     def close(self) -> None:
         self._writer.close()
 
-    # ---- what most tests need
+    # ---- helpers for most tests
 
     async def create_topic(
         self, name: str, partitions: int = 1, configs: dict[str, str] | None = None

@@ -125,7 +125,7 @@ def test_an_offset_in_a_transaction_keeps_the_group(harness: Harness) -> None:
     assert (harness.offset(("t", 0)), listed(harness)) == (None, [])
 
 
-def test_a_group_that_expired_begins_anew(harness: Harness) -> None:
+def test_an_expired_group_can_be_created_again(harness: Harness) -> None:
     a = Client(harness, "a", "t")
     a.beat()
     harness.commit({("t", 0): 1}, "a", a.epoch)

@@ -183,7 +183,7 @@ def test_a_group_with_offsets_in_a_transaction_is_neither_deleted_nor_expired(ha
     assert harness.state() == "Dead", "afterwards it expires like any other"
 
 
-def test_deleting_one_offset_leaves_what_a_transaction_has_of_it(harness: Harness) -> None:
+def test_deleting_one_offset_keeps_the_pending_one_of_a_transaction(harness: Harness) -> None:
     harness.commit({P: 1})
     harness.commit_in_transaction({P: 5})
     assert harness.groups.delete_offsets(GROUP, [P]) == (ErrorCode.NONE, [ErrorCode.NONE])

@@ -62,7 +62,7 @@ def test_placement_is_that_of_kafkas_own_example() -> None:
 
 
 def questions(random: Random) -> Iterator[tuple[str, Assignment]]:
-    """Requests to Kafka with our placements: brokers with and without racks, new topics and topics that grow."""
+    """Requests to Kafka with Odradek's placements: brokers with and without racks, new topics and topics that grow."""
     for _ in range(2000):
         ids = sorted(random.sample(range(20), random.randint(1, 8)))
         racks = {each: f"rack{random.randint(1, 4)}" for each in ids}

@@ -232,7 +232,7 @@ def unsynced_swap(number: int = 2) -> Iterator[None]:
 @contextmanager
 def aborted_long_ago() -> Iterator[None]:
     """Where the dirty part begins, the walk counts transactions as open that were aborted before it: the map lacks what
-    their producers have committed since (a mistake of ours).
+    their producers have committed since (a former mistake in Odradek).
     """
     real = _DirtyMap.__init__
 
@@ -305,7 +305,7 @@ def checkpoint_unsynced() -> Iterator[None]:
 @contextmanager
 def emptied_marker() -> Iterator[None]:
     """A marker that was kept for its epoch, without its record, has no effect when the log is read anew, as in Kafka (a
-    mistake of ours).
+    former mistake in Odradek).
     """
     real = ProducerState.apply_marker
 
@@ -319,7 +319,7 @@ def emptied_marker() -> Iterator[None]:
 @contextmanager
 def unsynced_copy() -> Iterator[None]:
     """A segment without records to remove counts as compacted before it is durable: after a loss of power recovery
-    takes the gap in it for the work of compaction (a mistake of ours).
+    takes the gap in it for the work of compaction (a former mistake in Odradek).
     """
     real, real_sync = _Rewriting.rewrite, Folder.sync_file
 

@@ -39,7 +39,7 @@ KEY = st.none() | st.sampled_from([b"", b"a", b"b", b"a key of seventeen", bytes
 RECORDS = st.lists(
     st.builds(
         Record,
-        offset=st.integers(1, 3),  # the step from the one before
+        offset=st.integers(1, 3),  # the difference to the previous offset
         timestamp_ms=st.one_of(st.integers(-1, 300), INT64),
         key=KEY,
         value=st.none() | st.binary(max_size=150),

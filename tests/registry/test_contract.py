@@ -373,7 +373,7 @@ async def test_calls_of_a_session_keep_their_order(registry: Registry, root: str
     assert results[4] is None
 
 
-async def test_ensure_path_creates_what_is_missing(registry: Registry, root: str) -> None:
+async def test_ensure_path_creates_missing_nodes(registry: Registry, root: str) -> None:
     await ensure_path(registry, f"{root}/a/b/c")
     await ensure_path(registry, f"{root}/a/b/c")
     await ensure_path(registry, f"{root}/a/b/d")

@@ -505,7 +505,7 @@ async def _fuzz(streams: list[list[bytes]], tail: bytes) -> None:
         client = await WireClient.begin(served.connect)
         for packet in stream:
             client.send_frame(packet)
-        client.send_bytes(tail + struct.pack(">i", -1))  # the connection ends here for any previous requests
+        client.send_bytes(tail + struct.pack(">i", -1))  # an invalid length closes the connection after any requests
         await client.rest()
         client.cut()
         assert (await witness.ask(w.PING, xid=w.PING_XID)).error == 0

@@ -74,7 +74,9 @@ class ClassicMember(Client):
             return None
 
     def _refused(self, answer: Any, error_code: int) -> bool:
-        """Clears `carry_on`, with the state that depends on it."""
+        """Whether the request failed; drops the coordinator, the member id or the generation that the error
+        invalidates.
+        """
         code = ErrorCode(error_code) if answer is not None else ErrorCode.REQUEST_TIMED_OUT
         if code is ErrorCode.NONE:
             return False

@@ -72,7 +72,7 @@ class Directed(CompactionSimulation):
         self._writer = KeyedProducer(self.network, random, self.history, bootstrap, "writer")
         return [self._writer]
 
-    # ---- what scripts are made of
+    # ---- steps of scripts
 
     def _until(self, condition: Callable[[], Any], what: str, within_s: float = START_S) -> None:
         self._wait(condition, within_s, what)

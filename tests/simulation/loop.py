@@ -43,7 +43,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.after_each: Callable[[], None] = lambda: None
         self.steps = 0
 
-    # ---- what asyncio asks for
+    # ---- calls of asyncio
 
     def time(self) -> float:
         return self._now_s

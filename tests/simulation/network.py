@@ -143,7 +143,7 @@ class SimulatedListener:
 
 
 class End:
-    """One end of a connection: what it sends arrives at its peer, in order."""
+    """One end of a connection: bytes that it sends arrive at its peer, in order."""
 
     peer: End
 

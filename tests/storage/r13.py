@@ -119,7 +119,7 @@ def check_compacted_files(log: Log) -> None:
 
 
 def _from(offset: int, epochs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Epochs without what lies below an offset."""
+    """Epochs without those below an offset."""
     while len(epochs) > 1 and epochs[1][1] <= offset:
         del epochs[0]
     if epochs and epochs[0][1] < offset:
