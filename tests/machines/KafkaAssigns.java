@@ -1,8 +1,8 @@
-// What Kafka's server-side assignors assign, for kafka_assigns.py.
+// The assignments of Kafka's server-side assignors, for kafka_assigns.py.
 //
 // Input lines, "-" for nothing:
-//   NAME TOPIC=COUNT,… MEMBER/INSTANCE/TOPIC,…/TOPIC:PARTITION,… …     the last part: what the member was to own before
-// Output lines: MEMBER/TOPIC:PARTITION,… for each member, in the order of the question, ascending within.
+//   NAME TOPIC=COUNT,… MEMBER/INSTANCE/TOPIC,…/TOPIC:PARTITION,… …     the last part: the member's assignment before
+// Output lines: MEMBER/TOPIC:PARTITION,… for each member, in the order of the request, ascending within.
 // A topic is a small number, the lower half of its id, so that Kafka's hash tables hold topics in ascending order.
 
 import java.io.BufferedReader;

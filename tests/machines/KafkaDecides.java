@@ -1,4 +1,4 @@
-// What Kafka itself decides, for kafka_decides.py: its placement of replicas and its elections.
+// Decisions of Kafka itself, for kafka_decides.py: its placement of replicas and its elections.
 //
 // Input lines, lists with commas, "-" for an empty one:
 //   place ID[:RACK],… PARTITIONS FACTOR FIRST START

@@ -1,7 +1,7 @@
 // Reads messages with Kafka's own generated classes and writes them again, for test_codec_jvm.py.
 //
 // A line of input is: class, version to read, version to write, bytes in hex. The line of output for it is the bytes
-// that Kafka writes for what it read, in hex, or "!" and what Kafka says is wrong.
+// that Kafka writes after reading, in hex, or "!" and the error of Kafka.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
