@@ -111,7 +111,7 @@ def test_tombstones_are_removed_in_the_end() -> None:
 
 
 class AsKafka(PartitionMachine):
-    """The time alone decides, without the other replicas."""
+    """The machine decides by time alone, without the other replicas."""
 
     __slots__ = ()
 

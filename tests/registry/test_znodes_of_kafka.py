@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 Again = Callable[[bytes], bytes]
 
-# How each node with data is read and written again. A node that none of these matches is a failure.
+# How each node with data is read and written again. A node with data that matches none of these fails the test.
 CODECS: list[tuple[str, Again]] = [
     (r"/brokers/ids/0", lambda data: znodes.BrokerRegistration.decode(data).encode()),
     (r"/brokers/topics/[^/]+", lambda data: znodes.TopicAssignment.decode(data).encode()),

@@ -1,8 +1,8 @@
 """Members of a group of the classic protocol in a simulated cluster, and the check of its offsets (G1).
 
-The members are static (KIP-345), so that a lost answer leaves no member behind that no client is, and never leave: the
-group has members from its first commit on, and subscribes to the topic. Its offsets therefore never expire, although
-each commit asks for the shortest retention there is (OffsetCommit 4), also while the group is between two generations
+The members are static (KIP-345), so that a lost answer leaves no orphaned member behind, and never leave: the group has
+members from its first commit on, and subscribes to the topic. Its offsets therefore never expire, although each commit
+asks for the shortest retention there is (OffsetCommit 4), also while the group is between two generations
 (KAFKA-13636).
 """
 

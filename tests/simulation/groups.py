@@ -1,8 +1,8 @@
 """Members of a consumer group of KIP-848 in a simulated cluster, and the checks of its offsets (G1).
 
 Members join, heartbeat, revoke the partitions that the coordinator revokes before they acknowledge it, commit offsets
-of what they own, leave and come back. At no time do two of them own one partition, and the committed offsets of the
-group are in the end those that the owners' commits returned, or those of commits without a response.
+of what they own, leave and come back. At no time do two of them own one partition, and in the end the committed offsets
+of the group are those of the owners' acknowledged commits, or of commits without a response.
 
 When a member joins, heartbeats of the others arrive that they had sent two epochs ago or earlier, when they owned
 nothing. (With one of the last epoch the protocol itself fails: the heartbeat might be the repetition of one whose

@@ -51,7 +51,7 @@ def batches_in(segment: Segment) -> list[Written]:
 
 
 def check_r13(log: Log, written: Sequence[Written], synced: int, *, start: int = 0) -> None:
-    """Whether a loss of power may leave a recovered log of `written`. Raises AssertionError.
+    """Whether a recovered log is one that a loss of power may leave of `written`. Raises AssertionError.
 
     `written` is the log before, from below its start if need be; all of it below the offset `synced` and from `start`
     on was on stable storage.
