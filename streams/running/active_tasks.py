@@ -1,10 +1,10 @@
-"""The tasks that a stream thread runs, from the assignment to the end (TaskManager).
+"""Active tasks: manages a stream thread's tasks from assignment to close (Kafka: TaskManager).
 
-    given  ->  opened (the directory is ours)  ->  restored  ->  running  ->  closed, or handed on as a standby
+    assigned  ->  opened (directory locked)  ->  restored  ->  running  ->  closed, or handed over as a standby
 
-A task that stays over a rebalance keeps everything: stores, buffers, its place in the topics. One that leaves has been
-committed before; its stores are closed with a checkpoint. After a failure tasks are closed as they are, dirty: what
-they did since the last commit is done again by whoever has them next (and exactly once, is taken back).
+A task that a thread keeps in a rebalance keeps everything: stores, buffers, positions. The thread commits a task before
+it gives it up, and closes its stores with a checkpoint. After a failure the thread closes tasks without a commit
+(dirty): the next owner repeats their work since the last commit (with exactly-once processing their output is aborted).
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ log = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, tuple[int, str]]
 CHUNK: Final = 512
-"""Records after which a task lets others, punctuators and commits have their turn."""
+"""Records after which a task yields to other tasks, punctuators and commits."""
 WORTH_A_CHECKPOINT: Final = 10_000
 """Records of a task after which its stores may have moved far."""
 ENDS_S: Final = 5.0
-"""How long to wait for the ends of changelogs; without them stores are restored from further back, no more."""
+"""How long to wait for the end offsets of changelogs; without them only the restoration of stores starts further
+back.
+"""
 
 
 @dataclass(slots=True)
@@ -56,20 +58,20 @@ class Assigned:
     subtopology: Subtopology
     sources: frozenset[TopicPartition]
     committed: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offsets that the group has of its sources."""
+    """The group's committed offsets of its sources."""
     metadata: dict[TopicPartition, str] = field(default_factory=dict)
-    """What stood beside these offsets when the task was given."""
+    """The commit metadata of these offsets when the task was assigned."""
     opened: bool = False
     known: bool = False
-    """Whether the group has been asked for `committed` and `metadata`."""
+    """Whether `committed` and `metadata` have been fetched from the group."""
     task: Task | None = None
-    """There once the stores are restored."""
+    """Set once the stores are restored."""
     checkpointed: int = 0
-    """How many records it had processed when its checkpoint was last written."""
+    """The number of records it had processed when its checkpoint was last written."""
 
 
 class ActiveTasks:
-    """One thread's tasks. All methods belong to that thread; others may look at `tasks`."""
+    """One thread's tasks. Only that thread calls its methods; other threads may read `tasks`."""
 
     def __init__(
         self,
@@ -86,9 +88,9 @@ class ActiveTasks:
         self.tasks: dict[TaskId, Assigned] = {}
         self.running: dict[TaskId, Task] = {}
         self.commit_wanted = False
-        """A processor has asked for a commit."""
+        """A processor has requested a commit."""
         self.punctuated = 0
-        """How often punctuators of a task were due."""
+        """The number of calls of punctuators."""
         self._application = application
         self._member = member
         self._reader = reader
@@ -100,7 +102,7 @@ class ActiveTasks:
         self._buffer = application.config["buffered.records.per.partition"]
         self._deadline_s: float = application.config["task.timeout.ms"] / 1000
         self._untold_since: float | None = None
-        """Since when nobody tells what the group has committed."""
+        """Since when requests for committed offsets have failed."""
 
     # ---- assignment
 
@@ -123,19 +125,21 @@ class ActiveTasks:
     def give(
         self, task_id: TaskId, subtopology: Subtopology, sources: frozenset[TopicPartition], state: TaskState | None
     ) -> None:
-        """A new task. `state` is what a standby hands on, opened; without it the stores are opened by `advance`."""
+        """A new task. `state` is the opened state of a former standby; without it `advance` opens the stores."""
         own = self.make_state(task_id, subtopology) if state is None else state
         self.metrics.created.record(0.0)
         self.tasks[task_id] = Assigned(own, subtopology, sources, opened=state is not None)
 
     def advance(self) -> None:
-        """Open what was given and is free now, and have it restored. Raises StreamsError, TaskCorruptedError."""
+        """Open new tasks whose directory is free, and start their restoration. Raises StreamsError,
+        TaskCorruptedError.
+        """
         for each in self.tasks.values():
             if not each.opened:
                 try:
                     each.state.open()
                 except LockError as error:
-                    log.debug("%s; it is tried again", error)
+                    log.debug("retrying to lock the task directory error=%s", error)
                     continue
                 each.opened = True
         unknown = [each for each in self.tasks.values() if each.opened and not each.known]
@@ -146,7 +150,9 @@ class ActiveTasks:
                     self._restore(each, committed)
 
     def _fetch_committed(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, Committed] | None:
-        """None where nobody tells now. Raises MembershipError after task.timeout.ms of that, or what is for good."""
+        """None where the coordinator does not answer now. Raises MembershipError after task.timeout.ms of such
+        failures, or for an error that is not retriable.
+        """
         places = sorted(sources)
         try:
             committed = self._member.fetch_committed(places, self._exactly_once) if places else {}
@@ -155,7 +161,7 @@ class ActiveTasks:
             self._untold_since = self._untold_since or now
             if not error.code.retriable or now - self._untold_since > self._deadline_s:
                 raise
-            log.warning("%s; it is tried again", error)
+            log.warning("retrying to fetch committed offsets error=%s", error)
             return None
         self._untold_since = None
         return committed
@@ -171,7 +177,7 @@ class ActiveTasks:
         self._restorer.add(each.state)
 
     def start(self, restored: Iterable[TaskState]) -> None:
-        """These are restored: they run from now on. Raises StreamsError."""
+        """These tasks are restored and run from now on. Raises StreamsError."""
         starts: dict[TopicPartition, int | None] = {}
         for state in restored:
             each = self.tasks[state.task_id]
@@ -199,20 +205,20 @@ class ActiveTasks:
             task.seek(place, partition_time)
             task.context.processor_metadata.update(numbers)
         task.init()
-        log.info("task %s runs", task.task_id)
+        log.info("task is running task=%s", task.task_id)
         return task
 
     @property
     def all_running(self) -> bool:
-        """Whether nothing has to be opened or restored any more."""
+        """Whether no task has to be opened or restored any more."""
         return len(self.running) == len(self.tasks)
 
     def committed_offsets(self) -> dict[TopicPartition, int]:
-        """What the group has committed of the sources of all tasks."""
+        """The committed offsets of the sources of all tasks."""
         return {place: offset for each in self.tasks.values() for place, offset in each.committed.items()}
 
     def positions(self) -> dict[TaskId, int]:
-        """How far the state of each task is, as the leader wants to know it."""
+        """The position of each task's state, for the assignment by the leader."""
         return {
             task_id: RUNNING if each.task is not None else position_of(each.state.positions)
             for task_id, each in self.tasks.items()
@@ -220,7 +226,7 @@ class ActiveTasks:
         }
 
     def left_to_restore(self, task_id: TaskId) -> int:
-        """How many records a task waits for. From any thread."""
+        """How many records a task has yet to restore. Any thread may call it."""
         return self._restorer.left(task_id)
 
     # ---- records
@@ -233,7 +239,7 @@ class ActiveTasks:
                 task.add(place, messages)
 
     def process(self, now_ms: int, most: int = CHUNK) -> int:
-        """Up to `most` records of each task that is ready. Returns how many. Raises StreamsError."""
+        """Process up to `most` records of each task that is ready. Returns how many. Raises StreamsError."""
         done, clock = 0, time.perf_counter_ns
         for task in self.running.values():
             try:
@@ -253,7 +259,7 @@ class ActiveTasks:
         return done
 
     def punctuate(self, now_ms: int) -> None:
-        """Call what is due by the wall's clock. Raises StreamsError."""
+        """Call the punctuators that are due by wall-clock time. Raises StreamsError."""
         for task in self.running.values():
             due = task.next_wall_clock_ms
             if due is not None and due <= now_ms:
@@ -262,13 +268,13 @@ class ActiveTasks:
                 self.commit_wanted = self.commit_wanted or task.context.commit_wanted
 
     def next_due_ms(self) -> int | None:
-        """When the next punctuator is due, by the wall's clock."""
+        """When the next wall-clock punctuator is due."""
         return min(
             (due for task in self.running.values() if (due := task.next_wall_clock_ms) is not None), default=None
         )
 
     def hold_back(self) -> None:
-        """No more records for partitions of which enough wait, because their task waits for others."""
+        """Pause partitions with enough buffered records, because their task waits for others."""
         full = {
             place
             for place, task in self._owner.items()
@@ -278,20 +284,20 @@ class ActiveTasks:
 
     @property
     def buffered(self) -> int:
-        """How many records wait."""
+        """How many records are buffered."""
         return sum(task.buffered() for task in self.running.values())
 
     # ---- commit
 
     @property
     def commit_needed(self) -> bool:
-        """Whether something was done since the last commit."""
+        """Whether tasks have processed anything since the last commit."""
         return any(task.commit_needed for task in self.running.values())
 
     def commit(self, aside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext) -> int:
-        """Commit all that was done. Returns how many tasks had something. Raises CommitFailed, StreamsError.
+        """Commit all tasks. Returns how many had something to commit. Raises CommitFailed, StreamsError.
 
-        While the cluster is waited for, which touches no store, `aside()` is held.
+        While the thread waits for the cluster, which touches no store, it holds `aside()`.
         """
         self.commit_wanted = False
         ready = [each for each in self.tasks.values() if each.task is not None and each.task.commit_needed]
@@ -324,38 +330,43 @@ class ActiveTasks:
         return len(ready)
 
     def learn_ends(self) -> None:
-        """Note how far the stores are: to be called after a commit, before others may have the tasks.
+        """Record the changelog end offsets of the stores: called after a commit and before other threads may own the
+        tasks.
 
-        From then on a changelog may hold what its next owner wrote; to take that for one's own would lose it. So the
-        ends count only if the group still counts this member in after it has heard them.
+        After that a changelog may hold records of its next owner; a checkpoint that covered them would lose them. So
+        the end offsets count only if the group still has this member after the offsets have been fetched.
         """
         self._learn_ends([each for each in self.tasks.values() if each.task is not None and each.state.wanting])
 
     def _learn_ends(self, tasks: Sequence[Assigned]) -> None:
-        """Where the tasks' changelogs end now: what they wrote themselves, and of their sources what they have read."""
+        """The current end offsets of the tasks' changelogs, and for source topics the positions the tasks have read
+        to.
+        """
         written = [place for each in tasks for place in each.state.wanting if place not in each.sources]
         try:
             ends = self._restorer.ends(written, ENDS_S) if written else {}
         except StreamsError as error:
-            log.warning("checkpoints stay where they were: %s", error)
+            log.warning("checkpoints not advanced error=%s", error)
             ends = {}
         if ends and not self._member.is_counted_in():
-            log.warning("checkpoints stay where they were: it is not certain that the tasks are still this thread's")
+            log.warning("checkpoints not advanced, as the group may have reassigned the tasks")
             ends = {}
         for each in tasks:
             each.state.learn({**ends, **each.committed})
 
-    # ---- end
+    # ---- close
 
     def release(self, task_id: TaskId) -> TaskState:
-        """Give a committed task up, but for its stores, which are returned open. Raises the error of a processor."""
+        """Remove a committed task and return its stores, still open. Raises the error of a processor."""
         each = self._forget(task_id)
         if each.task is not None:
             each.task.close_processors()
         return each.state
 
     def close(self, task_id: TaskId) -> None:
-        """Close a committed task, as far as `learn_ends` knows it. Raises the first error of processors and stores."""
+        """Close a committed task, with a checkpoint as `learn_ends` recorded it. Raises the first error of processors
+        and stores.
+        """
         each = self.tasks[task_id]
         failed: Exception | None = None
         try:
@@ -366,14 +377,15 @@ class ActiveTasks:
             each.state.close(True)
         if failed is not None:
             raise failed
-        log.info("task %s is closed", task_id)
+        log.info("task closed task=%s", task_id)
 
     def close_dirty(self, task_ids: Iterable[TaskId] | None = None) -> None:
-        """Close tasks, all by default, as they are, nothing committed. Errors go to the log.
+        """Close tasks (all by default) without a commit. Errors go to the log.
 
-        At least once, what caches hold and what was written is sent first, as Kafka Streams does: stores on disk stay
-        ahead of what is committed, and a processor that finds its mark there when a record comes again may write
-        nothing for it. Where not all of it can be sent, the stores are wiped, for the same reason.
+        With at-least-once processing the contents of caches and all written records are sent first, as Kafka Streams
+        does: stores on disk stay ahead of the committed offsets, and a processor that finds its mark in a store when it
+        processes a record again may write nothing for it. Where some of them cannot be sent, the stores are wiped, for
+        the same reason.
         """
         wanted = list(self.tasks if task_ids is None else task_ids)
         ahead = set() if self._exactly_once else self._send_off(wanted)
@@ -382,7 +394,7 @@ class ActiveTasks:
             try:
                 self.release(task_id)
             except Exception as error:
-                log.warning("closing task %s after a failure: %r", task_id, error)
+                log.warning("error while closing dirty task task=%s error=%r", task_id, error)
             if each.opened:
                 try:
                     if task_id in ahead:
@@ -390,10 +402,10 @@ class ActiveTasks:
                     else:
                         each.state.close(False)
                 except Exception as error:
-                    log.warning("closing the stores of task %s after a failure: %r", task_id, error)
+                    log.warning("error while closing stores of dirty task task=%s error=%r", task_id, error)
 
     def _send_off(self, task_ids: Iterable[TaskId]) -> set[TaskId]:
-        """Send what these tasks hold back, and wait for it a little. Returns those of which something is not sent."""
+        """Flush the caches of these tasks and wait briefly for the writes. Returns the tasks with unsent records."""
         running = {task_id: task for task_id in task_ids if (task := self.running.get(task_id)) is not None}
         ahead = set()
         for task_id, task in running.items():
@@ -401,22 +413,22 @@ class ActiveTasks:
                 if task.commit_needed:
                     task.flush_caches()
             except Exception as error:
-                log.warning("sending what the caches of task %s hold, after a failure: %r", task_id, error)
+                log.warning("cannot flush caches of dirty task task=%s error=%r", task_id, error)
                 ahead.add(task_id)
         if running and not self._collector.settle():
             ahead = {task_id for task_id, task in running.items() if task.commit_needed}
-            log.warning("not all that tasks %s have written was sent: their stores are wiped", sorted(ahead))
+            log.warning("wiping stores whose changelog records were not sent tasks=%s", sorted(ahead))
         return ahead
 
     def revive(self, task_ids: Iterable[TaskId]) -> None:
-        """Wipe the state of these tasks, and begin with them anew."""
+        """Wipe the state of these tasks and start them anew."""
         for task_id in sorted(task_ids):
             each = self._forget(task_id)
             if each.task is not None:
                 try:
                     each.task.close_processors()
                 except Exception as error:
-                    log.warning("closing task %s, whose state is lost: %r", task_id, error)
+                    log.warning("error while closing corrupted task task=%s error=%r", task_id, error)
             each.state.wipe()
             self.give(task_id, each.subtopology, each.sources, None)
 
@@ -436,21 +448,21 @@ def _process(task: Task, now_ms: int, most: int) -> int:
         return task.process(most)
     done = 0
     while done < most and task.ready(now_ms):
-        # So many cannot empty a queue before the last of them: until then the choice is a full one.
+        # Fewer than so many records cannot empty a queue; until then every choice sees all queues.
         least = min(count for place in task.partitions if (count := task.buffered(place)))
         done += task.process(min(least, most - done))
     return done
 
 
 def paced(chunk: int, took_s: float, goal_s: float) -> int:
-    """How many records to take next, so that a chunk takes about `goal_s` however slow they are, and CHUNK at most."""
+    """How many records to take next, so that a chunk takes about `goal_s` at the measured rate, and CHUNK at most."""
     if took_s > goal_s:
         return max(1, int(chunk * goal_s / took_s))
     return min(2 * chunk, CHUNK) if took_s < goal_s / 2 else chunk
 
 
 def unexpected(task: Task, error: Exception) -> StreamsError:
-    """An error that no node was blamed for."""
+    """An error that is not attributed to a node."""
     context = task.context
     return StreamsError(
         f"task {task.task_id}, topic={context.topic}, partition={context.partition}, offset={context.offset}: {error!r}"

@@ -1,9 +1,9 @@
-"""The clients of an application: consumers, producers, an administrator, all of confluent-kafka (librdkafka).
+"""Clients of an application: consumers, producers and an admin client of confluent-kafka (Kafka: KafkaClientSupplier).
 
-Each stream thread has a consumer for its records, one for restoration, and a producer; they are named as Kafka Streams
-names them (`<client.id>-StreamThread-1-consumer`). A consumer here never joins a group: partitions are assigned by
-hand, and `membership.py` is the member. This module says what each client is set to; what the user gives by prefix goes
-through to librdkafka, except for what the runtime's promises rest on.
+Each stream thread has a consumer for its records, a consumer for restoration, and a producer, with the names that Kafka
+Streams gives them (`<client.id>-StreamThread-1-consumer`). A consumer here never joins a group: the thread assigns its
+partitions, and `membership.py` is the member. This module sets the configs of each client; prefixed configs of the user
+go through to librdkafka, except for those that the runtime's guarantees rest on.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from odradek.streams.errors import StreamsError
 log = logging.getLogger(__name__)
 
 _MAIN: Final[Mapping[str, Any]] = {
-    "fetch.queue.backoff.ms": 5,  # a full queue is empty again in a moment; librdkafka would rest a second
+    "fetch.queue.backoff.ms": 5,  # a full queue drains within milliseconds; librdkafka's default backoff is a second
     "queued.max.messages.kbytes": 32_768,
-    "fetch.wait.max.ms": 100,  # partitions that are assigned meanwhile wait for the answer to the fetch before
+    "fetch.wait.max.ms": 100,  # newly assigned partitions wait for the response to the previous fetch
 }
 _CONSUMERS: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # each source node has a policy of its own
+    "auto.offset.reset": "error",  # each source node has its own reset policy
 }
 _PRODUCER: Final[Mapping[str, Any]] = {
     "linger.ms": 100,
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 65_536,
-    "partitioner": "murmur2_random",  # Java's default: by the hash of the key, null keys anywhere
+    "partitioner": "murmur2_random",  # Java's default: hash of the key, null keys to any partition
 }
 _DELIVERY: Final[Mapping[str, Any]] = {
     "enable.idempotence": True,
@@ -48,17 +48,18 @@ _DELIVERY: Final[Mapping[str, Any]] = {
 
 _REBOOTSTRAPS: Final = 0x020B0000
 _RECOVERY: Final[Mapping[str, Any]] = {"metadata.recovery.strategy": "none"} if libversion()[1] >= _REBOOTSTRAPS else {}
-"""From 2.11 on librdkafka begins anew with bootstrap.servers when all brokers are away (KIP-899), but goes on waiting
-for the coordinator as it was before: the next send_offsets_to_transaction never returns (seen with 2.16)."""
+"""From 2.11 on librdkafka rebootstraps from bootstrap.servers when all brokers are away (KIP-899), but continues to
+wait for the old coordinator: the next send_offsets_to_transaction never returns (seen with 2.16).
+"""
 
 OnDelivery = Callable[[KafkaError, Message], None]
 
 
 class Clients:
-    """Makes the clients of one application."""
+    """Creates the clients of one application."""
 
     def __init__(self, config: StreamsConfig, client_id: str) -> None:
-        """`client_id` is what all names of clients begin with."""
+        """`client_id` is the prefix of all client names."""
         self.client_id = client_id
         self._config = config
         self._isolation = "read_committed" if config.exactly_once else "read_uncommitted"
@@ -69,7 +70,7 @@ class Clients:
         return self._consumer(f"{thread}-consumer", "main.consumer.", _MAIN, fixed)
 
     def restore_consumer(self, thread: str, fixed: Mapping[str, Any]) -> Consumer:
-        """For changelogs; `fixed` is what restoration needs. Raises ConfigError."""
+        """For changelogs; `fixed` are the configs that restoration requires. Raises ConfigError."""
         return self._consumer(f"{thread}-restore-consumer", "restore.consumer.", _MAIN, {**_CONSUMERS, **fixed})
 
     def global_consumer(self, fixed: Mapping[str, Any]) -> Consumer:
@@ -78,7 +79,9 @@ class Clients:
         return self._consumer(name, "global.consumer.", _MAIN, {**_CONSUMERS, **fixed})
 
     def producer(self, thread: str, transactional_id: str | None, on_delivery: OnDelivery) -> Producer:
-        """For all that a thread's tasks write; `on_delivery` is told of what failed only. Raises ConfigError."""
+        """For all records that a thread's tasks write; `on_delivery` is called for failed records only. Raises
+        ConfigError.
+        """
         fixed = dict(_DELIVERY)
         defaults = dict(_PRODUCER)
         if transactional_id is not None:
@@ -89,7 +92,7 @@ class Clients:
         return _make(Producer, made, "producer.")  # type: ignore[no-any-return]
 
     def admin(self) -> AdminClient:
-        """For topics. Raises ConfigError."""
+        """For topic administration. Raises ConfigError."""
         made = {**self._common(f"{self.client_id}-admin"), **self._config.prefixed("admin.client.")}
         return _make(AdminClient, made, "admin.client.")  # type: ignore[no-any-return]
 
@@ -125,19 +128,21 @@ def _make(kind: Any, properties: Mapping[str, Any], prefix: str) -> Any:
     except (KafkaException, ValueError, TypeError) as error:
         problem = error.args[0]
         detail = problem.str() if isinstance(problem, KafkaError) else str(problem)
-        raise ConfigError(f"librdkafka refuses a property (those given as {prefix}* go to it): {detail}") from error
+        raise ConfigError(
+            f"librdkafka rejects a property (it receives those with prefix {prefix}*): {detail}"
+        ) from error
 
 
 def _say(error: KafkaError) -> None:
-    """What librdkafka tells aside: brokers that are away, mostly, which it goes on to look for."""
+    """Log an error of librdkafka's error callback: mostly unavailable brokers, to which it reconnects."""
     log.log(logging.ERROR if error.fatal() else logging.DEBUG, "%s", error.str())
 
 
 def error_of(exception: KafkaException | SystemError) -> KafkaError:
-    """What a call of a client has failed of. Raises any other SystemError again.
+    """The error of a failed client call. Raises any other SystemError again.
 
-    A fatal error is raised by whichever call serves the client's callbacks. Python refuses the callbacks that this call
-    makes afterwards: out comes a SystemError, from the exception that was there.
+    The call that serves the client's callbacks raises a fatal error. Python rejects the callbacks that this call makes
+    afterwards and raises a SystemError, caused by the exception that was set.
     """
     cause: BaseException | None = exception
     while isinstance(cause, SystemError):
@@ -153,17 +158,19 @@ def partitions_of(client: Producer | Consumer | AdminClient, topic: str, timeout
     try:
         found = client.list_topics(topic, timeout=timeout_s).topics.get(topic)
     except KafkaException as error:
-        raise StreamsError(f"the cluster cannot be asked for the topic {topic}: {error.args[0].str()}") from error
+        raise StreamsError(f"cannot request metadata of the topic {topic}: {error.args[0].str()}") from error
     if found is None or found.error is not None:
-        detail = found.error.str() if found is not None and found.error is not None else "it is not there"
-        raise StreamsError(f"the topic {topic} cannot be had: {detail}")
+        detail = found.error.str() if found is not None and found.error is not None else "it does not exist"
+        raise StreamsError(f"cannot find the topic {topic}: {detail}")
     return len(found.partitions)
 
 
 def high_watermarks(
     admin: AdminClient, places: Iterable[tuple[str, int]], timeout_s: float
 ) -> dict[tuple[str, int], int]:
-    """Where partitions end, open transactions and all, as far as it is told in so many seconds."""
+    """The high watermarks of partitions, open transactions included, as far as brokers return them in so many
+    seconds.
+    """
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     deadline = time.monotonic() + timeout_s
     found = {}
@@ -175,14 +182,14 @@ def high_watermarks(
             offset = future.result(max(0.0, deadline - time.monotonic())).offset
             if offset >= 0:
                 found[place.topic, place.partition] = offset
-            else:  # while leaders change it can be -1 with no error: taken for the end it would empty a store
+            else:  # while leaders change it can be -1 with no error; as an end offset that would empty a store
                 stale = True
         except (KafkaException, TimeoutError) as error:
-            log.warning("the end of %s-%d cannot be had: %s", place.topic, place.partition, error)
+            log.warning("cannot list end offset topic=%s partition=%d error=%s", place.topic, place.partition, error)
             stale = True
     if stale:
-        # An administrator goes on with the leaders and epochs that it knows, whatever a broker says to that; a look at
-        # the whole cluster has it learn them anew for the next time.
+        # An admin client keeps its cached leaders and epochs even after a broker rejects them; a metadata request for
+        # the whole cluster refreshes them for the next call.
         with contextlib.suppress(KafkaException):
             admin.list_topics(timeout=timeout_s)
     return found

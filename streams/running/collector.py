@@ -1,14 +1,14 @@
-"""What a thread's tasks write: records go to one producer, and their failures come back (RecordCollectorImpl).
+"""Record collector: sends the records of a thread's tasks and reports their failures (Kafka: RecordCollectorImpl).
 
-There is no object for a record that went well: librdkafka reports failures only. A failure belongs to a record that was
-handed over long before; the production handler is asked about it, and where it says FAIL the thread learns of it at its
-next look, at the latest when it flushes before a commit.
+A successful record costs no object: librdkafka reports failures only. A failure belongs to a record that was sent long
+before. The collector calls the production exception handler; on FAIL the thread gets the error at its next poll, at the
+latest when it flushes before a commit.
 
-Exactly once the producer is transactional (KIP-447, one for each thread). A transaction begins with the first record
-after a commit, and ends with the offsets of what was read; who was fenced, or left its group, gets TaskMigratedError
-and gives up its tasks.
+With exactly-once processing the producer is transactional (KIP-447, one for each thread). A transaction begins with the
+first record after a commit and ends with the offsets of the consumed records. A thread that was fenced or left its
+group gets TaskMigratedError and closes its tasks.
 
-A record of time 0 is written with time 1: librdkafka takes 0 for "now".
+A record with timestamp 0 is written with timestamp 1: librdkafka takes 0 for "now".
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ MakeProducer = Callable[[Callable[[KafkaError, Message], None]], Producer]
 Send = Callable[[str, bytes | None, bytes | None, int | None, int, Headers], None]
 _ROOM_S: Final = 0.05
 CLOSE_S: Final = 10.0
-"""How long a producer that closes waits for what it has sent."""
+"""How long a closing producer waits for its queued records."""
 _FIRST_TRY_S: Final = 5.0
 _AGAIN_S: Final = 1.0
-"""How long to ask anew for the partitions of a topic that is known; without an answer it counts as it was."""
+"""The timeout for refreshing a known partition count; without an answer the old count stays."""
 _OVERDUE_S: Final = 3.0
-"""How long after its own timeout a call is waited for."""
+"""How long after its own timeout a call is still awaited."""
 _MIGRATED: Final = frozenset(
     {
         KafkaError._FENCED,
@@ -67,10 +67,10 @@ _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 
 class RecordCollector:
-    """A thread's way out. All methods belong to that thread."""
+    """The output of a thread's tasks. Only that thread calls its methods."""
 
     send: Send
-    """Write a record; see `context.Collector`. Tasks bind it, and are bound anew after `renew`."""
+    """Write a record; see `context.Collector`. Tasks bind it, and bind it again after `renew`."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class RecordCollector:
         metadata_s: float = 300.0,
         writers: Mapping[str, tuple[int, str]] | None = None,
     ) -> None:
-        """Makes the producer; a transactional one is ready for transactions after this. Raises StreamsError.
+        """Creates the producer; a transactional one has called init_transactions after this. Raises StreamsError.
 
-        `timeout_s` is how long to try what may pass (task.timeout.ms), `metadata_s` how long to believe how many
-        partitions a topic has (metadata.max.age.ms). `writers` tells the sub-topology and the node that write a topic,
-        for the context of a failure.
+        `timeout_s` bounds the retries of transient errors (task.timeout.ms), `metadata_s` the age of a cached partition
+        count (metadata.max.age.ms). `writers` maps a topic to the sub-topology and the node that write it, for the
+        context of a failure.
         """
         self._make_producer = make_producer
         self._handlers = handlers
@@ -97,18 +97,18 @@ class RecordCollector:
         self._failure: StreamsError | None = None
         self._fatal = False
         self._stuck = False
-        """A call has not come back from the producer."""
+        """A producer call has not returned."""
         self._counts: dict[str, tuple[int, float]] = {}
-        """How many partitions topics have, and until when that is believed."""
+        """The partition counts of topics, and when each expires."""
         self._in_transaction = False
         self.dropped = 0
-        """Records that were given up because a handler said so."""
+        """Records that were dropped because a handler returned CONTINUE."""
         self._open()
 
     # ---- records
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has, or had not longer than metadata.max.age.ms ago. Raises StreamsError."""
+        """The partition count of a topic, at most metadata.max.age.ms old. Raises StreamsError."""
         known, now = self._counts.get(topic), time.monotonic()
         if known is not None and now < known[1]:
             return known[0]
@@ -117,19 +117,21 @@ class RecordCollector:
         except StreamsError as error:
             if known is None:
                 raise
-            log.info("looking for new partitions: %s", error)
+            log.info("cannot refresh partition count error=%s", error)
             count = known[0]
         self._counts[topic] = count, now + self._metadata_s
         return count
 
     def poll(self) -> None:
-        """Hear of failures. Raises the first that was not forgiven, StreamsError or TaskMigratedError."""
+        """Serve delivery callbacks. Raises the first failure that no handler continued on: StreamsError or
+        TaskMigratedError.
+        """
         self._hear(self._producer.poll, 0)
         if self._failure is not None:
             raise self._failure
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged. Raises as `poll` does, or after task.timeout.ms."""
+        """Wait until all records are acknowledged. Raises as `poll` does, or after task.timeout.ms."""
         left = self._hear(self._producer.flush, self._timeout_s)
         if self._failure is not None:
             raise self._failure
@@ -137,9 +139,9 @@ class RecordCollector:
             raise StreamsError(f"{left} records were not acknowledged within {self._timeout_s:g} s (task.timeout.ms)")
 
     def settle(self) -> bool:
-        """Wait a little for what was written, and raise nothing. Returns whether all of it was acknowledged.
+        """Wait briefly for acknowledgments, and raise nothing. Returns whether all records were acknowledged.
 
-        What still waits then is given up, with this producer, by `renew` or `close`.
+        `renew` or `close` then discards the unacknowledged records together with this producer.
         """
         if self._failure is None and not self._hear(self._producer.flush, min(CLOSE_S, self._timeout_s)):
             return self._failure is None
@@ -150,11 +152,11 @@ class RecordCollector:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether something was written since the last commit."""
+        """Whether records were written since the last commit."""
         return self._in_transaction
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_metadata: bytes) -> None:
-        """Commit what was written along with offsets and their metadata. Raises TaskMigratedError, StreamsError."""
+        """Commit the written records with offsets and their metadata. Raises TaskMigratedError, StreamsError."""
         self._begin()
         positions = [Position(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
         if positions:
@@ -165,7 +167,9 @@ class RecordCollector:
             raise self._failure
 
     def abort(self) -> None:
-        """Take back what was written since the last commit. Raises nothing: who cannot abort is aborted by others."""
+        """Abort the open transaction. Raises nothing: if the abort fails, the coordinator or the next producer aborts
+        it.
+        """
         if not self._in_transaction:
             return
         self._in_transaction = False
@@ -174,10 +178,10 @@ class RecordCollector:
                 self._try("aborting a transaction", self._producer.abort_transaction)
         except (StreamsError, TaskMigratedError) as error:
             self._fatal = True
-            log.warning("%s", error)
+            log.warning("cannot abort transaction error=%s", error)
 
     def renew(self) -> None:
-        """Begin anew after a failure: with another producer, where this one is of no use any more."""
+        """Continue after a failure; an unusable producer is replaced by a new one."""
         self.abort()
         if self._fatal:
             self._close_producer()
@@ -185,13 +189,13 @@ class RecordCollector:
         self._failure = None
 
     def close(self) -> None:
-        """Take back what was not committed, or send what is left of it, and let go of the producer."""
+        """Abort the open transaction, or send the queued records, and close the producer."""
         self.abort()
         if not self._transactional and not self._fatal and self._failure is None:
             self._hear(self._producer.flush, min(CLOSE_S, self._timeout_s))
         self._close_producer()
 
-    # ---- how
+    # ---- internals
 
     def _open(self) -> None:
         self._producer: Producer = self._make_producer(self._delivered)
@@ -221,7 +225,7 @@ class RecordCollector:
         return send
 
     def _refused(self, record: Undelivered, error: BufferError | KafkaException) -> None:
-        """The producer does not take a record: it is full, or never will."""
+        """The producer rejects a record: its queue is full, or the error is permanent."""
         deadline = time.monotonic() + self._timeout_s
         while isinstance(error, BufferError):
             if time.monotonic() > deadline:
@@ -245,9 +249,9 @@ class RecordCollector:
             raise self._failure
 
     def _hear(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Have the producer tell what it has (poll, flush). Returns what the call does, or 1 where it failed.
+        """Call the producer so that it serves callbacks (poll, flush). Returns the result of the call, or 1 on failure.
 
-        A fatal error comes out of this call as an exception, and what of its records was to be told is not told then.
+        A fatal error leaves this call as an exception, and its pending delivery reports are then not delivered.
         """
         try:
             return call(timeout_s)
@@ -259,7 +263,7 @@ class RecordCollector:
             return 1
 
     def _lost(self, when: str, error: KafkaError) -> StreamsError:
-        message = f"the producer was fenced, or lost its place, {when}: {error.str()}"
+        message = f"the producer was fenced or lost its producer id {when}: {error.str()}"
         return TaskMigratedError(message) if self._transactional else StreamsError(message)
 
     def _delivered(self, error: KafkaError, message: Message) -> None:
@@ -271,7 +275,7 @@ class RecordCollector:
         self._judge(Undelivered(topic, message.key(), message.value(), partition, stamp, None), error)
 
     def _judge(self, record: Undelivered, error: KafkaError) -> None:
-        """A record is not written: does the application go on without it?"""
+        """A record is not written: decide whether the application continues without it."""
         if self._failure is not None:
             return
         where = f"topic={record.topic}, partition={record.partition}"
@@ -280,16 +284,17 @@ class RecordCollector:
             self._failure = self._lost(f"while it wrote to {where}", error)
             return
         if error.code() == KafkaError._MSG_TIMED_OUT:
-            # No word from the brokers for as long as librdkafka tries: no record's fault, so no handler is asked. The
-            # state has what the changelog has not; it goes back to the last commit, and all is done again.
+            # The brokers did not answer for as long as librdkafka retries: the record is not the cause, so no handler
+            # is called. The state is ahead of the changelog; it returns to the last commit, and the thread processes
+            # the records again.
             self._failure = TaskMigratedError(
                 f"records were not acknowledged in time, those for {where} among them: the brokers are away or slow. "
                 "producer.message.timeout.ms sets how long to try (exactly once, producer.transaction.timeout.ms)"
             )
             return
         if self._transactional and error.code() == KafkaError._STATE:
-            # The transaction has failed behind this thread's back, and with it every record that is still to come: no
-            # record's fault either. Another producer of the same transactional id begins anew.
+            # The transaction has failed asynchronously, and with it every record to come: the record is not the cause.
+            # A new producer with the same transactional id continues.
             self._fatal = True
             self._failure = TaskMigratedError(
                 f"the transaction had failed when a record came for {where}: {error.str()}"
@@ -301,13 +306,13 @@ class RecordCollector:
             return
         self._failure = StreamsError(
             f"Error encountered sending record to {where}: {error.str()} ({error.name()}). The production exception "
-            "handler has said FAIL; default.production.exception.handler sets another"
+            "handler returned FAIL; default.production.exception.handler sets another"
         )
 
     def _context(self, record: Undelivered) -> ErrorContext:
         subtopology, node = self._writers.get(record.topic, (-1, f"the writer of {record.topic}"))
         partition = -1 if record.partition is None else record.partition
-        nowhere = RecordMetadata("", -1, -1)  # of what was read nothing is known any more
+        nowhere = RecordMetadata("", -1, -1)  # the source record is not stored
         return ErrorContext(TaskId(subtopology, partition), node, nowhere, record.timestamp or NO_TIMESTAMP, None)
 
     def _begin(self) -> None:
@@ -328,7 +333,7 @@ class RecordCollector:
                 return
             except NotReturnedError:
                 self._fatal = self._stuck = True
-                raise TaskMigratedError(f"{what}: the client has not come back; another one takes its place") from None
+                raise TaskMigratedError(f"{what}: the client has not returned; a new one replaces it") from None
             except (KafkaException, SystemError) as exception:
                 error = error_of(exception)
                 self._fatal = self._fatal or _is_fatal(error)
@@ -338,36 +343,37 @@ class RecordCollector:
                     raise TaskMigratedError(f"{what}: {error.str()} ({error.name()})") from exception
                 if not error.retriable() or time.monotonic() > deadline:
                     raise StreamsError(f"{what}: {error.str()} ({error.name()})") from exception
-                log.info("%s, once more: %s", what, error.str())
+                log.info("retrying producer call operation=%s error=%s", what.replace(" ", "_"), error.str())
 
     def _close_producer(self) -> None:
-        """End the producer without waiting for what it still has."""
+        """Close the producer without waiting for its queued records."""
         producer = self._producer
-        # confluent-kafka warns of what the log says already: one that was fenced cannot end its transaction.
+        # confluent-kafka warns about an error that the log contains already: a fenced producer cannot end its
+        # transaction.
         warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
         def end() -> None:
-            with contextlib.suppress(KafkaException, SystemError):  # one that was fenced says so at each of these
+            with contextlib.suppress(KafkaException, SystemError):  # a fenced producer raises in each of these calls
                 producer.purge()
                 producer.flush(0)
             producer.close()
 
         try:
-            if not self._stuck:  # else whoever registers the transactional id next fences it
-                self._deputy.call(_FIRST_TRY_S, end)  # it would abort for ever what it could not abort before
+            if not self._stuck:  # else the next producer with the transactional id fences it
+                self._deputy.call(_FIRST_TRY_S, end)  # without a purge it would retry the failed abort forever
         except NotReturnedError:
-            log.warning("a producer has not ended within %g s; it is left alone", _FIRST_TRY_S)
+            log.warning("abandoning a producer that did not close timeout_s=%g", _FIRST_TRY_S)
         except (KafkaException, SystemError) as exception:
-            log.info("closing a producer: %s", error_of(exception).str())
+            log.info("error while closing a producer error=%s", error_of(exception).str())
         finally:
             self._deputy.close()
 
 
 def _is_fatal(error: KafkaError) -> bool:
-    """Whether the producer is of no use any more. It says `_FATAL` of what it is given after the error that was so."""
+    """Whether the producer is unusable. After a fatal error it reports `_FATAL` for the records it gets."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
 def _stamp(timestamp: int) -> int:
-    """A time as librdkafka wants it: 0 is the time on the wall, for what has none; the epoch itself comes a ms late."""
+    """A timestamp for librdkafka: 0 (the current time) for a record without one; the epoch itself becomes 1 ms."""
     return max(timestamp, 1) if timestamp >= 0 else 0

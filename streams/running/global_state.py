@@ -1,13 +1,14 @@
-"""Global tables: stores that every instance has whole, filled from all partitions of their topics (GlobalStreamThread).
+"""Global tables: stores that every instance holds completely, from all partitions of a topic (Kafka:
+GlobalStreamThread).
 
-A thread of its own reads them. Before an application processes anything its global stores are brought to where their
-topics ended when it started; afterwards they follow. A global table takes the topic's records as they are while it is
-restored; a global store with a processor of the user's is restored through it, since only the processor knows what
-belongs into the store (KIP-813).
+A separate thread reads them. Before an application processes records, its global stores are restored up to the end
+offsets that their topics had at the start; afterwards they follow. A global table stores the topic's records unchanged
+while it is restored; a global store with a user's processor is restored through that processor, since only the
+processor determines the contents of the store (KIP-813).
 
-How far each partition is stands in the checkpoint of the directory `global`, which is written when the stores have
-moved far, and at the end; a store that is not on disk begins at the beginning each time, and so does one whose topic
-has not got what comes next any more. A failure here ends the client.
+The position of each partition is in the checkpoint of the directory `global`, which is written when the stores have
+moved far, and at the close. A store that is not on disk is restored from the beginning at each start, and so is one
+whose topic no longer has the next offset. A failure here ends the client.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FAR: Final = 10_000
 PROGRESS_S: Final = 10.0
 POLL_S: Final = 0.1
 GLOBAL_TASK: Final = -1
-"""The number of the task that does not exist elsewhere, and of its partition."""
+"""The task id (sub-topology and partition) that no other task has."""
 _GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
@@ -61,12 +62,13 @@ class GlobalState:
         listener: RestoreListener | None = None,
         on_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """`consumer` is this thread's alone, set as `restoration.CONSUMER` says. `on_failure` hears why it ended.
+        """`consumer` belongs to this thread alone and has the configs of `restoration.CONSUMER`. `on_failure` receives
+        the error that ended the thread.
 
-        `timeout_s` bounds a question to the cluster, `give_up_s` how long a start may make no way (task.timeout.ms).
+        `timeout_s` bounds a request to the cluster, `give_up_s` a start without progress (task.timeout.ms).
         """
         self.stores: dict[str, Any] = {}
-        """By name; to be read by others while `lock` is held."""
+        """Stores by name; other threads read them while they hold `lock`."""
         self.lock = FairLock()
         self._topology = topology
         self._context = context
@@ -78,10 +80,10 @@ class GlobalState:
         self._on_failure = on_failure
         self._positions: dict[TopicPartition, int] = {}
         self._ranges: dict[TopicPartition, tuple[int, int]] = {}
-        """What each partition had at the start: from the first offset to the end."""
+        """The offsets of each partition at the start: first offset and end offset."""
         self._since_checkpoint = 0
         self._broken = False
-        """Whether the stores may not be believed."""
+        """Whether the stores are invalid and have to be wiped."""
         self._store_of = {topology.source_changelogs[name]: name for name in topology.global_stores}
         self._task: Task | None = None
         self._stopping = threading.Event()
@@ -90,14 +92,14 @@ class GlobalState:
         )
 
     def start(self) -> None:
-        """Open the stores, bring them up to date, and follow from then on. Raises StreamsError.
+        """Open the stores, restore them, and follow their topics from then on. Raises StreamsError.
 
-        Takes as long as there is to restore; how far it is goes to the log.
+        Blocks until the stores are restored; the log contains the progress.
         """
         for topic in self._store_of:
             self._look_at(topic)
         task = self._task = self._open()
-        # A store that is restored through its processor is so after all others, for which processors need not run.
+        # Stores that are restored through a processor come after all others, which need no processor.
         reprocessed = self._topology.reprocess_global
         in_turn = sorted(self._ranges, key=lambda each: self._store_of[each[0]] in reprocessed)
         running = False
@@ -115,11 +117,11 @@ class GlobalState:
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon, `start` too. From any thread; `close` has to follow."""
+        """Request the end of the thread, of `start`, too. Any thread may call it; `close` has to follow."""
         self._stopping.set()
 
     def close(self) -> None:
-        """End the thread, and close the stores. Raises an error of a processor or a store once all are closed."""
+        """End the thread and close the stores. Raises an error of a processor or a store once all are closed."""
         self.stop()
         if self._thread.is_alive():
             self._thread.join()
@@ -127,8 +129,8 @@ class GlobalState:
         try:
             if self._task is not None and not self._broken:
                 self._checkpoint()
-        except Exception as error:  # what follows the last checkpoint is read again
-            log.warning("global stores are closed without a checkpoint: %r", error)
+        except Exception as error:  # records behind the last checkpoint are read again
+            log.warning("closing global stores without a checkpoint error=%r", error)
         with self.lock, contextlib.ExitStack() as ends:
             if self._broken:
                 ends.callback(self._directory.wipe_global)
@@ -137,10 +139,10 @@ class GlobalState:
             if self._task is not None:
                 ends.callback(self._task.close)
 
-    # ---- how
+    # ---- internals
 
     def _look_at(self, topic: str) -> None:
-        """Which partitions a topic has, and what they hold. Raises StreamsError."""
+        """Fetch the partitions of a topic and their offsets. Raises StreamsError."""
         try:
             metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
             if metadata.error is not None:
@@ -148,7 +150,9 @@ class GlobalState:
             for partition in sorted(metadata.partitions):
                 found = self._consumer.get_watermark_offsets(Position(topic, partition), timeout=self._timeout_s)
                 if found is None:
-                    raise StreamsError(f"the offsets of {topic}-{partition} were not told within {self._timeout_s:g} s")
+                    raise StreamsError(
+                        f"no broker returned the offsets of {topic}-{partition} within {self._timeout_s:g} s"
+                    )
                 self._ranges[topic, partition] = found
         except KafkaException as error:
             raise StreamsError(f"the topic {topic} of a global table cannot be read: {error.args[0].str()}") from error
@@ -160,7 +164,7 @@ class GlobalState:
         try:
             known = checkpoints.read(path)
         except checkpoints.CheckpointError as error:
-            log.warning("global stores are restored from the beginning: %s", error)
+            log.warning("restoring global stores from the beginning error=%s", error)
             known = {}
         for topic, name in self._store_of.items():
             store = make_store(topology.global_stores[name], context.config)
@@ -176,12 +180,17 @@ class GlobalState:
         return task
 
     def _believe(self, path: Path, topic: str, name: str, known: Mapping[TopicPartition, int]) -> None:
-        """Take a store as it is on disk, if its topic still has what comes next; else it is removed."""
+        """Use a store as it is on disk, if its topic still has the next offset; else remove it."""
         offsets = {each: offset for each, offset in known.items() if each[0] == topic and each in self._ranges}
         for partition, offset in offsets.items():
             low, high = self._ranges[partition]
             if not low <= offset + 1 <= high:
-                log.warning("%s-%d has no offset %d any more; %s is restored anew", *partition, offset + 1, name)
+                log.warning(
+                    "restoring global store anew, as its next offset is gone topic=%s partition=%d offset=%d store=%s",
+                    *partition,
+                    offset + 1,
+                    name,
+                )
                 break
         else:
             if offsets:
@@ -190,7 +199,7 @@ class GlobalState:
         wipe_store(path, name)
 
     def _restore(self, partition: TopicPartition, name: str) -> None:
-        """Bring a store to where the partition ended when the client started. Raises StreamsError."""
+        """Restore a store up to the end offset that the partition had at the start. Raises StreamsError."""
         low, high = self._ranges[partition]
         last = self._positions.get(partition)
         start = low if last is None else last + 1
@@ -214,14 +223,26 @@ class GlobalState:
             if ended or self._positions.get(partition, -1) + 1 >= high:
                 self._positions[partition] = high - 1
                 self._listener.on_restore_end(partition, name, total)
-                log.info("restored %s from %s-%d: %d records in %.1f s", name, *partition, total, now - began)
+                log.info(
+                    "global store restored store=%s topic=%s partition=%d records=%d duration_s=%.1f",
+                    name,
+                    *partition,
+                    total,
+                    now - began,
+                )
                 return
             if now - moved > self._give_up_s:
-                raise StreamsError(f"{partition[0]}-{partition[1]}: nothing came for {self._give_up_s:g} s")
+                raise StreamsError(f"{partition[0]}-{partition[1]}: no record arrived for {self._give_up_s:g} s")
             if now - reported > PROGRESS_S:
                 reported, left = now, high - 1 - self._positions.get(partition, start - 1)
                 rate = total / (now - began)
-                log.info("restoring %s: %s records left of %s-%d, %.0f a second", name, f"{left:,}", *partition, rate)
+                log.info(
+                    "restoring global store=%s records_left=%s topic=%s partition=%d records_per_second=%.0f",
+                    name,
+                    f"{left:,}",
+                    *partition,
+                    rate,
+                )
 
     def _apply(self, partition: TopicPartition, store: Any, batch: list[Message]) -> None:
         if store is not None:
@@ -235,7 +256,7 @@ class GlobalState:
         self._since_checkpoint += len(batch)
 
     def _batch(self, messages: list[Message], partition: TopicPartition) -> tuple[list[Message], bool]:
-        """The records of a partition, and whether its end was reached. Raises StreamsError."""
+        """The records of a partition, and whether the reader reached its end. Raises StreamsError."""
         batch, ended = [], False
         for message in messages:
             error = message.error()
@@ -252,11 +273,12 @@ class GlobalState:
         if error.code() in _GONE:
             self._broken = True
             raise StreamsError(
-                f"a global table has missed records, which are gone: {error.str()}. Its state is removed; start again"
+                f"a global table missed records that are no longer in the log: {error.str()}. "
+                "Its state is removed; start again"
             )
         if error.fatal():
             raise StreamsError(f"a global table cannot be read: {error.str()}")
-        log.warning("global tables: %s", error.str())
+        log.warning("error while reading global tables error=%s", error.str())
 
     def _run(self) -> None:
         interval_s = int(self._context.config.get("commit.interval.ms", 30_000)) / 1000
@@ -268,7 +290,7 @@ class GlobalState:
                     if self._since_checkpoint > FAR:
                         self._checkpoint()
                     next_checkpoint = time.monotonic() + interval_s
-        except Exception as error:  # whatever it is, nobody else would hear of it
+        except Exception as error:  # any error, which no other code would report
             self._on_failure(error)
 
     def _follow(self, messages: list[Message]) -> None:

@@ -1,25 +1,29 @@
-"""Stores get back what their changelogs say, and standbys follow them (StoreChangelogReader).
+"""Changelog reader: restores stores from their changelogs and updates standbys (Kafka: StoreChangelogReader).
 
-A thread restores many stores at once, by one consumer of its own, a step at a time between its other work: heartbeats
-go on, and tasks that are ready run. A store is restored when the end is reached that its changelog had when it began;
-nobody else writes it meanwhile. The stores of a standby have no end, and wait while there are others to restore. What a
-rebalance takes away is dropped where it is, and what it brings back goes on from there: positions live with the stores
+A thread restores many stores at once with one consumer of its own, a step at a time between its other work: heartbeats
+continue, and tasks that are ready run. A store is restored when the reader reaches the end offset that its changelog
+had at the start; no other producer writes the changelog meanwhile. The stores of a standby have no end offset, and they
+wait while active tasks restore. When a rebalance revokes a task, its restoration stops at its position, and it
+continues from that position when a later rebalance assigns the task again: positions belong to the stores
 (`task_state.py`), so nothing is read twice when a standby becomes active.
 
-Exactly once, only what is committed is restored, but the end is that of all that is written. A commit reaches the
-group's offsets and the changelogs one after the other; who goes on from the new offsets needs the state that belongs to
-them, so it waits until every transaction before the end is decided, as Kafka Streams does.
+With exactly-once processing the reader restores committed records only, but up to the end offset of all records. A
+commit reaches the offsets of the group and the changelogs one after the other. A task that continues from the new
+offsets needs the state that belongs to them, so the reader waits until every transaction before the end offset is
+decided, as Kafka Streams does.
 
     restorer.add(state)                 the stores of an active task, opened
     restorer.add(state, standby=True)   those of a standby, which follow until they are dropped
-    done = restorer.step(0.1)           restores for at most about so long; the active tasks that are whole now
-    restorer.drop(task_id)              the task goes elsewhere, or changes its role: add it again
+    done = restorer.step(0.1)           restores for about so long; returns the active tasks that are restored
+    restorer.drop(task_id)              the task moves to another thread or changes its role: add it again
 
-A table's source topic can be the changelog of its store. Such a store goes no further than the group has read the topic
-(for a standby: had read it when last asked), since the records behind are still to be processed.
+A table's source topic can be the changelog of its store. The reader restores such a store up to the group's committed
+offset of the topic (for a standby: the offset committed at the last request), because the tasks have yet to process the
+records behind it.
 
-A changelog that no longer has what a store's checkpoint speaks of raises TaskCorruptedError: the store is wiped, and
-restored from the beginning. While the cluster cannot say where changelogs begin and end, their tasks wait.
+A changelog that no longer contains the position of a store's checkpoint raises TaskCorruptedError: the task wipes the
+store and restores it from the beginning. While the cluster does not return the first and end offsets of changelogs,
+their tasks wait.
 """
 
 from __future__ import annotations
@@ -44,14 +48,14 @@ log = logging.getLogger(__name__)
 
 BATCH: Final = 5_000
 PROGRESS_S: Final = 10.0
-"""How often a long restoration says how far it is."""
+"""How often a long restoration logs its progress."""
 CHECKPOINT_S: Final = 30.0
-"""How often checkpoints of what is restored or followed are looked at; written where the stores have moved far."""
+"""How often the reader checks for due checkpoints; it writes one for stores that have moved far."""
 GROUP_S: Final = 10.0
-"""How often a standby asks how far the group has read a source topic that it follows."""
+"""How often a standby requests the committed offset of a source topic that it follows."""
 GIVE_UP_S: Final = 300.0
 _ASK_S: Final = 1.0
-"""How long to wait for offsets at first; then twice as long each time, where nothing else waits meanwhile."""
+"""The first timeout of an offset request; it doubles with each retry while no other work waits."""
 _AGAIN_S: Final = 0.5
 _GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 _FATAL: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION})
@@ -60,47 +64,49 @@ CONSUMER: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
 }
-"""What the consumer has to be set to."""
+"""Required consumer configs."""
 
 Read = Mapping[TopicPartition, int]
-"""How far a group has read: the offset that it goes on at."""
+"""The committed offset of a group: the offset at which it continues."""
 
 
 class RestoreListener:
-    """Told how restoration goes on (StateRestoreListener). Override what is of interest; called by stream threads."""
+    """Receives the progress of restoration (Kafka: StateRestoreListener). Override what is of interest; stream threads
+    call it.
+    """
 
     def on_restore_start(self, changelog: TopicPartition, store: str, start: int, end: int) -> None:
-        """Begins at offset `start`; `end` is the first offset that is not restored."""
+        """Restoration begins at offset `start`; `end` is the first offset that is not restored."""
 
     def on_batch_restored(self, changelog: TopicPartition, store: str, batch_end: int, count: int) -> None:
-        """So many records more; `batch_end` is the offset of the last of them."""
+        """A batch of `count` records is restored; `batch_end` is the offset of the last of them."""
 
     def on_restore_end(self, changelog: TopicPartition, store: str, total: int) -> None:
-        """The store is whole, after so many records."""
+        """The store is completely restored, after `total` records."""
 
     def on_restore_suspended(self, changelog: TopicPartition, store: str, total: int) -> None:
-        """The task goes elsewhere before the store is whole."""
+        """The task moves to another thread before the store is completely restored."""
 
 
 @dataclass(slots=True)
 class _Changelog:
-    """One store on its way."""
+    """One store that is being restored."""
 
     state: TaskState
     store: Any
     standby: bool
     limit: int | None
-    """The first offset that may not be restored, where the changelog is a source topic."""
+    """The first offset that must not be restored, where the changelog is a source topic."""
     begun: bool = False
     reading: bool = False
     end: int = 0
-    """An active task's: the first offset that is not restored."""
+    """For an active task: the first offset that is not restored."""
     next: int = 0
     total: int = 0
 
 
 class Restorer:
-    """Restores the stores of a thread's tasks. All methods are called by that thread."""
+    """Restores the stores of a thread's tasks. Only that thread calls its methods."""
 
     def __init__(
         self,
@@ -113,17 +119,18 @@ class Restorer:
         give_up_s: float = GIVE_UP_S,
         checkpoint_s: float = CHECKPOINT_S,
     ) -> None:
-        """`consumer` is this restorer's alone, and made with CONSUMER; exactly once it reads what is committed.
+        """`consumer` belongs to this restorer alone and has the configs of CONSUMER; with exactly-once processing it
+        reads committed records only.
 
-        `timeout_s` bounds one question to the cluster, `give_up_s` how long it is asked again (task.timeout.ms).
-        `committed` asks the group how far it has read source topics that standbys follow. `written` asks for the high
-        watermarks of changelogs, as far as they are told in so many seconds; it is needed where `consumer` reads what
-        is committed.
+        `timeout_s` bounds one request to the cluster, `give_up_s` the duration of its retries (task.timeout.ms).
+        `committed` fetches the committed offsets of source topics that standbys follow. `written` fetches the high
+        watermarks of changelogs, as far as brokers return them within so many seconds; it is required where `consumer`
+        reads committed records only.
         """
         self.guard: AbstractContextManager[Any] = contextlib.nullcontext()
-        """Held while stores change here; who queries those of standbys takes it."""
+        """The thread holds it while stores change here; a query of standby stores acquires it."""
         self.paused = False
-        """Whether nothing is read, neither for active tasks nor for standbys (KIP-834)."""
+        """Whether restoration is paused, for active tasks and for standbys (KIP-834)."""
         self._consumer = consumer
         self._timeout_s = timeout_s
         self._give_up_s = give_up_s
@@ -133,7 +140,7 @@ class Restorer:
         self._written = written or (lambda changelogs, timeout_s: self._ask(changelogs, OFFSET_END, timeout_s))
         self._changelogs: dict[TopicPartition, _Changelog] = {}
         self._waiting: dict[TaskId, TaskState] = {}
-        """Active tasks that are not whole."""
+        """Active tasks that are not completely restored."""
         self._done: list[TaskState] = []
         self._ask_s, self._ask_again = _ASK_S, 0.0
         self._unanswered_since: float | None = None
@@ -145,26 +152,26 @@ class Restorer:
 
     @property
     def active(self) -> bool:
-        """Whether there is something to restore."""
+        """Whether an active task or a standby has something to restore."""
         return bool(self._waiting or self._done)
 
     @property
     def remaining(self) -> int:
-        """Records left, counted by offsets, of the stores that have begun."""
+        """The remaining records, counted by offsets, of the stores whose restoration has begun."""
         return sum(each.end - each.next for each in self._changelogs.values() if each.begun and not each.standby)
 
     def left(self, task_id: TaskId) -> int:
-        """The same of one task. From any thread."""
+        """The remaining records of one task. Any thread may call it."""
         mine = [each for each in list(self._changelogs.values()) if each.state.task_id == task_id]
         return sum(max(0, each.end - each.next) for each in mine if each.begun and not each.standby)
 
     @property
     def restored(self) -> int:
-        """Records restored so far, those that standbys followed among them."""
+        """Records restored so far, those of standbys included."""
         return self._restored
 
     def add(self, state: TaskState, standby: bool = False) -> None:
-        """Restore these stores from the next step on; none goes beyond `state.limits`."""
+        """Restore these stores from the next step on; none beyond `state.limits`."""
         if not standby:
             self._waiting[state.task_id] = state
         for changelog, store in state.wanting.items():
@@ -173,19 +180,20 @@ class Restorer:
         self._look(state)
 
     def drop(self, task_id: TaskId) -> None:
-        """Read nothing more for this task; its stores and positions stay as they are."""
+        """Stop restoring this task; its stores and positions stay unchanged."""
         for changelog, each in self._forget(task_id).items():
             if each.begun and not each.standby:
                 self._listener.on_restore_suspended(changelog, each.store.name, each.total)
-                log.info("%s is restored no further: its task goes elsewhere", _name(changelog))
+                log.info("restoration suspended changelog=%s", _name(changelog))
 
     def step(self, timeout_s: float, beside: bool = False) -> list[TaskState]:
-        """Restore for about so long, at least a batch if one is there. Returns the active tasks that are whole now.
+        """Restore for about `timeout_s`, at least a batch if one is available. Returns the active tasks that are
+        restored.
 
-        `beside` is whether other tasks of the thread run already. A transaction of theirs may be open, which ends soon
-        by itself (after 10 s by default): they do not wait long for an answer that does not come.
+        `beside` is whether other tasks of the thread run already. A transaction of theirs may be open and ends soon by
+        itself (after 10 s by default): they do not wait long for a response that does not arrive.
 
-        Raises TaskCorruptedError where a changelog lacks what is to be restored, StreamsError.
+        Raises StreamsError, and TaskCorruptedError where a changelog lacks records to restore.
         """
         now = time.monotonic()
         deadline = now + timeout_s
@@ -202,7 +210,7 @@ class Restorer:
         return done
 
     def lag(self, state: TaskState) -> int:
-        """How many records the stores of a standby are behind, as far as this is known."""
+        """How many records the stores of a standby are behind, as far as the end offsets have been fetched."""
         behind = 0
         for changelog in state.wanting:
             known = self._consumer.get_watermark_offsets(Position(*changelog), cached=True)
@@ -211,22 +219,24 @@ class Restorer:
         return behind
 
     def ends(self, changelogs: Sequence[TopicPartition], timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """The end offsets of changelogs now: of what is committed, exactly once. Raises StreamsError."""
+        """The current end offsets of changelogs; with exactly-once processing those of committed records. Raises
+        StreamsError.
+        """
         timeout_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         found = self._ask(changelogs, OFFSET_END, timeout_s)
         if len(found) < len(changelogs):
             missing = ", ".join(_name(each) for each in changelogs if each not in found)
-            raise StreamsError(f"the ends of {missing} were not told within {timeout_s:g} s")
+            raise StreamsError(f"the brokers did not return the end offsets of {missing} within {timeout_s:g} s")
         return found
 
     def close(self) -> None:
-        """Give the consumer up."""
+        """Close the consumer."""
         self._consumer.close()
 
-    # ---- from where to where
+    # ---- first and end offsets
 
     def _begin(self, now: float, ask_s: float) -> None:
-        """Find out where changelogs begin and end that are new; those that are not told of wait for the next step."""
+        """Fetch the first and end offsets of new changelogs; a changelog without an answer waits for the next step."""
         fresh = [changelog for changelog, each in self._changelogs.items() if not each.begun]
         self._ask_the_group(now, fresh)
         if not fresh or now < self._ask_again:
@@ -246,11 +256,11 @@ class Restorer:
         self._give_back(corrupted)
 
     def _begin_one(self, changelog: TopicPartition, each: _Changelog, low: int, high: int) -> str | None:
-        """Returns what is wrong with the store's position."""
+        """Returns what is wrong with the store's position, or None."""
         last = each.state.positions.get(changelog)
         if last is not None and not low <= last + 1 <= high:
             store = each.store.name
-            return f"{store} has {_name(changelog)} up to offset {last}, the changelog has {low} to {high - 1}"
+            return f"{store} is at offset {last} of {_name(changelog)}, which contains {low} to {high - 1}"
         each.begun = True
         each.next = low if last is None else last + 1
         if each.standby:
@@ -260,11 +270,19 @@ class Restorer:
             del self._changelogs[changelog]
             return None
         self._listener.on_restore_start(changelog, each.store.name, each.next, each.end)
-        log.info("restoring %s from %s, offsets %d to %d", each.store.name, _name(changelog), each.next, each.end - 1)
+        log.info(
+            "restoring store=%s changelog=%s first_offset=%d last_offset=%d",
+            each.store.name,
+            _name(changelog),
+            each.next,
+            each.end - 1,
+        )
         return None
 
     def _ask(self, changelogs: Sequence[TopicPartition], where: int, timeout_s: float) -> dict[TopicPartition, int]:
-        """The first or the end offsets of these, as far as they are told: one request to each broker."""
+        """The first or the end offsets of these changelogs, as far as brokers return them: one request to each
+        broker.
+        """
         if not changelogs:
             return {}
         found: list[Position] = []
@@ -274,16 +292,22 @@ class Restorer:
                 [Position(*changelog, where) for changelog in changelogs], timeout=timeout_s
             )
         except KafkaException as error:
-            log.warning("the offsets of changelogs cannot be had: %s", error.args[0].str())
+            log.warning("cannot list offsets of changelogs error=%s", error.args[0].str())
         for place in found:
             if place.error is not None:
-                log.warning("the offsets of %s-%d cannot be had: %s", place.topic, place.partition, place.error.str())
-        # While leaders change an answer can be missing with no error: what was asked stands there still.
+                log.warning(
+                    "cannot list offsets topic=%s partition=%d error=%s",
+                    place.topic,
+                    place.partition,
+                    place.error.str(),
+                )
+        # While leaders change, an answer can be missing with no error: the requested offset stands there unchanged.
         found_offsets = {
             (each.topic, each.partition): each.offset for each in found if each.error is None and each.offset >= 0
         }
         if len(found_offsets) < len(changelogs):
-            # A client that has read nothing lately waits for the leader that it knows, though that one is gone.
+            # A client that has read nothing lately waits for the leader in its metadata, even after that leader has
+            # moved.
             with contextlib.suppress(KafkaException):
                 self._consumer.list_topics(timeout=timeout_s)
         return found_offsets
@@ -297,10 +321,12 @@ class Restorer:
         self._unanswered_since = self._unanswered_since or now
         if now - self._unanswered_since > self._give_up_s:
             names = ", ".join(map(_name, unanswered))
-            raise StreamsError(f"the offsets of {names} were not told within {self._give_up_s:g} s (task.timeout.ms)")
+            raise StreamsError(
+                f"the brokers did not return the offsets of {names} within {self._give_up_s:g} s (task.timeout.ms)"
+            )
 
     def _ask_the_group(self, now: float, fresh: Sequence[TopicPartition]) -> None:
-        """How far the source topics have been read that standbys follow."""
+        """Fetch the committed offsets of the source topics that standbys follow."""
         followed = {
             changelog: each
             for changelog, each in self._changelogs.items()
@@ -313,9 +339,10 @@ class Restorer:
                 each.limit = max(each.limit or 0, read.get(changelog, 0))
 
     def _turn_to_what_waits(self) -> None:
-        """Standbys stand back while active tasks wait for their stores, and all do in a pause.
+        """Pause standbys while active tasks restore, and everything while the client is paused.
 
-        They are given up and taken again: a partition that was paused is still so when it comes back to librdkafka.
+        Partitions are unassigned and assigned again: a partition that was paused stays paused when librdkafka gets it
+        back.
         """
         waiting = any(not each.standby for each in self._changelogs.values())
         start: list[Position] = []
@@ -327,7 +354,8 @@ class Restorer:
             wanted = not (self.paused or stands_back)
             if wanted is not each.reading:
                 each.reading = wanted
-                # A number even for the beginning: of a partition that it knew before, librdkafka takes an old one.
+                # Always an explicit offset, even for the beginning: for a partition that it had before, librdkafka uses
+                # an old one.
                 (start if wanted else stop).append(Position(*changelog, each.next))
         if stop:
             self._consumer.incremental_unassign(stop)
@@ -337,7 +365,9 @@ class Restorer:
     # ---- records
 
     def _take(self, messages: list[Message]) -> None:
-        """Hand what came to the stores, a batch each. What has gone wrong waits until all have theirs."""
+        """Restore received records into the stores, a batch for each. Errors are raised after all stores have their
+        batch.
+        """
         failed: list[Message] = []
         if any(map(Message.error, messages)):
             failed = [message for message in messages if message.error() is not None]
@@ -384,7 +414,7 @@ class Restorer:
                 self._finish(changelog, each)
 
     def _reached(self, changelog: TopicPartition, each: _Changelog, offset: int) -> None:
-        """Read to the end; behind the last record there may be markers of transactions, or what was aborted."""
+        """The reader is at `offset`; behind the last record the log may hold transaction markers or aborted records."""
         if each.standby:
             each.next = max(each.next, offset if each.limit is None else min(offset, each.limit))
             if each.next > 0:
@@ -397,11 +427,11 @@ class Restorer:
         del self._changelogs[changelog]
         self._consumer.incremental_unassign([Position(*changelog)])
         self._listener.on_restore_end(changelog, each.store.name, each.total)
-        log.info("restored %s from %s: %d records", each.store.name, _name(changelog), each.total)
+        log.info("store restored store=%s changelog=%s records=%d", each.store.name, _name(changelog), each.total)
         self._look(each.state)
 
     def _look(self, state: TaskState) -> None:
-        """Whether a task is whole."""
+        """Check whether a task is completely restored."""
         if self._waiting.get(state.task_id) is state and all(
             each.state is not state for each in self._changelogs.values()
         ):
@@ -419,10 +449,10 @@ class Restorer:
             del self._changelogs[changelog]
         return mine
 
-    # ---- what else is told
+    # ---- errors, progress and checkpoints
 
     def _note(self, message: Message, corrupted: dict[TaskId, str]) -> None:
-        """An end that was reached, or an error. Raises StreamsError for one that does not pass."""
+        """Handle an end of partition or an error. Raises StreamsError for an error that is not transient."""
         error = message.error()
         assert error is not None
         partition = message.partition()
@@ -434,12 +464,14 @@ class Restorer:
         elif each is not None and error.code() in _GONE:
             corrupted[each.state.task_id] = f"{_name(changelog)}: {error.str()}"
         elif error.fatal() or error.code() in _FATAL:
-            raise StreamsError(f"restoring {_name(changelog)}: {error.str()}")
+            raise StreamsError(f"cannot restore {_name(changelog)}: {error.str()}")
         else:
-            log.warning("restoring %s: %s", _name(changelog), error.str())  # the client tries again by itself
+            log.warning(
+                "error while restoring changelog=%s error=%s", _name(changelog), error.str()
+            )  # the client retries
 
     def _give_back(self, corrupted: Mapping[TaskId, str]) -> None:
-        """Raises TaskCorruptedError, if there is anything."""
+        """Raises TaskCorruptedError for these tasks, if there are any."""
         if corrupted:
             for task_id in corrupted:
                 self._forget(task_id)
@@ -451,11 +483,18 @@ class Restorer:
         rate = (self._restored - self._reported_restored) / (now - self._notified_at)
         stores = sum(not each.standby for each in self._changelogs.values())
         if stores:
-            log.info("restoring %d stores: %s records left, %s a second", stores, f"{self.remaining:,}", f"{rate:,.0f}")
+            log.info(
+                "restoring stores=%d records_left=%s records_per_second=%s",
+                stores,
+                f"{self.remaining:,}",
+                f"{rate:,.0f}",
+            )
         self._notified_at, self._reported_restored = now, self._restored
 
     def _write_checkpoints(self, now: float) -> None:
-        """A crash in a long restoration need not have it begin anew. Raises OSError."""
+        """Write due checkpoints, so that a long restoration continues after a crash instead of starting anew. Raises
+        OSError.
+        """
         if now >= self._next_checkpoint:
             self._next_checkpoint = now + self._checkpoint_s
             with self.guard:
@@ -464,7 +503,9 @@ class Restorer:
 
 
 def take_batch(consumer: Consumer, most: int, timeout_s: float) -> list[Message]:
-    """What is at hand, or else what comes first; `consume` with a timeout would wait until the batch is full."""
+    """The available records, or else the first to arrive; `consume` with a timeout would wait until the batch is
+    full.
+    """
     messages: list[Message] = consumer.consume(most, 0)
     if not messages and timeout_s > 0:
         first = consumer.poll(timeout_s)

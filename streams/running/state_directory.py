@@ -1,15 +1,15 @@
-"""The directory of an application's state on one machine, and who may use which part of it (StateDirectory).
+"""State directory: the state of an application on one machine, with locks for its parts (Kafka: StateDirectory).
 
     <state.dir>/<application.id>/
         .lock                             locked while a process uses the directory
-        kafka-streams-process-metadata    which process this is (a UUID)
+        kafka-streams-process-metadata    the process id (a UUID)
         0_3/                              a task: .checkpoint, rocksdb/<store>/
         global/                           stores of global tables
 
-Two clients cannot share the directory of an application, be they of one process, of two, or one of them Java's (which
-locks the same file in the same way): each needs a state.dir of its own. Within a process a task's
-directory belongs to one thread at a time. Directories of tasks that run elsewhere now are kept for a while, since they
-may come back, and their age is that of their last use (`state.cleanup.delay.ms`).
+Two clients cannot share the directory of an application: neither two of one process, nor of two processes, nor one of
+Odradek and one of Java (which locks the same file in the same way). Each needs a state.dir of its own. Within a process
+one thread at a time owns a task's directory. Directories of tasks that run elsewhere now are kept for a while, since
+the tasks may return; the last use of a directory starts its age (`state.cleanup.delay.ms`).
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ _TASK: Final = re.compile(r"\d+_\d+")
 
 
 _taken: Final[set[Path]] = set()
-"""What this process has. The kernel's locks are those of a process: they know nothing of two clients in it, and whoever
-closes the file a second time would give the first one's lock away."""
+"""The directories that this process uses. Kernel locks belong to a process: they do not separate two clients in it, and
+closing the file a second time would release the lock of the first.
+"""
 _taken_guard: Final = threading.Lock()
 
 
 class StateDirectory:
-    """One application's state on this machine. Its methods may be called by any thread."""
+    """One application's state on this machine. Any thread may call its methods."""
 
     def __init__(self, state_dir: Path, application_id: str) -> None:
-        """Makes the directory and takes it. Raises LockError where another process has it, or OSError."""
+        """Creates and locks the directory. Raises LockError where another process has locked it, or OSError."""
         self.path = (state_dir / application_id).absolute()
         self.path.mkdir(parents=True, exist_ok=True)
         self._owners: dict[TaskId, threading.Thread] = {}
@@ -76,7 +77,7 @@ class StateDirectory:
         self._lock_file = file
 
     def _identify(self) -> uuid.UUID:
-        """The process is the one whose state stands here, if there is any."""
+        """The process id of the state stored here, or a new one."""
         path = self.path / PROCESS_FILE
         try:
             return uuid.UUID(json.loads(path.read_text())["processId"])
@@ -91,13 +92,13 @@ class StateDirectory:
     # ---- tasks
 
     def task(self, task_id: TaskId) -> Path:
-        """The directory of a task, made where it is not there."""
+        """The directory of a task, created if missing."""
         path = self.path / str(task_id)
         path.mkdir(exist_ok=True)
         return path
 
     def lock(self, task_id: TaskId) -> bool:
-        """Take a task's directory for the calling thread; False while another thread of this process has it."""
+        """Lock a task's directory for the calling thread; False while another thread of this process has locked it."""
         thread = threading.current_thread()
         with self._guard:
             owner = self._owners.get(task_id)
@@ -107,7 +108,7 @@ class StateDirectory:
         return True
 
     def unlock(self, task_id: TaskId) -> None:
-        """Give a task's directory back, if the calling thread has it; it counts as used until now."""
+        """Unlock a task's directory, if the calling thread has locked it; its last use is now."""
         with self._guard:
             if self._owners.get(task_id) is threading.current_thread():
                 with contextlib.suppress(FileNotFoundError):
@@ -115,20 +116,20 @@ class StateDirectory:
                 del self._owners[task_id]
 
     def wipe(self, task_id: TaskId) -> None:
-        """Remove what stands in a task's directory; its stores are closed. Raises OSError."""
+        """Remove the contents of a task's directory; its stores are closed. Raises OSError."""
         path = self.path / str(task_id)
         if path.is_dir():
-            checkpoints.remove(path)  # first: no store without its checkpoint may be believed
+            checkpoints.remove(path)  # first: a store without its checkpoint is invalid
             shutil.rmtree(path)
 
     def tasks(self) -> dict[TaskId, dict[tuple[str, int], int]]:
-        """The tasks that have state here, with the checkpoint of each; unreadable ones count as nothing."""
+        """The tasks that have state here, with the checkpoint of each; an unreadable checkpoint counts as empty."""
         found = {}
         for path in self._task_directories():
             try:
                 offsets = checkpoints.read(path)
             except checkpoints.CheckpointError as error:
-                log.warning("%s", error)
+                log.warning("ignoring unreadable checkpoint error=%s", error)
                 continue
             if offsets:
                 found[TaskId.parse(path.name)] = offsets
@@ -136,7 +137,7 @@ class StateDirectory:
 
     @property
     def global_path(self) -> Path:
-        """The directory of the global stores, made where it is not there."""
+        """The directory of the global stores, created if missing."""
         path = self.path / GLOBAL
         path.mkdir(exist_ok=True)
         return path
@@ -149,7 +150,7 @@ class StateDirectory:
     # ---- cleaning
 
     def remove_unused(self, delay_ms: int) -> list[TaskId]:
-        """Remove the directories of tasks that nobody here has used for so long; returns which."""
+        """Remove the directories of tasks that no thread here has used for so long; returns their ids."""
         now = time.time()
         removed = []
         for path in self._task_directories():
@@ -159,7 +160,7 @@ class StateDirectory:
                     continue
                 self._owners[task_id] = threading.current_thread()
             try:
-                log.info("removing the state of task %s, which nobody here has used for %d ms", task_id, delay_ms)
+                log.info("removing obsolete task state task=%s unused_for_ms=%d", task_id, delay_ms)
                 self.wipe(task_id)
                 removed.append(task_id)
             finally:
@@ -168,7 +169,7 @@ class StateDirectory:
         return removed
 
     def clean(self) -> None:
-        """Remove all state of the application here. Raises LockError while tasks run, OSError."""
+        """Remove all state of the application on this machine. Raises LockError while tasks run, OSError."""
         with self._guard:
             if self._owners:
                 raise LockError(
@@ -179,7 +180,7 @@ class StateDirectory:
             shutil.rmtree(self.path / GLOBAL, ignore_errors=True)
 
     def close(self) -> None:
-        """Let another process have the directory."""
+        """Unlock the directory for other processes."""
         with _taken_guard:
             if self._lock_file is not None:
                 self._lock_file.close()

@@ -1,13 +1,13 @@
-"""A stream thread: one member of the group, with its tasks, its consumer and its producer (StreamThread).
+"""Stream thread: one member of the group with its tasks, its consumer and its producer (Kafka: StreamThread).
 
-The loop, over and over: hear what the group wants; restore a little, if there is something to restore; take a batch of
-records and hand it to the tasks; let tasks process what they have; call punctuators; commit when it is time. Nothing in
-it waits for long: a thread without records waits in `poll` for poll.ms.
+Each iteration of the loop polls the group for a rebalance, restores stores for a short time if any need it, polls a
+batch of records and adds it to the tasks, lets the tasks process records, calls punctuators and commits when the commit
+interval has passed. No step blocks for long: a thread without records blocks in `poll` for poll.ms.
 
-A rebalance: the thread commits, joins again and processes nothing until it knows its tasks; those that it keeps go on
-where they were. Who has lost its place in the group closes its tasks as they are, and joins anew. TaskCorruptedError
-has the state of tasks built anew; any other error ends the thread, and the uncaught-exception handler of the client
-says what follows (KIP-671).
+In a rebalance the thread commits, joins again and processes nothing until it has its assignment. Tasks that it keeps
+continue at their positions. A thread that the group has fenced or removed closes its tasks without a commit and joins
+as a new member. After a TaskCorruptedError the thread rebuilds the state of the tasks. Any other error ends the thread,
+and the uncaught-exception handler of the client decides what follows (KIP-671).
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ log = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 Aside = Callable[[], AbstractContextManager[Any]]
 RESTORE_STEP_S: Final = 0.1
-"""How long a step of restoration may take while no task runs yet; with tasks that run it is shorter."""
+"""The duration of a restoration step while no task runs yet; the step is shorter while tasks run."""
 RESTORE_BESIDE_S: Final = 0.02
 SHUTDOWN_WAIT_S: Final = 10.0
 CHUNK_S: Final = 0.1
-"""How long a chunk of records may take, so that commits, punctuators and queries have their turn."""
-WAITING_S: Final = 0.01  # how often a task that waits for one of its topics is looked at (max.task.idle.ms)
+"""The longest duration of one chunk of records, so that commits, punctuators and queries get their turn."""
+WAITING_S: Final = 0.01  # how often the thread checks a task that waits for a topic (max.task.idle.ms)
 
 
 class ThreadState(enum.Enum):
-    """Where a thread is in its life."""
+    """The states of a stream thread (Kafka: StreamThread.State)."""
 
     CREATED = enum.auto()
     STARTING = enum.auto()
@@ -89,11 +89,11 @@ class ThreadState(enum.Enum):
 
 
 class ShutdownRequestedError(StreamsError):
-    """Some instance has asked that the whole application be shut down."""
+    """An instance has requested the shutdown of the whole application."""
 
 
 class StreamThread:
-    """One thread. `start`, `stop`, `join` and what is read only may be called from any thread."""
+    """One stream thread. Any thread may call `start`, `stop`, `join` and the read-only properties."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class StreamThread:
         on_error: Callable[[StreamThread, Exception], None],
         hosts_changed: Callable[[Hosts], None] = lambda hosts: None,
     ) -> None:
-        """`on_state` and `on_error` are called by the thread; after `on_error` its tasks are closed, and it ends."""
+        """The thread calls `on_state` and `on_error`; after `on_error` it closes its tasks and ends."""
         self.index = index
         self.name = f"{application.clients.client_id}-StreamThread-{index}"
         self.state = ThreadState.CREATED
@@ -113,7 +113,7 @@ class StreamThread:
         self.cache = ThreadCache(cache_bytes)
         self.metrics = ThreadMetrics()
         self.lock = FairLock()
-        """Held while tasks process and commit; who queries their stores takes it."""
+        """The thread holds it while tasks process and commit; a query of their stores acquires it."""
         self.processed = 0
         """Records processed so far."""
         self.commits = 0
@@ -126,15 +126,15 @@ class StreamThread:
         self._stopping = threading.Event()
         self._serial = 0
         self._error_code = NO_ERROR
-        self._joining, self._received = True, -1  # the generation of the last assignment that was heard of
+        self._joining, self._received = True, -1  # the generation of the last assignment received
         self._idle = False
-        self._more, self._chunk = False, 1  # whether work was broken off; how many records to take at once
+        self._more, self._chunk = False, 1  # whether records remain after a chunk; the records of the next chunk
         self._next_rebalance_ms = 0
         self._leads = self._together = False
         self._last_commit = 0.0
         self._commit_failing_since: float | None = None
         self._opened = contextlib.ExitStack()
-        """What has to be closed at the end; the last that was opened goes first."""
+        """What the thread closes at its end, in the reverse order of opening."""
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         config = application.config
         self._commit_interval_s: float = config["commit.interval.ms"] / 1000
@@ -143,25 +143,27 @@ class StreamThread:
         self._turn_s: float = config["max.poll.interval.ms"] / 2000
         self._chunk_s = max(0.01, min(CHUNK_S, self._commit_interval_s, self._turn_s / 4))
 
-    # ---- for others
+    # ---- called by other threads
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, leave: bool = False) -> None:
-        """Commit, close and end, soon. With `leave` the group gives the tasks to others at once."""
+        """Request a commit, a close and the end of the thread. With `leave` the member leaves the group, which
+        reassigns its tasks at once.
+        """
         self.leave = self.leave or leave
         self._stopping.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end. Returns whether it has come."""
+        """Wait for the end of the thread. Returns whether it has ended."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def ask_for_shutdown(self) -> None:
-        """Tell all instances to shut down before this thread ends; to be called by `on_error`."""
+        """Send the shutdown request to all instances before this thread ends; `on_error` calls it."""
         self._error_code = SHUTDOWN_REQUESTED
 
     @property
@@ -171,7 +173,7 @@ class StreamThread:
 
     @property
     def idles(self) -> bool:
-        """Whether it has its tasks, and nothing at hand to do for them; a look, which may be over at once."""
+        """Whether the thread runs and has no work at the moment; a snapshot, which may be outdated at once."""
         return self.state is ThreadState.RUNNING and self._idle
 
     @property
@@ -181,21 +183,21 @@ class StreamThread:
 
     @property
     def tasks(self) -> ActiveTasks | None:
-        """The thread's tasks; None before it has begun. To be looked at only."""
+        """The thread's active tasks; None before it has started. Read only."""
         return getattr(self, "_tasks", None)
 
     @property
     def standbys(self) -> StandbyTasks | None:
-        """The tasks it stands by for; None before it has begun. To be looked at only."""
+        """The thread's standby tasks; None before it has started. Read only."""
         return getattr(self, "_standbys", None)
 
     def states(self) -> list[tuple[TaskState, bool]]:
-        """The stores of all tasks, those that it stands by for among them, and whether each runs. To be looked at."""
+        """The stores of all tasks, standby tasks included, and whether each task is active and running. Read only."""
         tasks, standbys = self.tasks, self.standbys
         found = [(each.state, each.task is not None) for each in list(tasks.tasks.values())] if tasks else []
         return found + ([(state, False) for state in list(standbys.tasks.values())] if standbys else [])
 
-    # ---- the thread's life
+    # ---- the thread's main function
 
     def _run(self) -> None:
         try:
@@ -204,7 +206,7 @@ class StreamThread:
             self._open()
             self._loop()
             self._end()
-        except BaseException as error:  # sys.exit() in a processor, too: nobody else would hear of it
+        except BaseException as error:  # includes sys.exit() in a processor, which no other code reports
             self._fail(error if isinstance(error, Exception) else StreamsError(f"{self.name}: {error!r}"))
         finally:
             self._close()
@@ -215,10 +217,10 @@ class StreamThread:
             try:
                 self._run_once()
             except TaskCorruptedError as error:
-                log.warning("%s: %s", self.name, error)
+                log.warning("rebuilding corrupted tasks thread=%s error=%s", self.name, error)
                 self._recover(error)
             except TaskMigratedError as error:
-                log.warning("%s has lost its tasks: %s", self.name, error)
+                log.warning("thread lost its tasks thread=%s error=%s", self.name, error)
                 self._lose_all()
                 self._member.rejoin()
 
@@ -259,11 +261,11 @@ class StreamThread:
         self._member.rejoin()
 
     def _committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """How far the group has read topics that standbys follow; where it cannot tell, they stay where they are."""
+        """The committed offsets of source topics that standbys follow; without an answer the limits stay unchanged."""
         try:
             return {place: found.offset for place, found in self._member.fetch_committed(places, False).items()}
         except StreamsError as error:
-            log.warning("%s: %s", self.name, error)
+            log.warning("cannot fetch committed offsets thread=%s error=%s", self.name, error)
             return {}
 
     def _make_collector(self) -> RecordCollector:
@@ -283,7 +285,7 @@ class StreamThread:
 
     def _set_state(self, state: ThreadState) -> None:
         if self.state is not state:
-            log.info("%s: %s to %s", self.name, self.state.name, state.name)
+            log.info("thread state changed thread=%s old=%s new=%s", self.name, self.state.name, state.name)
             self.state = state
             self._on_state(self)
 
@@ -295,7 +297,7 @@ class StreamThread:
         if event is not None:
             self._hear(event)
         if self._joining:
-            if self._restorer.active:  # a rebalance takes its time, and mostly leaves tasks where they are
+            if self._restorer.active:  # a rebalance takes long and moves few tasks
                 self._tasks.start(self._restorer.step(RESTORE_STEP_S))
             return
         tasks = self._tasks
@@ -307,7 +309,7 @@ class StreamThread:
                 self._commit_if_due(time.monotonic(), self._aside)
             self._look_around()
             return
-        full = self._more and tasks.buffered >= self._reader.batch  # slow tasks are not to hoard
+        full = self._more and tasks.buffered >= self._reader.batch  # slow tasks do not buffer without bound
         records = {} if full else self._poll(0.0 if busy or self._more else self._deadline_s())
         self._idle = not records and not self._more
         if records:
@@ -332,15 +334,15 @@ class StreamThread:
             self.metrics.punctuate.record((time.perf_counter() - start) * 1000 / count, count)
 
     def _work(self, tasks: ActiveTasks) -> bool:
-        """Process what there is, in chunks, and commit in between when it is time.
+        """Process buffered records in chunks, and commit in between when a commit is due.
 
-        Broken off where the group has to hear of the thread (max.poll.interval.ms); returns whether it was.
+        Stops early when the thread has to poll the group (max.poll.interval.ms); returns whether it did.
         """
         ends = time.perf_counter() + self._turn_s
         clock, metrics = self._application.clock, self.metrics
         shared = self._application.global_lock or contextlib.nullcontext()
         while True:
-            with self.lock, shared:  # for one chunk, so that queries have their turn between two
+            with self.lock, shared:  # for one chunk, so that queries run between two chunks
                 start = time.perf_counter()
                 done = tasks.process(clock(), self._chunk)
                 if done:
@@ -359,7 +361,7 @@ class StreamThread:
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[None]:
-        """While the thread waits for the cluster, others may read its stores."""
+        """While the thread waits for the cluster, other threads may read its stores."""
         shared = self._application.global_lock
         if shared is not None:
             shared.release()
@@ -372,7 +374,7 @@ class StreamThread:
                 shared.acquire()
 
     def _deadline_s(self) -> float:
-        """How long a thread without records may wait: until poll.ms, a punctuator or a commit is due."""
+        """How long a thread without records may block: until poll.ms, a punctuator or a commit is due."""
         wait_s = min(self._poll_s, WAITING_S) if self._tasks.buffered else self._poll_s
         if self._tasks.commit_needed:
             wait_s = min(wait_s, max(0.0, self._last_commit + self._commit_interval_s - time.monotonic()))
@@ -382,7 +384,9 @@ class StreamThread:
         return wait_s
 
     def _bring_up(self) -> bool:
-        """Open and restore what was given, and let standbys follow. Returns whether it is not to wait for records."""
+        """Open and restore assigned tasks, and update standbys. Returns whether the thread must not block for
+        records.
+        """
         tasks, standbys = self._tasks, self._standbys
         if tasks.all_running:
             if standbys.tasks or not standbys.all_open:
@@ -403,7 +407,9 @@ class StreamThread:
             self._last_commit = time.monotonic()
 
     def _commit(self, aside: Aside = contextlib.nullcontext) -> None:
-        """Raises TaskMigratedError when the group has gone on without this thread, StreamsError."""
+        """Raises StreamsError, and TaskMigratedError after the group has moved to a new generation without this
+        thread.
+        """
         try:
             start = time.perf_counter()
             if count := self._tasks.commit(aside):
@@ -417,10 +423,10 @@ class StreamThread:
             passing = error.kind in (CommitFailure.REBALANCING, CommitFailure.TIMED_OUT)
             if not passing or time.monotonic() - since > self._timeout_s:
                 raise
-            log.warning("%s: %s; it is tried again", self.name, error)
+            log.warning("retrying commit thread=%s error=%s", self.name, error)
 
     def _look_around(self) -> None:
-        """What is due now and then: another assignment, deletions."""
+        """Periodic work: follow-up rebalances, changed topics, deletions."""
         now, chores = time.monotonic(), self._chores
         if not chores.due(now):
             return
@@ -458,7 +464,7 @@ class StreamThread:
 
     def _hear(self, event: RebalanceNeeded | Assigned) -> None:
         if isinstance(event, RebalanceNeeded):
-            log.info("%s joins the group again: %s", self.name, event.reason)
+            log.info("rejoining the group thread=%s reason=%s", self.name, event.reason)
             self._set_state(ThreadState.PARTITIONS_REVOKED)
             if event.lost:
                 self._lose_all()
@@ -473,7 +479,7 @@ class StreamThread:
         _check(info)
         passed, self._received = event.generation not in (self._received, self._received + 1), event.generation
         self._leads = event.leader
-        self._next_rebalance_ms = info.next_rebalance_ms if event.leader else 0  # one that asks is enough
+        self._next_rebalance_ms = info.next_rebalance_ms if event.leader else 0  # one requesting member is enough
         self._joining = False
         self._set_state(ThreadState.PARTITIONS_ASSIGNED)
         self._hosts_changed(info.hosts)
@@ -481,8 +487,9 @@ class StreamThread:
             self._take(info, event.partitions, passed)
 
     def _take(self, info: AssignmentInfo, partitions: list[TopicPartition], passed: bool) -> None:
-        """Close what goes, keep what stays, begin with what is new. Who let a generation pass keeps nothing: others
-        may have run its tasks in that one, and gone on from where they were."""
+        """Close removed tasks, keep retained tasks and create new tasks. A thread that missed a generation keeps no
+        task: in that generation other members may have run its tasks and committed further offsets.
+        """
         application, tasks = self._application, self._tasks
         subtopologies = application.topology.subtopologies(
             application.application_id, sorted({topic for topic, _ in partitions})
@@ -496,10 +503,10 @@ class StreamThread:
             for task in info.active
         }
         log.info(
-            "%s has %s%s",
+            "assignment received thread=%s active=%s standby=%s",
             self.name,
-            ", ".join(map(str, info.active)) or "no tasks",
-            f" and stands by for {', '.join(map(str, info.standby))}" if info.standby else "",
+            ",".join(map(str, info.active)) or "none",
+            ",".join(map(str, info.standby)) or "none",
         )
         for task_id, each in list(tasks.tasks.items()):
             if passed or wanted.get(task_id) != each.sources:
@@ -517,17 +524,17 @@ class StreamThread:
         subtopologies = application.topology.subtopologies(application.application_id)
         return self._tasks.make_state(task_id, subtopologies[task_id.subtopology])
 
-    # ---- failures and the end
+    # ---- failures and shutdown
 
     def _recover(self, error: TaskCorruptedError) -> None:
-        """Build the state of tasks anew. None of them runs yet, so an open transaction has nothing of theirs."""
+        """Rebuild the state of tasks. None of them runs yet, so an open transaction contains no records of theirs."""
         with self.lock:
             self._tasks.revive(error.tasks & self._tasks.tasks.keys())
             for task_id in error.tasks & self._standbys.tasks.keys():
                 self._standbys.revive(task_id, self._make_standby)
 
     def _lose_all(self) -> None:
-        """Close all tasks as they are; what was not committed is taken back."""
+        """Close all tasks without a commit; their uncommitted output is discarded."""
         with self.lock:
             self._tasks.close_dirty()
             self._standbys.close_all()
@@ -535,7 +542,7 @@ class StreamThread:
         self._joining = True
 
     def _end(self) -> None:
-        """A clean end: commit, close, leave if that is wanted."""
+        """Shut down cleanly: commit, close, and leave the group if requested."""
         self._set_state(ThreadState.PENDING_SHUTDOWN)
         with self.lock:
             try:
@@ -543,7 +550,7 @@ class StreamThread:
                     self._tasks.commit()
                     self._tasks.learn_ends()
             except (CommitFailed, TaskMigratedError) as error:
-                log.warning("%s could not commit at its end: %s", self.name, error)
+                log.warning("cannot commit at shutdown thread=%s error=%s", self.name, error)
                 self._tasks.close_dirty()
             for task_id in list(self._tasks.tasks):
                 self._tasks.close(task_id)
@@ -556,10 +563,12 @@ class StreamThread:
             try:
                 self._tell_all()
             except Exception as problem:
-                log.warning("%s could not ask the others to shut down: %r", self.name, problem)
+                log.warning("cannot request the shutdown of all instances thread=%s error=%r", self.name, problem)
 
     def _tell_all(self) -> None:
-        """Join once more, with the code that has everybody shut down; the assignment shows that it was heard."""
+        """Join once more with the error code that shuts down every instance; the assignment shows that the leader
+        received it.
+        """
         self._tasks.close_dirty()
         self._member.rejoin()
         deadline = time.monotonic() + SHUTDOWN_WAIT_S
@@ -571,12 +580,12 @@ class StreamThread:
                 self._member.rejoin()
 
     def _close(self) -> None:
-        """However the thread ends: tasks that are still there are closed as they are, and the clients let go."""
+        """Close what is still open, however the thread ends: tasks without a commit, then the clients."""
         with self.lock:
             try:
                 self._opened.close()
             except Exception as error:
-                log.warning("%s: closing: %r", self.name, error)
+                log.warning("error while closing thread=%s error=%r", self.name, error)
 
     def _leave(self) -> None:
         if self.leave:
@@ -585,15 +594,15 @@ class StreamThread:
 
 
 def _check(info: AssignmentInfo) -> None:
-    """Raises StreamsError for what the leader says is wrong."""
+    """Raises StreamsError for the error code that the leader put into the assignment."""
     if info.error == NO_ERROR:
         return
     if info.error == INCOMPLETE_SOURCE_TOPIC_METADATA:
         raise MissingSourceTopicError(
-            "One or more source topics were missing during rebalance; the log of the instance that leads says which"
+            "One or more source topics were missing during rebalance; the log of the leader's instance lists them"
         )
     if info.error == SHUTDOWN_REQUESTED:
-        raise ShutdownRequestedError("the whole application is being shut down, as one of its instances has asked")
+        raise ShutdownRequestedError("an instance has requested the shutdown of the whole application")
     if info.error == ASSIGNMENT_ERROR:
-        raise StreamsError("the tasks could not be assigned; the log of the instance that leads says why")
-    raise StreamsError(f"the leader of the group has failed (code {info.error})")
+        raise StreamsError("the tasks could not be assigned; the log of the leader's instance contains the error")
+    raise StreamsError(f"the leader of the group returned error code {info.error}")

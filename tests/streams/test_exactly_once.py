@@ -114,12 +114,12 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
         until(lambda: thread._last_commit > 0)  # the next one is a minute away
         generation = thread.generation
         write("x", 0)
-        until(lambda: "up to offset 300" in caplog.text)
+        until(lambda: "is at offset 300" in caplog.text)
         streams.wait_until(State.RUNNING, DEADLINE_S)
         write("y", 1)
         until(lambda: thread.processed == 2)
         assert thread.generation == generation
-    assert caplog.text.count("up to offset 300") == 1
+    assert caplog.text.count("is at offset 300") == 1
     assert counting.counted(stage.bootstrap, stage.counts) == {"x": [1, 2], "y": [1, 2]}
 
 
