@@ -1,1 +1,1 @@
-"""Membership in a consumer group with an assignment of our own: who runs which task."""
+"""Membership in a consumer group with a custom assignment: which thread runs which task."""

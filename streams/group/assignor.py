@@ -1,20 +1,21 @@
-"""Which thread runs which task, and which processes stand by: pure, without I/O, the same output for the same input.
+"""Task assignor: which thread runs which task and which processes hold standbys (Kafka: HighAvailabilityTaskAssignor).
 
-The model is Kafka's HighAvailabilityTaskAssignor (KIP-441) with the stickiness of its StickyTaskAssignor. Four steps:
+It is pure: no I/O, the same output for the same input. The model is Kafka's HighAvailabilityTaskAssignor (KIP-441) with
+the stickiness of its StickyTaskAssignor. Four steps:
 
-1. Active tasks with state go to processes: state lies in a process's directory, and its threads share it. Each process
-   gets its share, for each thread the floor or the ceiling of tasks/threads; who has a task keeps it unless that is
-   beyond its share. No assignment with these shares moves fewer tasks: each owner keeps min(what it has, its share),
+1. Active tasks with state go to processes: state is in a process's directory, and its threads share it. Each process
+   gets its share, for each thread the floor or the ceiling of tasks/threads; an owner keeps a task unless the task
+   exceeds its share. No assignment with these shares moves fewer tasks: each owner keeps min(what it has, its share),
    and the ceilings go first to owners that keep one more task for it. A task without an owner, or that has to move,
-   goes where its state is least behind.
-2. Standby tasks: as many as wanted, and as there are other processes. A replica stays where it is; new ones go to
-   processes whose tags (rack, zone) differ from those of the task's other copies, then to those with least to do; at
-   last replicas move from the busiest to the idlest process.
-3. Where step 1 gives a task to a process that is behind while another is not, the other one runs it for now, and the
-   first gets it as a standby to warm up (at most max.warmup.replicas at once). Then `probing` is true: assign again
-   after probing.rebalance.interval.ms. A process that is restoring a task counts as far as it has come, so a rebalance
-   in the middle of a restoration leaves the task where it is, unless somebody has caught up already, or is ahead by
-   more than acceptable.recovery.lag.
+   goes to the process whose state is least behind.
+2. Standby tasks: num.standby.replicas of them, or as many as there are other processes. A replica stays in its process;
+   new ones go to processes whose tags (rack, zone) differ from those of the task's other copies, then to the least
+   loaded processes; finally replicas move from the most loaded to the least loaded process.
+3. Where step 1 assigns a task to a process that is behind while another is not, the other process runs it for now, and
+   the first gets it as a warm-up standby (at most max.warmup.replicas at once). Then `probing` is true: the leader
+   assigns again after probing.rebalance.interval.ms. A process that is restoring a task counts with its current
+   position, so a rebalance during a restoration does not move the task, unless another process has caught up already,
+   or is ahead by more than acceptable.recovery.lag.
 4. The tasks of a process go to its threads, and tasks without state fill up: every thread is within one task of every
    other, again with as few moves as these shares allow.
 """
@@ -32,10 +33,10 @@ from odradek.streams.records import TaskId
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A stream thread, as it is before the assignment.
+    """A stream thread before the assignment.
 
-    `lags`: how many records its process is behind, by task, where it has state: 0 for a task that it runs. Threads of
-    one process may each tell a part, and the least lag counts.
+    `lags`: how many records its process is behind, for each task whose state it has: 0 for a task that it runs. Threads
+    of one process may each report a part, and the least lag counts.
     """
 
     process: bytes
@@ -56,7 +57,7 @@ class AssignmentConfig:
 
 
 class Placement(NamedTuple):
-    """The assignment, by thread. `probing`: it is not what it should be yet, assign again after a while."""
+    """The assignment, by thread. `probing`: it is not final; the leader assigns again after the probing interval."""
 
     active: dict[str, list[TaskId]]
     standby: dict[str, list[TaskId]]
@@ -81,10 +82,10 @@ def assign(
     threads: Mapping[str, Thread],
     config: AssignmentConfig,
 ) -> Placement:
-    """Place every task.
+    """Assign every task.
 
-    `stateful` has the size of each task's state, in records of its changelogs (what a process without state is
-    behind), `stateless` the tasks without. `threads` are the members by name. Raises ValueError when there is none.
+    `stateful` has the size of each task's state, in records of its changelogs (the lag of a process without state),
+    `stateless` the tasks without. `threads` are the members by name. Raises ValueError when there is none.
     """
     if not threads:
         raise ValueError("there is no thread to assign tasks to")
@@ -146,7 +147,9 @@ def _place_active(
             ranks.setdefault(task, []).append(((0 if lag <= acceptable else lag, standing_by, lag), name))
         for task in process.active:
             claim = (process.lags.get(task, stateful[task]), name)
-            owners[task] = min(claim, owners.get(task, claim))  # two claim it after a split: who has more of it
+            owners[task] = min(
+                claim, owners.get(task, claim)
+            )  # two processes claim it after a split: the one with the smaller lag wins
     return share_out(
         sorted(stateful),
         {task: name for task, (_, name) in owners.items()},
@@ -163,7 +166,7 @@ def _better_for_now(
     processes: Mapping[bytes, Process],
     config: AssignmentConfig,
 ) -> dict[TaskId, bytes]:
-    """Who had better run a task for now, where the process that should is behind."""
+    """The processes that should run a task for now, where its assigned process is behind."""
     acceptable = config.acceptable_recovery_lag
     holders: dict[TaskId, tuple[int, bool, bytes]] = {}
     for name, process in processes.items():
@@ -182,7 +185,7 @@ def _better_for_now(
 def _let_them_run(
     wanted: dict[TaskId, bytes], better: Mapping[TaskId, bytes], replicas: Mapping[TaskId, list[bytes]], warm_ups: int
 ) -> None:
-    """Step 3. Changes `wanted` and `replicas`."""
+    """Step 3: let caught-up processes run tasks for now. Changes `wanted` and `replicas`."""
     for task, holder in better.items():
         behind, wanted[task] = wanted[task], holder
         if holder in replicas[task]:
@@ -219,7 +222,7 @@ def _to_threads(
 
 
 def _level(loads: Collection[int], count: int) -> int:
-    """How high the threads with the least loads can all be filled with `count` tasks, as water fills a vessel."""
+    """The level to which `count` tasks fill the threads with the least loads evenly."""
     low, high = min(loads), min(loads) + count
     while low < high:
         middle = (low + high + 1) // 2
@@ -235,7 +238,7 @@ def _standbys_to_threads(
     threads: Mapping[str, Thread],
     processes: Mapping[bytes, Process],
 ) -> dict[str, list[TaskId]]:
-    """The standby tasks of each thread: where they were, else evenly."""
+    """The standby tasks of each thread: on the thread that had them, else evenly."""
     before: dict[tuple[TaskId, bytes], str] = {}
     for name in sorted(threads, reverse=True):
         for task in threads[name].standby | threads[name].active:

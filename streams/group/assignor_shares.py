@@ -1,8 +1,8 @@
-"""Tasks into bins of given sizes, with as few moves as the sizes allow. Part of the assignor, and pure as it is.
+"""Distributes tasks over bins of given sizes, with as few moves as the sizes allow. A pure part of the assignor.
 
-A bin takes its base, and up to `room` more out of a common pool of extras, so that "each thread gets the floor or the
-ceiling" can be said of processes with any number of threads. Every owner keeps min(what it has, what it may take), and
-the extras go first to owners that keep one more task for each: no way to fill these bins moves fewer tasks.
+A bin takes its base, and up to `room` more out of a common pool of extras; this expresses "each thread gets the floor
+or the ceiling" for processes with any number of threads. Every owner keeps min(what it has, what it may take), and the
+extras go first to owners that keep one more task for each: no way to fill these bins moves fewer tasks.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Name = TypeVar("Name", str, bytes)
 
 
 class Bin(NamedTuple):
-    """How many tasks a bin takes in any case, and how many of the extras at most."""
+    """The base of a bin, and the most extras that it takes."""
 
     base: int
     room: int
 
 
 Rank = tuple[int, int, int]
-"""How good a place is for a task; the least is the best."""
+"""The rank of a bin for a task; the least is the best."""
 Ranks = Mapping[TaskId, Sequence[tuple[Rank, Name]]]
-"""Places that are good for a task. Others are worse, and equal to each other."""
+"""Bins with a good rank for a task. All others are worse, and equal to each other."""
 
 
 def share_out(
@@ -39,8 +39,8 @@ def share_out(
 ) -> dict[TaskId, Name]:
     """Put each of `tasks` (sorted) into a bin. The bases and the extras together are as many as the tasks.
 
-    `owners` is who has a task now. `costs` is what the owner has still to do for a task: where some have to go, those
-    with the highest go first.
+    `owners` are the present owners of tasks. `costs` is the owner's remaining work for a task: where some have to move,
+    those with the highest cost move first.
     """
     filling = _Filling(tasks, owners, bins, extras)
     filling.move_to_good_places(ranks or {})
@@ -76,10 +76,10 @@ class _Filling(Generic[Name]):
         self._extras = extras
 
     def move_to_good_places(self, ranks: Ranks[Name]) -> None:
-        """Tasks that have no bin, or may have to leave theirs, go where they fit best while there is room."""
+        """Move tasks that have no bin, or may have to leave theirs, to the best bins while there is room."""
         waiting = set(self._homeless)
         leaving: dict[TaskId, Name] = {task: name for name in self._surplus for task in self.owned[name]}
-        # A bin with a surplus is full, so nothing moves to where it is.
+        # A bin with a surplus is full, so no task moves into its own bin.
         moves = sorted((rank, task, name) for task in (*self._homeless, *leaving) for rank, name in ranks.get(task, ()))
         for _, task, name in moves:
             if not self._open(name):
@@ -96,9 +96,9 @@ class _Filling(Generic[Name]):
         self._homeless = sorted(waiting)
 
     def spread(self, costs: Mapping[TaskId, int]) -> None:
-        """The others leave where there are too many, and go to the emptiest bins: up to the limits, then the extras."""
+        """Move surplus tasks to the emptiest bins: up to the limits, then the extras."""
         for name, count in self._surplus.items():
-            # Partitions before sub-topologies, so that those that leave are of every sub-topology.
+            # Partitions before sub-topologies, so that the moved tasks belong to all sub-topologies.
             kept = [task for task in self.owned[name] if self._owners.get(task) == name]
             for task in sorted(kept, key=lambda task: (-costs.get(task, 0), task[1], task[0]))[:count]:
                 self.owned[name].remove(task)

@@ -1,10 +1,11 @@
-"""Where standby tasks go. Part of the assignor, and pure as it is.
+"""Placement of standby tasks. A pure part of the assignor.
 
-Replicas of a task are never in the process of its active task nor two in one, and in processes with other tags (rack,
-zone) as far as there are any (rack.aware.assignment.tags, KIP-708). As many are placed as are wanted and as there are
-other processes. They stay where they are; then they move, one at a time, from the busiest process to the idlest, while
-that makes loads (active and standby tasks for each thread) more even. A replica that has caught up moves to a process
-that has not only within the budget of warm-ups, since its state is given up for it.
+Replicas of a task are never in the process of its active task nor two in one process, and in processes with other tags
+(rack, zone) as far as there are any (rack.aware.assignment.tags, KIP-708). Their number is num.standby.replicas, or the
+number of other processes if that is less. They stay in their processes; then they move, one at a time, from the most
+loaded process to the least loaded, while that makes loads (active and standby tasks for each thread) more even. A
+caught-up replica moves to a process that has not caught up only within the budget of warm-ups, since the move gives up
+its state.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from odradek.streams.records import TaskId
 
 @dataclass(slots=True)
 class Host:
-    """A process: what it can do, what it is given, and what it has on disk (lag and whether it stands by, by task)."""
+    """A process: its threads and tags, its assigned tasks, and its state on disk (lag and whether it is a standby, by
+    task).
+    """
 
     threads: int
     values: tuple[str, ...]
@@ -30,7 +33,7 @@ class StandbyPlan:
     """The replicas of each task with state, by process."""
 
     def __init__(self, hosts: Mapping[bytes, Host], active: Mapping[TaskId, bytes]) -> None:
-        """`hosts` by the name of the process, with what they have; `active` says who runs each task."""
+        """`hosts` by the name of the process, with their state; `active` maps each task to the process that runs it."""
         self._hosts = hosts
         self._active = active
         self._tagged = any(host.values for host in hosts.values())
@@ -44,7 +47,7 @@ class StandbyPlan:
                     self._holders.setdefault(task, []).append((not standing_by, lag, name))
 
     def place(self, replicas: int) -> None:
-        """Give each task that many replicas: first where they are, then wherever there is least to do."""
+        """Place `replicas` replicas of each task: first on processes that have one, then on the least loaded ones."""
         if replicas <= 0:
             return
         for task, standbys in self.replicas.items():
@@ -56,7 +59,7 @@ class StandbyPlan:
                 self._put(task, self._best(task))
 
     def balance(self, budget: int, acceptable_lag: int, pinned: Collection[tuple[TaskId, bytes]]) -> bool:
-        """Make loads even; what is `pinned` stays. Returns whether more caught-up replicas should move than may."""
+        """Make loads even; `pinned` replicas stay. Returns whether the budget prevented moves of caught-up replicas."""
         held_back = False
         while True:
             move = None
@@ -84,7 +87,9 @@ class StandbyPlan:
         acceptable_lag: int,
         pinned: Collection[tuple[TaskId, bytes]],
     ) -> tuple[tuple[TaskId, bytes, int] | None, bool]:
-        """A replica that can go, where to, and what it takes of the budget; and whether one was held back for it."""
+        """A replica that can move, its target, and its cost in the budget; and whether the budget prevented another
+        one.
+        """
         held_back = False
         host = self._hosts[busy]
         tasks = [task for task in sorted(host.standbys) if (task, busy) not in pinned]
@@ -105,7 +110,7 @@ class StandbyPlan:
         return None, held_back
 
     def _evens_out(self, busy: bytes, idle: bytes) -> bool:
-        """Whether a task that moves makes the sum of load squared by thread smaller; so this comes to an end."""
+        """Whether moving a task makes the sum of load squared by thread smaller; so the loop terminates."""
         there, here = self._hosts[idle], self._hosts[busy]
         return (2 * there.load + 1) * here.threads < (2 * here.load - 1) * there.threads
 

@@ -1,7 +1,7 @@
-"""The committed positions of a group: writing them as one of its members, reading them.
+"""Committed offsets of a group: commits them as a member and fetches them (Kafka: ConsumerCoordinator).
 
-The rules are those of Kafka's ConsumerCoordinator: what another try can mend is tried again, with growing pauses, until
-default.api.timeout.ms is over; what says that the member is no longer who it was goes to the caller at once.
+The rules are those of Kafka's ConsumerCoordinator: retriable errors are retried with growing backoff until
+default.api.timeout.ms is over; an error that fences or removes the member is raised at once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from odradek.streams.group.group_protocol import (
 )
 
 BY_NAME: Final = 9
-"""OffsetCommit names topics up to this version, and has their ids from the next on."""
+"""OffsetCommit contains topic names up to this version, and has their ids from the next on."""
 ONE_GROUP: Final = 7
-"""OffsetFetch asks for a single group up to this version."""
+"""OffsetFetch contains a single group up to this version."""
 MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
-"""The coordinator has to be found again."""
+"""Errors after which the member has to find the coordinator again."""
 _KINDS: Final = {
     ErrorCode.FENCED_INSTANCE_ID: CommitFailure.FENCED,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitFailure.MIGRATED,
@@ -37,7 +37,7 @@ _KINDS: Final = {
 
 
 class Committed(NamedTuple):
-    """A committed position: the offset of the next record, what was noted with it, the epoch of the leader or -1."""
+    """A committed offset: the offset of the next record, its metadata, the leader epoch or -1."""
 
     offset: int
     metadata: str
@@ -45,7 +45,7 @@ class Committed(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Who commits: the generation and the member id, -1 and empty for nobody in particular."""
+    """The committing member: its generation and member id, or -1 and empty for a commit without membership."""
 
     generation: int
     member_id: str
@@ -56,7 +56,7 @@ Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 
 
 def backoffs(config: MembershipConfig) -> Iterator[float]:
-    """Pauses in seconds between tries, from retry.backoff.ms on, doubled up to retry.backoff.max.ms."""
+    """Backoffs in seconds between retries, from retry.backoff.ms on, doubled up to retry.backoff.max.ms."""
     pause = config.retry_backoff_ms
     while True:
         yield pause / 1000
@@ -64,7 +64,7 @@ def backoffs(config: MembershipConfig) -> Iterator[float]:
 
 
 def commit(link: CoordinatorLink, config: MembershipConfig, who: Identity, offsets: Offsets) -> None:
-    """Commit `offsets`; returns when the coordinator has them. Raises CommitFailed, VersionsApartError."""
+    """Commit `offsets`; returns when the coordinator has stored them. Raises CommitFailed, VersionsApartError."""
     topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, epoch, metadata) in offsets.items():
         topics.setdefault(topic, []).append(
@@ -107,10 +107,10 @@ def commit(link: CoordinatorLink, config: MembershipConfig, who: Identity, offse
 def fetch(
     link: CoordinatorLink, config: MembershipConfig, partitions: Iterable[TopicPartition], require_stable: bool
 ) -> dict[TopicPartition, Committed]:
-    """The committed positions of those partitions that have one.
+    """The committed offsets of those partitions that have one.
 
-    With `require_stable` it waits while a transaction is open that would change them (KIP-447). Raises MembershipError
-    when it may not know, or nobody tells in time.
+    With `require_stable` it waits while an open transaction may change them (KIP-447). Raises MembershipError when the
+    member is not authorized, or no coordinator answers in time.
     """
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
@@ -154,7 +154,7 @@ def fetch(
 def _patiently(
     link: CoordinatorLink, config: MembershipConfig, attempt: Callable[[], tuple[ErrorCode, str] | None]
 ) -> tuple[ErrorCode, str] | None:
-    """Try until `attempt` has nothing to complain of, or the time is over: then its last complaint."""
+    """Retry until `attempt` returns no error, or the time is over: then returns its last error."""
     deadline = time.monotonic() + config.default_api_timeout_ms / 1000
     for pause in backoffs(config):
         try:
@@ -171,5 +171,5 @@ def _patiently(
             link.forget()
         if link.ended or time.monotonic() + pause > deadline:
             return last
-        time.sleep(pause)  # this thread has asked for it and waits
+        time.sleep(pause)  # blocks only the calling thread
     raise AssertionError("backoffs never end")

@@ -1,11 +1,12 @@
-"""One thread's connection to a broker, blocking, and the way to the coordinator of a consumer group.
+"""Blocking connection of one thread to a broker, and the link to the coordinator of a consumer group.
 
-librdkafka reads and writes the records of an application; what it has no call for (joining a group with an assignment
-of one's own, committing as that member) goes over this connection, in the messages of `odradek.protocol`. The first
-request asks which versions the broker has (ApiVersions), every other one goes out in the highest version that both
-know. A connection belongs to one thread; only `interrupt` may come from another.
+librdkafka reads and writes the records of an application; requests that it has no call for (joining a group with a
+custom assignment, committing as that member) go over this connection, in the messages of `odradek.protocol`. The first
+request is ApiVersions; every other request uses the highest version that both sides support. A connection belongs to
+one thread; only `interrupt` may be called by another.
 
-It speaks PLAINTEXT. A broker that wants TLS or SASL refuses it or closes the connection, and the error says so.
+The connection is PLAINTEXT. A broker that requires TLS or SASL rejects it or closes the connection, and the error
+states this.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ SETUP_TIMEOUT_S: Final = 10.0
 """For a TCP connection and ApiVersions; socket.connection.setup.timeout.ms of Kafka's clients."""
 LARGEST_ANSWER_BYTES: Final = 100 * 1024 * 1024
 GROUP: Final = 0
-"""The kind of key in FindCoordinator."""
+"""The key type in FindCoordinator."""
 ONE_KEY: Final = 3
-"""The highest version of FindCoordinator that asks for a single key; every broker has it."""
+"""The highest version of FindCoordinator with a single key; every broker supports it."""
 METADATA_BY_NAME: Final = 9
 _TLS: Final = (b"\x15\x03", b"\x16\x03")
-"""How a TLS record begins: an alert, a handshake."""
+"""The first bytes of a TLS record: an alert, a handshake."""
 
 
 class VersionsApartError(StreamsError):
-    """The broker and this runtime have no version of a request in common."""
+    """The broker and this runtime support no common version of a request."""
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> list[Address]:
@@ -53,7 +54,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[Address]:
             raise StreamsError(f"bootstrap.servers: {text!r} is not host:port")
         found.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not found:
-        raise StreamsError("bootstrap.servers names no broker")
+        raise StreamsError("bootstrap.servers contains no broker")
     return found
 
 
@@ -61,7 +62,7 @@ class Connection:
     """An open connection to one broker. Every call raises OSError when the broker does not answer in time."""
 
     def __init__(self, address: Address, client_id: str) -> None:
-        """Connects, and asks for the versions that the broker has. Raises OSError, ProtocolError."""
+        """Connects, and requests the supported versions of the broker. Raises OSError, ProtocolError."""
         self.address = address
         self._client_id = client_id
         self._correlation_id = 0
@@ -72,7 +73,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Version 0: the one that every broker understands, from the past or the future.
+            # Version 0: every broker understands it, older and newer ones.
             answer: m.ApiVersionsResponse = self._exchange(m.ApiVersionsRequest(), 0, SETUP_TIMEOUT_S)
         except BaseException:
             self._socket.close()
@@ -80,22 +81,22 @@ class Connection:
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def ask(self, request: Any, timeout_s: float, highest: int | None = None) -> Any:
-        """The answer to a request, in the highest version that both know and that is not above `highest`.
+        """The response to a request, in the highest version that both sides support and that is not above `highest`.
 
-        Raises OSError (TimeoutError after `timeout_s`), ProtocolError, VersionsApartError. The connection is of no use
-        after any of them but the last.
+        Raises OSError (TimeoutError after `timeout_s`), ProtocolError, VersionsApartError. After any of them but the
+        last the connection is unusable.
         """
         return self._exchange(request, self._version(request, highest), timeout_s)
 
     def interrupt(self) -> None:
-        """End what the connection's thread is waiting for, with an OSError there. From any thread."""
+        """Fail the blocking call of the connection's thread with an OSError. Any thread may call it."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            log.debug("the connection to %s had ended before", shown(self.address))
+            log.debug("connection was already closed address=%s", shown(self.address))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def _version(self, request: Any, highest: int | None) -> int:
@@ -104,7 +105,7 @@ class Connection:
         version: int = min(ours, most)
         if version < max(request.MIN_VERSION, least):
             raise VersionsApartError(
-                f"the broker at {shown(self.address)} has {type(request).__name__} in versions {least} to {most}, "
+                f"the broker at {shown(self.address)} supports {type(request).__name__} in versions {least} to {most}, "
                 f"this runtime in {request.MIN_VERSION} to {ours}"
             )
         return version
@@ -118,7 +119,7 @@ class Connection:
         start = self._read(4)
         (size,) = struct.unpack(">i", start)
         if not 4 <= size <= LARGEST_ANSWER_BYTES:
-            hint = "; it speaks TLS, and the membership of groups is PLAINTEXT only" if start[:2] in _TLS else ""
+            hint = "; it uses TLS, and the membership of groups is PLAINTEXT only" if start[:2] in _TLS else ""
             raise ProtocolError("size", 0, f"{shown(self.address)} does not answer in Kafka's protocol{hint}")
         data = self._read(size)
         (correlation_id,) = struct.unpack_from(">i", data)
@@ -132,17 +133,17 @@ class Connection:
             chunk = self._socket.recv(min(size - len(data), 1 << 20))
             if not chunk:
                 raise ConnectionResetError(
-                    f"{shown(self.address)} closed the connection; a listener that wants SASL or TLS does so as well"
+                    f"{shown(self.address)} closed the connection; a listener that requires SASL or TLS does so, too"
                 )
             data += chunk
         return bytes(data)
 
 
 class CoordinatorLink:
-    """The way to the coordinator of a group, found anew whenever it has moved. For one thread; retries nothing.
+    """The link to the coordinator of a group, found again after it has moved. For one thread; retries nothing.
 
-    Brokers that it has heard of once are asked where the coordinator is, too, so that an application outlives the
-    brokers of its bootstrap list.
+    Brokers from earlier responses are candidates for FindCoordinator, too, so that an application outlives the brokers
+    of its bootstrap list.
     """
 
     def __init__(self, bootstrap: list[Address], group_id: str, client_id: str, request_timeout_s: float) -> None:
@@ -155,10 +156,10 @@ class CoordinatorLink:
         self._ended = threading.Event()
 
     def ask(self, request: Any, timeout_s: float | None = None, highest: int | None = None) -> Any:
-        """The coordinator's answer. `timeout_s` replaces the request timeout.
+        """The coordinator's response. `timeout_s` replaces the request timeout.
 
-        Raises OSError when nobody answers, KafkaError when no broker knows the coordinator, and what
-        `Connection.ask` raises. After an error the next call looks for the coordinator again.
+        Raises OSError when no broker answers, KafkaError when no broker returns the coordinator, and what
+        `Connection.ask` raises. After an error the next call finds the coordinator again.
         """
         connection = self._connection or self._connect()
         try:
@@ -168,13 +169,13 @@ class CoordinatorLink:
             raise
 
     def forget(self) -> None:
-        """The coordinator has moved, or is gone."""
+        """Drop the connection: the coordinator has moved or is unavailable."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def interrupt(self) -> None:
-        """End what is being waited for with an OSError, now and ever after. From any thread."""
+        """Fail the blocking call and all later ones with an OSError. Any thread may call it."""
         self._ended.set()
         connection = self._connection
         if connection is not None:
@@ -187,13 +188,13 @@ class CoordinatorLink:
 
     def _connect(self) -> Connection:
         self._connection = Connection(self._find(), self._client_id)
-        if self._ended.is_set():  # interrupted while it was being made: nobody would have ended it
+        if self._ended.is_set():  # interrupted while it was opened: `interrupt` has not closed it
             self.forget()
             raise ConnectionAbortedError("the member is closed")
         return self._connection
 
     def _find(self) -> Address:
-        """The address of the coordinator, by the first broker that answers."""
+        """The address of the coordinator, from the first broker that answers."""
         failure: Exception | None = None
         for address in self._candidates():
             if self._ended.is_set():
@@ -202,7 +203,7 @@ class CoordinatorLink:
                 return self._ask_for_coordinator(address)
             except (OSError, ProtocolError, KafkaError) as error:
                 failure = error
-        raise failure or OSError("no broker is known")
+        raise failure or OSError("there is no broker address")
 
     def _candidates(self) -> Iterator[Address]:
         seen: set[Address] = set()
@@ -228,7 +229,7 @@ class CoordinatorLink:
 
 
 def code_of(number: int) -> ErrorCode:
-    """The error code on the wire; one from the future is UNKNOWN_SERVER_ERROR, as for Kafka's clients."""
+    """The error code on the wire; an unknown one is UNKNOWN_SERVER_ERROR, as for Kafka's clients."""
     try:
         return ErrorCode(number)
     except ValueError:

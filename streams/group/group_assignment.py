@@ -1,7 +1,7 @@
-"""What the leader of the group makes of the members' subscriptions: the assignment of each. Pure, without I/O.
+"""Group assignment: turns the members' subscriptions into their assignments. Pure, without I/O.
 
-It stands between the membership (bytes by member) and the assignor (tasks by thread), as StreamsPartitionAssignor does
-in Kafka Streams. The leader has made the internal topics before, and asked where the changelogs end (`leadership.py`).
+It connects the membership (bytes by member) with the assignor (tasks by thread), as StreamsPartitionAssignor does in
+Kafka Streams. The leader has created the internal topics and fetched the end offsets of changelogs (`leadership.py`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TopicPartition = tuple[str, int]
 
 
 class TaskPartitions(NamedTuple):
-    """What a task reads, and the changelogs of its stores. Without the latter it has no state that could be moved."""
+    """The source partitions of a task, and the changelogs of its stores. Without changelogs it has no state to move."""
 
     sources: tuple[TopicPartition, ...]
     changelogs: tuple[TopicPartition, ...] = ()
 
 
 class Timing(NamedTuple):
-    """The time now and probing.rebalance.interval.ms, both in ms."""
+    """The current time and probing.rebalance.interval.ms, both in ms."""
 
     now_ms: int
     probing_rebalance_interval_ms: int
@@ -49,10 +49,11 @@ def assign_group(
 ) -> Assignments:
     """The assignment of every member.
 
-    `end_offsets` has the ends of the changelogs (a partition without an entry is empty), or is None where nobody could
-    tell: then tasks stay where they are as far as the shares allow, and are assigned again after the interval. All are
-    told when that is; that the leader asks is enough. One member that asks for a shutdown of the application has
-    everybody told. Raises StreamsError for a subscription of another kind of application.
+    `end_offsets` has the end offsets of the changelogs (a partition without an entry is empty), or is None where no
+    broker returned them: then tasks stay on their owners as far as the shares allow, and the leader assigns again after
+    the interval. All members receive the time of that rebalance; the leader alone requests it. If one member requests a
+    shutdown of the application, all members receive the shutdown code. Raises StreamsError for a subscription of
+    another kind of application.
     """
     infos = {name: SubscriptionInfo.decode(members[name].userdata) for name in sorted(members)}
     if any(info.error == SHUTDOWN_REQUESTED for info in infos.values()):
@@ -86,7 +87,7 @@ def assign_group(
 
 
 def refuse(members: Iterable[str], error: int) -> Assignments:
-    """Nothing for anybody, and why: an error of `subscription_info`."""
+    """An assignment without tasks for every member, with an error code of `subscription_info`."""
     userdata = AssignmentInfo(error=error).encode()
     return {name: ([], userdata) for name in members}
 
@@ -95,7 +96,7 @@ def lag_of(position: int, size: int) -> int:
     """How many records state at `position` is behind a changelog with `size` of them."""
     if position == RUNNING:
         return 0
-    if position == UNKNOWN_POSITION or position > size:  # beyond the end: of a topic that has been made anew
+    if position == UNKNOWN_POSITION or position > size:  # beyond the end offset: the topic was created anew
         return size
     return size - position
 
@@ -110,7 +111,7 @@ def _hosts(
     standby: Mapping[str, list[TaskId]],
     tasks: Mapping[TaskId, TaskPartitions],
 ) -> Hosts:
-    """By endpoint, what the tasks there read; as in Kafka that is how a standby task is named, too."""
+    """By endpoint, the partitions of its tasks; as in Kafka, a standby task is described by partitions, too."""
     found: dict[str, tuple[dict[str, set[int]], dict[str, set[int]]]] = {}
     for name, info in infos.items():
         if not info.endpoint:

@@ -1,9 +1,9 @@
-"""What members of a group say to each other through the broker, and what a member tells its stream thread.
+"""Group protocol: the messages between members of a group, and the events from a member to its stream thread.
 
 The protocol type is "consumer", so that Kafka's tools describe the group: a subscription and an assignment are Kafka's
-ConsumerProtocolSubscription and ConsumerProtocolAssignment, with bytes of ours as their user data (KIP-429, KIP-792,
-KIP-881 added the later fields). The protocol name is ours alone; a member with another one, Java's Kafka Streams
-("stream") among them, cannot enter the same group.
+ConsumerProtocolSubscription and ConsumerProtocolAssignment, with Odradek's user data (KIP-429, KIP-792, KIP-881 added
+the later fields). The protocol name is Odradek's alone; a member with another one, Java's Kafka Streams ("stream")
+among them, cannot enter the same group.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipConfig:
-    """How a member takes part in its group. Kafka's names and defaults; times in ms.
+    """The group settings of a member. Kafka's names and defaults; times in ms.
 
-    `max_poll_interval_ms` is the rebalance timeout as well. `leave_group_on_close` is false as in Kafka Streams: the
-    tasks of a member that closes wait a session timeout for its return.
+    `max_poll_interval_ms` is the rebalance timeout, too. `leave_group_on_close` is false as in Kafka Streams: the tasks
+    of a member that closes stay unassigned for a session timeout, so that the member can return to them.
     """
 
     bootstrap_servers: str
@@ -50,10 +50,10 @@ class MembershipConfig:
     security_protocol: str = "PLAINTEXT"
 
     def __post_init__(self) -> None:
-        """Raises StreamsError for what cannot work."""
+        """Raises StreamsError for invalid settings."""
         if self.security_protocol.upper() != "PLAINTEXT":
             raise StreamsError(
-                f"security.protocol is {self.security_protocol}: members of a group speak PLAINTEXT only, without TLS "
+                f"security.protocol is {self.security_protocol}: members of a group use PLAINTEXT only, without TLS "
                 "and without SASL"
             )
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -64,7 +64,7 @@ class MembershipConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> MembershipConfig:
-        """From a configuration by Kafka's names, where `application.id` is the group. Raises StreamsError."""
+        """From a configuration with Kafka's names, where `application.id` is the group. Raises StreamsError."""
         named: dict[str, Any] = {"group_id": config["application.id"]}
         for field in cls.__slots__:
             value = config.get(field.replace("_", "."))
@@ -75,7 +75,7 @@ class MembershipConfig:
 
 
 class MemberState(NamedTuple):
-    """A member as the leader sees it when it assigns."""
+    """A member's data for the assignment by the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -87,7 +87,8 @@ class MemberState(NamedTuple):
 class RebalanceNeeded(NamedTuple):
     """The stream thread has to join again: commit, pause its tasks, then `GroupMember.rejoin()`.
 
-    `lost`: this member is out of the group, and others may run its tasks already. They are closed without a commit.
+    `lost`: this member is out of the group, and others may run its tasks already. The thread closes them without a
+    commit.
     """
 
     reason: str
@@ -95,7 +96,7 @@ class RebalanceNeeded(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """What this member has from now on. `leader`: it is the one to look after the group's topics."""
+    """The member's new assignment. `leader`: this member monitors the group's topics."""
 
     partitions: list[TopicPartition]
     userdata: bytes
@@ -111,7 +112,7 @@ Assign = Callable[[dict[str, MemberState]], Assignments]
 
 
 class MembershipError(StreamsError):
-    """The coordinator refuses this member for good. `code` says why, in Kafka's terms."""
+    """The coordinator rejects this member permanently. `code` is Kafka's error code."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -119,13 +120,13 @@ class MembershipError(StreamsError):
 
 
 class CommitFailure(enum.Enum):
-    """Why offsets were not committed, and what follows."""
+    """Why offsets were not committed, and the consequence."""
 
     FENCED = "another process has this group.instance.id now: this member ends"
-    MIGRATED = "the group went on without this member: its tasks are lost, and it joins anew"
+    MIGRATED = "the group went on without this member: its tasks are lost, and it joins again"
     REBALANCING = "a rebalance is under way: the tasks stay, their offsets are committed after it"
-    TIMED_OUT = "no coordinator took the offsets in time"
-    REFUSED = "the coordinator will not take these offsets"
+    TIMED_OUT = "no coordinator accepted the offsets in time"
+    REFUSED = "the coordinator rejects these offsets"
 
 
 class CommitFailed(StreamsError):  # noqa: N818 - the name of Kafka's CommitFailedException
@@ -138,20 +139,20 @@ class CommitFailed(StreamsError):  # noqa: N818 - the name of Kafka's CommitFail
 
 
 def encode_subscription(topics: Iterable[str], userdata: bytes, rack: str | None) -> bytes:
-    """A member's metadata in JoinGroup. It owns nothing: an eager rebalance gives everything anew."""
+    """A member's metadata in JoinGroup. It owns no partitions: an eager rebalance assigns all of them anew."""
     record = m.ConsumerProtocolSubscription(topics=sorted(topics), user_data=userdata, rack_id=rack)
     return _VERSION.pack(SUBSCRIPTION_VERSION) + record.encode(SUBSCRIPTION_VERSION)
 
 
 def decode_subscription(member_id: str, group_instance_id: str | None, data: bytes) -> MemberState:
-    """What a member asks for; fields of a later version are passed over. Raises ProtocolError."""
+    """A member's subscription; unknown fields of a later version are skipped. Raises ProtocolError."""
     version = min(_VERSION.unpack_from(data)[0], SUBSCRIPTION_VERSION)
     record = m.ConsumerProtocolSubscription.decode(data, version, _VERSION.size)
     return MemberState(member_id, group_instance_id, record.topics, bytes(record.user_data or b""), record.rack_id)
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], userdata: bytes) -> bytes:
-    """A member's part in SyncGroup."""
+    """A member's assignment in SyncGroup."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -166,7 +167,7 @@ def encode_assignment(partitions: Iterable[TopicPartition], userdata: bytes) -> 
 
 
 def decode_assignment(data: bytes) -> tuple[list[TopicPartition], bytes]:
-    """The partitions and the user data of an assignment; no bytes are no partitions. Raises ProtocolError."""
+    """The partitions and the user data of an assignment; empty bytes are no partitions. Raises ProtocolError."""
     if not data:
         return [], b""
     version = min(_VERSION.unpack_from(data)[0], SUBSCRIPTION_VERSION)
@@ -178,9 +179,9 @@ def decode_assignment(data: bytes) -> tuple[list[TopicPartition], bytes]:
 def librdkafka_group_metadata(
     group_id: str, generation: int, member_id: str, group_instance_id: str | None = None
 ) -> bytes:
-    """A member's identity as librdkafka writes it down (rd_kafka_consumer_group_metadata_write, format CGMDv2).
+    """A member's identity in librdkafka's serialization (rd_kafka_consumer_group_metadata_write, format CGMDv2).
 
-    `Producer.send_offsets_to_transaction` takes it, and the coordinator refuses the offsets of a member of the past
+    `Producer.send_offsets_to_transaction` takes it, and the coordinator rejects the offsets of a fenced member
     (KIP-447).
     """
     parts = [b"CGMDv2:", struct.pack("=i", generation), group_id.encode(), b"\0", member_id.encode(), b"\0"]
@@ -193,7 +194,7 @@ def librdkafka_group_metadata(
 
 WHY_REFUSED: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        f"the group {{group}} has members that do not speak {PROTOCOL_NAME!r}: a plain consumer, or Kafka Streams in "
+        f"the group {{group}} has members that do not use {PROTOCOL_NAME!r}: a plain consumer, or Kafka Streams in "
         "Java. One application.id belongs to one kind of application; stop the others, or choose another application.id"
     ),
     ErrorCode.FENCED_INSTANCE_ID: (
@@ -208,12 +209,12 @@ WHY_REFUSED: Final[Mapping[ErrorCode, str]] = {
         "group.max.session.timeout.ms"
     ),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed to read the group {group}",
-    ErrorCode.INVALID_GROUP_ID: "{group!r} is not a group that can be: choose another application.id",
+    ErrorCode.INVALID_GROUP_ID: "{group!r} is not a valid group: choose another application.id",
 }
 
 
 def refusal(code: ErrorCode, config: MembershipConfig) -> MembershipError:
-    """What to tell the user of an error that no retry mends."""
-    text = WHY_REFUSED.get(code, f"the coordinator of the group {{group}} answers {code.name}")
+    """The error message for an error that no retry resolves."""
+    text = WHY_REFUSED.get(code, f"the coordinator of the group {{group}} returned {code.name}")
     filled = text.format(group=config.group_id, instance=config.group_instance_id, session=config.session_timeout_ms)
     return MembershipError(code, filled)

@@ -1,16 +1,17 @@
-"""One stream thread's membership in its consumer group.
+"""Group membership of one stream thread (Kafka: AbstractCoordinator, ConsumerCoordinator).
 
-A member joins with a protocol of its own ("odradek-streams"), so that the leader of the group, the runtime itself, says
-who runs which task: librdkafka takes no assignor. Rebalances are eager, but tasks keep their state over them: a thread
-commits and pauses its tasks, joins, and goes on with those that it is given again.
+A member joins with its own protocol ("odradek-streams"), so that the leader of the group, which is the runtime itself,
+assigns the tasks: librdkafka takes no assignor. Rebalances are eager, but tasks keep their state over them: a thread
+commits and pauses its tasks, joins, and continues with those that it is assigned again.
 
-A background thread talks to the coordinator: it joins, waits for the others, and sends heartbeats, so the stream thread
-never blocks on the group. All that is to be done comes out of `poll`, in the stream thread, the callbacks too:
+A background thread sends the requests to the coordinator: it joins, waits for the other members, and sends heartbeats,
+so the stream thread never blocks on the group. `poll` returns all events, and calls the callbacks, in the stream
+thread:
 
     member = GroupMember(config, subscription, assign)
-    member.rejoin()                         # the first time as ever after
+    member.rejoin()                         # the first time and after each RebalanceNeeded
     while running:
-        event = member.poll(0)              # cheap: a look at a queue
+        event = member.poll(0)              # cheap: checks a queue
         if isinstance(event, RebalanceNeeded):
             close_without_commit() if event.lost else commit_and_pause()
             member.rejoin()                 # returns at once; the answer is an event
@@ -20,9 +21,9 @@ never blocks on the group. All that is to be done comes out of `poll`, in the st
     member.close()
 
 Rules of Kafka: AbstractCoordinator and ConsumerCoordinator (3.9); KIP-62 (background heartbeats: a thread that does not
-call `poll` within max.poll.interval.ms leaves the group), KIP-345 (static members: they come back to their assignment
-without a rebalance, and never leave by themselves), KIP-394 (the broker names members), KIP-814 (a static leader that
-comes back does not assign). Kafka Streams does not leave its group when it closes (internal.leave.group.on.close).
+call `poll` within max.poll.interval.ms leaves the group), KIP-345 (static members: they return to their assignment
+without a rebalance, and never leave by themselves), KIP-394 (the broker assigns member ids), KIP-814 (a static leader
+that returns does not assign). Kafka Streams does not leave its group when it closes (internal.leave.group.on.close).
 """
 
 from __future__ import annotations
@@ -79,73 +80,76 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 JOIN_EXTRA_S: Final = 5.0
-"""A coordinator may take the whole rebalance timeout to answer, and then some (AbstractCoordinator)."""
+"""Added to the rebalance timeout: a coordinator may use all of it before it answers (AbstractCoordinator)."""
 CLOSE_TIMEOUT_S: Final = 15.0
 _LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class Phase(enum.Enum):
-    """Where a member is on its way."""
+    """The phases of a member."""
 
     IDLE = "in no generation; waits for rejoin()"
-    JOINING = "asks to be in the next generation"
+    JOINING = "requests to join the next generation"
     ASSIGNING = "the leader; waits for the assignment from its stream thread"
     SYNCING = "waits for its part of the assignment"
     STABLE = "has its assignment and sends heartbeats"
-    ENDED = "closed, or refused for good"
+    ENDED = "closed, or rejected permanently"
 
 
 class _Lead(NamedTuple):
-    """To the stream thread: make the assignment of this generation."""
+    """To the stream thread: assign this generation."""
 
     generation: int
     members: dict[str, MemberState]
 
 
 class GroupMember:
-    """A member of a group. `poll`, `rejoin`, `commit`, `fetch_committed`, `leave` and `close` belong to one thread, the
-    stream thread; `request_rejoin` and the properties may be used from any.
+    """A member of a group. Only the stream thread calls `poll`, `rejoin`, `commit`, `fetch_committed`, `leave` and
+    `close`; any thread may call `request_rejoin` and read the properties.
     """
 
     def __init__(self, config: MembershipConfig, subscription: Subscribe, assign: Assign) -> None:
-        """Starts the background thread; nothing is sent before `rejoin`. Raises StreamsError for a bad address.
+        """Starts the background thread; nothing is sent before `rejoin`. Raises StreamsError for an invalid address.
 
-        `subscription` gives the topics and the user data to join with; `assign` makes the assignment of every member
-        when this one is the leader. Both are called in the stream thread, within `rejoin` and `poll`; while `assign`
-        takes its time, heartbeats go on.
+        `subscription` returns the topics and the user data to join with; `assign` makes the assignment of every member
+        when this one is the leader. The stream thread calls both, within `rejoin` and `poll`; while `assign` runs,
+        heartbeats continue.
         """
         bootstrap = parse_bootstrap(config.bootstrap_servers)
         self._config = config
         self._subscription = subscription
         self._assign = assign
         timeout_s = config.request_timeout_ms / 1000
-        # One way for what waits for the whole group, one for the stream thread: a commit must not wait for a join.
+        # Two links, one for requests that wait for the whole group, one for the stream thread: a commit must not wait
+        # for a join.
         self._link = CoordinatorLink(bootstrap, config.group_id, config.client_id, timeout_s)
         self._requests = CoordinatorLink(bootstrap, config.group_id, config.client_id, timeout_s)
         self._changed = threading.Condition()
-        # All below is guarded by `_changed`.
+        # `_changed` guards everything below.
         self._phase = Phase.IDLE
         self._events: deque[Event | _Lead] = deque()
         self._identity = Identity(-1, "")
-        self._held = self._identity  # who was given the tasks; kept when that is over: nobody refuses commits of nobody
+        self._held = (
+            self._identity
+        )  # the owner of the tasks; kept after its end: without an identity a commit is never fenced
         self._leads = False
         self._metadata = b""
         self._given: dict[str, bytes] = {}
-        self._announced = False  # the stream thread knows that it has to join again
-        self._wanted: str | None = None  # why it should, once it is in
+        self._announced = False  # the stream thread has received the request to join again
+        self._wanted: str | None = None  # the reason for a rejoin after the current rebalance
         self._failure: StreamsError | None = None
         self._last_poll = time.monotonic()
         self._next_heartbeat = 0.0
         self._backoff = backoffs(config)
-        self._away = False  # the coordinator, as far as it is known
+        self._away = False  # whether the coordinator is unavailable
         self._thread = threading.Thread(target=self._run, name=f"{config.client_id}-membership", daemon=True)
         self._thread.start()
 
-    # ---- what a stream thread sees
+    # ---- called by the stream thread
 
     @property
     def member_id(self) -> str:
-        """The name that the coordinator gave; empty before it did."""
+        """The member id from the coordinator; empty before the first response."""
         return self._identity.member_id
 
     @property
@@ -155,15 +159,15 @@ class GroupMember:
 
     @property
     def group_metadata(self) -> bytes:
-        """For `Producer.send_offsets_to_transaction`: as the member that was given the tasks."""
+        """For `Producer.send_offsets_to_transaction`: the identity that owns the tasks."""
         generation, member_id = self._held
         config = self._config
         return librdkafka_group_metadata(config.group_id, generation, member_id, config.group_instance_id)
 
     def poll(self, timeout_s: float = 0.0) -> Event | None:
-        """The next event, or None after `timeout_s`. It has to be called within max.poll.interval.ms.
+        """The next event, or None after `timeout_s`. The thread has to call it within max.poll.interval.ms.
 
-        Raises MembershipError when the coordinator refuses this member for good, StreamsError when the background
+        Raises MembershipError when the coordinator rejects this member permanently, StreamsError when the background
         thread has failed or the member is closed, and what `assign` raises.
         """
         self._last_poll = now = time.monotonic()
@@ -185,7 +189,7 @@ class GroupMember:
             self._last_poll = time.monotonic()
 
     def rejoin(self) -> None:
-        """Enter the next generation, the first time as ever after; returns at once, and `poll` brings the answer.
+        """Join the next generation, the first time and each later time; returns at once, and `poll` returns the answer.
 
         The caller has committed and paused its tasks before. Raises as `poll` does.
         """
@@ -195,7 +199,7 @@ class GroupMember:
             if self._failure is not None:
                 raise self._failure
             if any(isinstance(event, RebalanceNeeded) and event.lost for event in self._events):
-                return  # it has to close its tasks first: that event comes next
+                return  # it has to close its tasks first: `poll` returns that event next
             self._events.clear()
             self._metadata = metadata
             self._announced = False
@@ -203,9 +207,9 @@ class GroupMember:
             self._enter(Phase.JOINING)
 
     def request_rejoin(self, reason: str) -> None:
-        """Make `poll` ask for a rebalance; while one is under way, after it. From any thread.
+        """Request a rebalance through `poll`; while one is in progress, after it. Any thread may call it.
 
-        The coordinator begins a rebalance if the leader asks, or a member whose subscription has changed.
+        The coordinator begins a rebalance if the leader joins again, or a member whose subscription has changed.
         """
         with self._changed:
             if self._phase is Phase.STABLE:
@@ -214,9 +218,9 @@ class GroupMember:
                 self._wanted = reason
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit positions as the member that was given the tasks; returns when the coordinator has them.
+        """Commit offsets as the owner of the tasks; returns when the coordinator has stored them.
 
-        Tries again by itself while that can help, up to default.api.timeout.ms. Raises CommitFailed.
+        Retries retriable errors up to default.api.timeout.ms. Raises CommitFailed.
         """
         who = self._held
         try:
@@ -228,16 +232,16 @@ class GroupMember:
     def fetch_committed(
         self, partitions: Iterable[TopicPartition], require_stable: bool = True
     ) -> dict[TopicPartition, Committed]:
-        """The committed positions of those partitions that have one.
+        """The committed offsets of those partitions that have one.
 
-        With `require_stable` it waits for open transactions of the past (KIP-447). Raises MembershipError.
+        With `require_stable` it waits for open transactions of earlier owners (KIP-447). Raises MembershipError.
         """
         return committed_offsets.fetch(self._requests, self._config, partitions, require_stable)
 
     def is_counted_in(self) -> bool:
-        """Whether the coordinator says that the member is still in that has the tasks; False if it does not say.
+        """Whether the coordinator confirms that the owner of the tasks is still a member; False without a confirmation.
 
-        If so, nobody else has had its tasks until the call.
+        If so, no other member has had its tasks until the call.
         """
         generation, member_id = self._held
         request = m.HeartbeatRequest(
@@ -253,9 +257,9 @@ class GroupMember:
         return code_of(answer.error_code) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Leave the group for good, static members too: others take the tasks at once. Then `close`.
+        """Leave the group permanently, static members too: the tasks go to other members at once. Then `close`.
 
-        Whether the coordinator has heard it is not certain; it finds out by itself after the session timeout.
+        The request may be lost; the coordinator then removes the member after the session timeout.
         """
         with self._changed:
             who, self._identity = self._identity, Identity(-1, "")
@@ -267,7 +271,7 @@ class GroupMember:
         self._end()
 
     def close(self) -> None:
-        """End the background thread and the connections. Leaves the group only if it is configured to."""
+        """End the background thread and close the connections. Leaves the group only if it is configured to."""
         if self._config.leave_group_on_close and self._config.group_instance_id is None and self._thread.is_alive():
             self.leave()
         self._end()
@@ -291,7 +295,7 @@ class GroupMember:
         return {name: encode_assignment(*given.get(name, ([], b""))) for name in lead.members}
 
     def _consider(self, who: Identity, failure: CommitFailed) -> None:
-        """What a refused commit tells about the membership."""
+        """Apply the consequences of a rejected commit to the membership."""
         with self._changed:
             if self._identity != who or self._phase is not Phase.STABLE:
                 return
@@ -300,7 +304,7 @@ class GroupMember:
             elif failure.kind is CommitFailure.MIGRATED:
                 self._lose(failure.code)
             elif failure.kind is CommitFailure.REBALANCING:
-                self._announce("a commit met a rebalance")
+                self._announce("a commit failed because of a rebalance")
 
     def _end(self) -> None:
         with self._changed:
@@ -326,10 +330,12 @@ class GroupMember:
             self._changed.notify_all()
 
     def _lose(self, why: ErrorCode | str) -> None:
-        """Out of the group: the tasks are lost. The name is kept unless the coordinator does not know it."""
+        """The member is out of the group: its tasks are lost. It keeps its member id unless that is unknown to the
+        coordinator.
+        """
         name = self._identity.member_id
         reason = why.name if isinstance(why, ErrorCode) else why
-        log.warning("%s is out of the group %s: %s", name, self._config.group_id, reason)
+        log.warning("member is out of the group member=%s group=%s reason=%s", name, self._config.group_id, reason)
         self._identity = Identity(-1, "" if why is ErrorCode.UNKNOWN_MEMBER_ID else name)
         self._events.clear()
         self._events.append(RebalanceNeeded(reason, lost=True))
@@ -342,11 +348,11 @@ class GroupMember:
         self._enter(Phase.ENDED)
 
     def _answered(self) -> None:
-        """The coordinator is there, and content."""
+        """The coordinator has answered without an error."""
         self._backoff = backoffs(self._config)
         if self._away:
             self._away = False
-            log.info("the coordinator of the group %s answers again", self._config.group_id)
+            log.info("group coordinator is available again group=%s", self._config.group_id)
 
     # ---- in the background thread
 
@@ -361,14 +367,14 @@ class GroupMember:
             with self._changed:
                 self._fail(error)
         except BaseException as error:
-            log.exception("the membership in %s has failed", self._config.group_id)
+            log.exception("group membership failed group=%s", self._config.group_id)
             with self._changed:
                 self._fail(StreamsError(f"the membership in {self._config.group_id} has failed: {error!r}"))
         finally:
             self._link.forget()
 
     def _await_work(self) -> Phase:
-        """Wait until there is something to ask the coordinator."""
+        """Wait until there is a request to send to the coordinator."""
         with self._changed:
             while True:
                 if self._phase in (Phase.STABLE, Phase.ASSIGNING):
@@ -437,7 +443,7 @@ class GroupMember:
                 return
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 if who.generation >= 0:
-                    self._lose(code)  # what it had before this rebalance may be elsewhere
+                    self._lose(code)  # other members may own its earlier tasks
                 else:
                     self._identity = Identity(-1, "")
                 return
@@ -464,7 +470,7 @@ class GroupMember:
         try:
             answer: m.SyncGroupResponse = self._link.ask(request, self._longest_wait_s())
         except (OSError, ProtocolError, KafkaError):
-            # Whether the others have their assignments is unknown: join again, as AbstractCoordinator does.
+            # The other members may or may not have their assignments: join again, as AbstractCoordinator does.
             self._retreat()
             raise
         code = code_of(answer.error_code)
@@ -510,12 +516,12 @@ class GroupMember:
         code = code_of(answer.error_code)
         with self._changed:
             if self._identity != who or self._phase not in (Phase.STABLE, Phase.ASSIGNING):
-                return  # it has moved on, and will be told in its next request
+                return  # its identity has changed; the next request gets the error
             if code is ErrorCode.NONE:
                 self._answered()
                 return
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
-                if self._phase is Phase.STABLE:  # a leader that assigns learns it when it hands the assignment in
+                if self._phase is Phase.STABLE:  # an assigning leader gets the error from SyncGroup
                     self._announce("the group is rebalancing")
                 return
             if code in _LOST:
@@ -525,7 +531,9 @@ class GroupMember:
         self._hurry()
 
     def _stalled(self) -> None:
-        """The stream thread has not called `poll` for too long: leave, so that others take over (KIP-62)."""
+        """The stream thread has not called `poll` for too long: leave, so that other members take over the tasks
+        (KIP-62).
+        """
         config = self._config
         with self._changed:
             who = self._identity
@@ -547,21 +555,21 @@ class GroupMember:
         try:
             try:
                 answer: m.LeaveGroupResponse = link.ask(request)
-            except ConnectionError:  # of a broker that was started anew since this link was last used
+            except ConnectionError:  # the broker was restarted since the last use of this link
                 answer = link.ask(request)
             codes = {code_of(answer.error_code), *(code_of(member.error_code) for member in answer.members)}
             outcome = ", ".join(sorted(code.name for code in codes - {ErrorCode.NONE}))
         except (OSError, ProtocolError, KafkaError) as error:
             outcome = str(error)
         if outcome:
-            log.warning("leaving the group %s: %s", self._config.group_id, outcome)
+            log.warning("error while leaving the group group=%s error=%s", self._config.group_id, outcome)
 
     def _longest_wait_s(self) -> float:
         config = self._config
         return max(config.request_timeout_ms / 1000, config.max_poll_interval_ms / 1000 + JOIN_EXTRA_S)
 
     def _retreat(self) -> None:
-        """Back to joining, with the same subscription: the tasks are still paused."""
+        """Join again with the same subscription: the tasks are still paused."""
         with self._changed:
             if self._phase is Phase.SYNCING:
                 self._enter(Phase.JOINING)
@@ -574,24 +582,24 @@ class GroupMember:
             raise refusal(code, self._config)
 
     def _excuse(self, error: OSError | ProtocolError | KafkaError) -> None:
-        """Something that passes: the coordinator is away. Raises MembershipError for what does not."""
+        """Handle a transient error: the coordinator is unavailable. Raises MembershipError for a permanent error."""
         if isinstance(error, KafkaError):
             self._reconsider(error.code)
         if self._phase is not Phase.ENDED:
-            level = logging.DEBUG if self._away else logging.WARNING  # it is said once, not at every try
-            log.log(level, "the coordinator of the group %s: %s", self._config.group_id, error)
+            level = logging.DEBUG if self._away else logging.WARNING  # logged once, not at every retry
+            log.log(level, "group coordinator is unavailable group=%s error=%s", self._config.group_id, error)
             self._away = True
         self._hurry()
         self._pause()
 
     def _hurry(self) -> None:
-        """The next heartbeat is due after a pause only, not after the whole interval."""
+        """The next heartbeat is due after a backoff, not after the whole interval."""
         with self._changed:
             if self._phase in (Phase.STABLE, Phase.ASSIGNING):
                 self._next_heartbeat = time.monotonic() + next(self._backoff)
 
     def _pause(self) -> None:
-        """Before another try. Heartbeats have theirs in their time of day."""
+        """Wait before another attempt. Heartbeats are timed by their interval instead."""
         with self._changed:
             if self._phase in (Phase.JOINING, Phase.SYNCING):
                 phase = self._phase

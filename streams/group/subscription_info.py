@@ -1,14 +1,14 @@
-"""What the members of an application tell each other in their user data: subscriptions up, assignments down.
+"""User data of group members: subscriptions to the leader, assignments to the members (Kafka: SubscriptionInfo).
 
-A subscription says which process a thread is in, what it runs, how much state its process has, and where its queries
-are answered; an assignment says which tasks to run and to stand by for, and where everything else is
-(org.apache.kafka.streams.processor.internals.assignment.SubscriptionInfo and AssignmentInfo, in a layout of our own: a
-group is all Java or all Python).
+A subscription contains the process of a thread, its tasks, the positions of the process's state, and the endpoint for
+queries; an assignment contains the active and standby tasks of a thread, and the locations of all others
+(org.apache.kafka.streams.processor.internals.assignment.SubscriptionInfo and AssignmentInfo, in a layout of its own:
+the members of a group are all Java or all Python).
 
 Layout: a version byte, then the fields in the order of the classes below. Numbers are unsigned varints, signed ones
-zigzag; text and bytes have their length before them; a set of tasks is grouped by sub-topology, its partitions as
-distances from one to the next. Versions only ever add fields at the end, and a reader passes over what it does not
-know, so that instances of two releases can be in one group while it is upgraded.
+zigzag; text and bytes have a length prefix; a set of tasks is grouped by sub-topology, its partitions as differences.
+Versions only ever add fields at the end, and a reader skips unknown fields, so that instances of two releases can be in
+one group during an upgrade.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 VERSION: Final = 1
 
 RUNNING: Final = -2
-"""The position of a task's state where the task is active and restored: the end, wherever that is."""
+"""The position of an active, restored task's state: the end offset of its changelogs."""
 UNKNOWN_POSITION: Final = -3
-"""The position of state that is there, but nobody knows how far it goes."""
+"""The position of state that exists, but with an unknown offset."""
 
 NO_ERROR: Final = 0
 INCOMPLETE_SOURCE_TOPIC_METADATA: Final = 1
@@ -42,11 +42,11 @@ Partitions = Mapping[str, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """What a thread tells the leader.
+    """The data of a thread for the leader.
 
-    `positions` is how far the state goes that its process has of each stateful task, as the sum of the offsets in all
-    its changelogs, RUNNING or UNKNOWN_POSITION; each thread of a process tells what it runs itself, and one of them (or
-    all) what lies in directories that nobody has open. `active` and `standby` are the thread's own tasks. `serial`
+    `positions` is the state of each stateful task that its process has, as the sum of the offsets in all its
+    changelogs, RUNNING or UNKNOWN_POSITION; each thread of a process reports the tasks that it runs, and one of them
+    (or all) the directories that no thread has opened. `active` and `standby` are the thread's own tasks. `serial`
     changes with each subscription: the coordinator starts a rebalance for a follower only if its subscription differs.
     """
 
@@ -105,8 +105,8 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class HostPartitions:
-    """What the process behind an endpoint has: partitions (of topics that are the application's sources or changelogs)
-    of active tasks, and of standby tasks.
+    """The partitions (of source topics and changelogs) of active tasks and of standby tasks in the process of an
+    endpoint.
     """
 
     active: Partitions
@@ -119,9 +119,9 @@ Hosts = Mapping[str, HostPartitions]
 
 @dataclass(frozen=True, slots=True)
 class AssignmentInfo:
-    """What the leader tells a thread.
+    """The leader's assignment for a thread.
 
-    `next_rebalance_ms` is when it is to ask for a rebalance, in ms since the epoch; 0 is never.
+    `next_rebalance_ms` is the time at which the thread requests a rebalance, in ms since the epoch; 0 is never.
     """
 
     active: tuple[TaskId, ...] = ()
@@ -131,7 +131,9 @@ class AssignmentInfo:
     hosts: Hosts = field(default_factory=dict)
 
     def encode(self, hosts: bytes | None = None) -> bytes:
-        """The user data. `hosts` is `encode_hosts(self.hosts)`, where a leader has it at hand: it is all members'."""
+        """The user data. `hosts` is `encode_hosts(self.hosts)`, if the leader has encoded it already: all members get
+        the same.
+        """
         data = bytearray((VERSION,))
         _write_tasks(data, self.active)
         _write_tasks(data, self.standby)
@@ -157,7 +159,7 @@ class AssignmentInfo:
 
 
 def encode_hosts(hosts: Hosts) -> bytes:
-    """Where everything is, with each topic's name written once."""
+    """The locations of all partitions, with each topic's name written once."""
     data = bytearray()
     topics = sorted({topic for host in hosts.values() for topic in (*host.active, *host.standby)})
     _write_number(data, len(topics))
@@ -229,7 +231,7 @@ def _write_tasks(data: bytearray, tasks: Iterable[tuple[int, int]]) -> None:
 
 
 class _Reader:
-    """Reads in the order of writing. IndexError or ValueError: the bytes are something else."""
+    """Reads fields in the order of writing. Raises IndexError or ValueError for other bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,1 +1,1 @@
-"""An application at work: threads, tasks, state on disk, restoration, and the clients that all of it needs."""
+"""Runtime of an application: threads, tasks, state on disk, restoration, and the clients that they need."""

@@ -1,4 +1,4 @@
-"""What all threads of one client share."""
+"""Application context: what all threads of one client share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from odradek.streams.topology import SinkNode, SourceNode, Topology
 
 
 def now_ms() -> int:
-    """The wall's time in ms since the epoch."""
+    """The wall-clock time in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One client's topology, configuration and surroundings."""
+    """One client's topology, configuration and dependencies."""
 
     topology: Topology
     config: StreamsConfig
@@ -35,21 +35,21 @@ class Application:
     admin: AdminClient
     global_stores: Mapping[str, Any] = field(default_factory=dict)
     global_lock: FairLock | None = None
-    """Held by who reads global stores."""
+    """Held while a thread reads global stores."""
     restore_listener: RestoreListener | None = None
     clock: Callable[[], int] = now_ms
 
     @property
     def application_id(self) -> str:
-        """The application's name in its cluster."""
+        """The application.id."""
         return str(self.config["application.id"])
 
     def source_topics(self) -> list[str]:
-        """The topics to subscribe to, those of patterns not among them."""
+        """The topics to subscribe to, without those of patterns."""
         return sorted({topic for topics, _ in self._sources() for topic in topics})
 
     def offset_reset(self, topic: str) -> str:
-        """Where to begin in a topic without an offset: the policy of its source, or else of the application."""
+        """The reset policy of a topic without an offset: that of its source, or else of the application."""
         for topics, source in self._sources():
             if topic in topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
                 return source.offset_reset or str(self.config["auto.offset.reset"])
@@ -64,7 +64,7 @@ class Application:
         return False
 
     def writers(self) -> dict[str, tuple[int, str]]:
-        """The sub-topology and the node that write each topic, as far as that is known beforehand."""
+        """The sub-topology and the node that write each topic, as far as the topology determines them."""
         found: dict[str, tuple[int, str]] = {}
         for index, each in self.topology.subtopologies(self.application_id).items():
             found.update({changelog: (index, store) for store, changelog in each.changelogs.items()})

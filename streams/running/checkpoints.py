@@ -1,11 +1,12 @@
-"""How far the stores on disk are: the file `.checkpoint` in a task's directory (OffsetCheckpoint).
+"""Checkpoints: the positions of the stores on disk, in the file `.checkpoint` of a task's directory (Kafka:
+OffsetCheckpoint).
 
     0                                  version
-    1                                  how many lines follow
+    1                                  the number of lines that follow
     app-counts-changelog 3 4711        topic, partition, offset of the last record that is in the store
 
-A file is replaced as a whole, and is on disk before it has its name. It speaks of offsets in changelogs, so it may only
-be written after the stores have been flushed and what they logged is acknowledged.
+Each write replaces the whole file, which is synced before it is renamed. It contains changelog offsets, so it may only
+be written after the stores have been flushed and their changelog records are acknowledged.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from odradek.streams.errors import StreamsError
 FILE: Final = ".checkpoint"
 VERSION: Final = 0
 OFFSET_UNKNOWN: Final = -4
-"""The store is there, but how much of its changelog it has is not known."""
+"""The store exists, but its changelog position is unknown."""
 
 Offsets = Mapping[tuple[str, int], int]
 
 
 class CheckpointError(StreamsError):
-    """A checkpoint that cannot be read. The stores it speaks of have to be restored from the beginning."""
+    """A checkpoint that cannot be read. Its stores have to be restored from the beginning."""
 
 
 def read(directory: Path) -> dict[tuple[str, int], int]:
-    """The offsets by topic and partition; none where there is no file. Raises CheckpointError."""
+    """The offsets by topic and partition; empty where there is no file. Raises CheckpointError."""
     path = directory / FILE
     try:
         lines = path.read_text().splitlines()
@@ -40,13 +41,13 @@ def read(directory: Path) -> dict[tuple[str, int], int]:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     try:
         if int(lines[0]) != VERSION:
-            raise CheckpointError(f"{path} has version {lines[0]}; {VERSION} is known")
+            raise CheckpointError(f"{path} has version {lines[0]}; {VERSION} is supported")
         found = {}
         for line in filter(None, lines[2:]):
             topic, partition, offset = line.split()
             found[topic, int(partition)] = int(offset)
         if len(found) != int(lines[1]):
-            raise CheckpointError(f"{path} says that it has {lines[1]} lines, and has {len(found)}")
+            raise CheckpointError(f"{path} declares {lines[1]} lines and has {len(found)}")
     except (ValueError, IndexError) as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
     return found
@@ -69,7 +70,7 @@ def write(directory: Path, offsets: Offsets) -> None:
 
 
 def remove(directory: Path) -> None:
-    """What is in the stores is not known from now on. Raises OSError."""
+    """Remove the file: the positions of the stores are unknown from now on. Raises OSError."""
     path = directory / FILE
     if path.exists():
         path.unlink()

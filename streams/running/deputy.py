@@ -1,8 +1,8 @@
-"""Calls that should return after a timeout of their own, and sometimes do not.
+"""Calls that should return after their own timeout, and sometimes do not.
 
-librdkafka has been seen to stay within `send_offsets_to_transaction` for good when the coordinator of the group went
-away at an unlucky moment, whatever timeout it was given. A stream thread must not stay there with it: another thread
-makes the call, and is given up along with the client where it does not come back.
+librdkafka has been observed to block in `send_offsets_to_transaction` forever, with any timeout, when the coordinator
+of the group failed at an unlucky moment. A stream thread must not block with it: another thread makes the call, and is
+abandoned together with the client if the call does not return.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _abandoned: Final[list[Any]] = []
-"""Clients that a call is still within. To let go of one would wait for the call."""
+"""Clients with a call that has not returned. Releasing such a client would block until the call returns."""
 
 
 class NotReturnedError(Exception):
-    """A call has not come back."""
+    """A call has not returned."""
 
 
 class Deputy:
-    """One thread that makes calls for another one, which waits for each. It ends with `close`."""
+    """A thread that makes calls for another thread, which waits for each. It ends with `close`."""
 
     def __init__(self, name: str) -> None:
-        """The thread begins with the first call."""
+        """The thread starts with the first call."""
         self._name = name
         self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def call(self, timeout_s: float, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call, and wait for the end. Raises what the function raises, or NotReturnedError: then it is of no more use.
+        """Call, and wait for the result. Raises what the function raises, or NotReturnedError: then the deputy is
+        unusable.
 
-        The object whose method `function` is, is kept for ever in that case.
+        In that case the object whose method `function` is stays referenced forever.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._calls, self._answers), name=self._name)
-            self._thread.daemon = True  # one that does not come back must not keep the process
+            self._thread.daemon = True  # a call that does not return must not block the exit of the process
             self._thread.start()
         self._calls.put((function, arguments))
         try:
@@ -49,7 +50,7 @@ class Deputy:
             raise error
 
     def close(self) -> None:
-        """No more calls."""
+        """Accept no more calls."""
         self._calls.put(None)
 
 
@@ -65,4 +66,4 @@ def _serve(
             answers.put(error)
         else:
             answers.put(None)
-        del call, function, arguments  # not to hold a client while there is nothing to do
+        del call, function, arguments  # so that an idle thread references no client

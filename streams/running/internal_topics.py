@@ -1,12 +1,12 @@
-"""The topics that an application makes for itself: repartition topics and changelogs (InternalTopicManager).
+"""Internal topics: creates repartition topics and changelogs (Kafka: InternalTopicManager).
 
-The member that leads the group makes them before it hands out tasks. A topic that exists is taken as it is, but for its
-number of partitions: with another one keys would not be where their state is.
+The leader of the group creates them before it assigns tasks. An existing topic is used unchanged if it has the expected
+partition count: with another count, keys would move away from their state.
 
     repartition   cleanup.policy=delete, retention.ms=-1 (the application deletes what it has read), segments of 50 MB
-    changelog     as its store says: compact; compact,delete with a retention for windows and sessions
+    changelog     as its store requires: compact; compact,delete with a retention for windows and sessions
 
-Properties of the application that begin with `topic.` go to all of them.
+Properties of the application that begin with `topic.` apply to all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOPIC_PREFIX: Final = "topic."
 _BACKOFF_S: Final = 0.1
 _TRY_AGAIN: Final = frozenset(
     {
-        KafkaError.TOPIC_ALREADY_EXISTS,  # it is being deleted, or another member has just made it
+        KafkaError.TOPIC_ALREADY_EXISTS,  # it is being deleted, or another member has just created it
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
@@ -53,8 +53,8 @@ def wanted_topics(topology: Topology, plan: Plan, config: Mapping[str, Any]) -> 
     own = {
         name.removeprefix(TOPIC_PREFIX): str(value) for name, value in config.items() if name.startswith(TOPIC_PREFIX)
     }
-    # The application's word goes before the library's, and a topic's own before both; but how long the changelogs of
-    # windows and versions live follows from their stores, unless the store's own settings say so.
+    # The application's properties override the defaults, and a topic's own override both; but the retention of
+    # changelogs of windows and versions follows from their stores, unless the store's own settings contain it.
     found = {
         name: WantedTopic(plan.partitions[name], {**REPARTITION_CONFIG, **own, **topic.config})
         for name, topic in plan.repartition_topics.items()
@@ -68,24 +68,24 @@ def wanted_topics(topology: Topology, plan: Plan, config: Mapping[str, Any]) -> 
 
 
 class InternalTopics:
-    """Makes topics, and looks after those that are there."""
+    """Creates topics and validates existing ones."""
 
     def __init__(self, admin: AdminClient, replication_factor: int, timeout_s: float) -> None:
-        """A replication factor of -1 is the broker's own."""
+        """A replication factor of -1 is the broker's default."""
         self._admin = admin
         self._replication_factor = replication_factor
         self._timeout_s = timeout_s
 
     def partitions(self) -> dict[str, int]:
-        """How many partitions each topic of the cluster has. Raises StreamsError."""
+        """The partition count of each topic of the cluster. Raises StreamsError."""
         try:
             metadata = self._admin.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            raise StreamsError(f"the cluster cannot be asked for its topics: {error.args[0]}") from error
+            raise StreamsError(f"cannot list the topics of the cluster: {error.args[0]}") from error
         return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
 
     def make_ready(self, wanted: Mapping[str, WantedTopic]) -> set[str]:
-        """Make what is not there; returns what was made. Raises StreamsError for a topic of another width."""
+        """Create missing topics; returns their names. Raises StreamsError for a topic with another partition count."""
         deadline = time.monotonic() + self._timeout_s
         made: set[str] = set()
         while True:
@@ -106,7 +106,7 @@ class InternalTopics:
             made |= missing.keys() - failed.keys()
             if failed and time.monotonic() > deadline:
                 detail = "; ".join(f"{name}: {error}" for name, error in failed.items())
-                raise StreamsError(f"internal topics could not be made within {self._timeout_s:g} s: {detail}")
+                raise StreamsError(f"internal topics could not be created within {self._timeout_s:g} s: {detail}")
             if not failed and time.monotonic() > deadline:
                 raise StreamsError(f"the cluster does not show the new topics {', '.join(sorted(missing))}")
             time.sleep(_BACKOFF_S)

@@ -1,9 +1,8 @@
-"""What the leader of the group does: it looks at the cluster, makes the topics that are missing, and places the tasks.
+"""Group leader: creates missing internal topics and assigns the tasks (Kafka: StreamsPartitionAssignor).
 
-It works out which tasks there are (`topic_groups.py`), makes internal topics (`internal_topics.py`), asks where the
-changelogs end, and has `assignor.py` decide, which is pure. An application that cannot run as it is
-gets an assignment with an error, so that all of its instances say why and not only the leader
-(StreamsPartitionAssignor, AssignorError).
+The leader derives the tasks (`topic_groups.py`), creates internal topics (`internal_topics.py`), fetches the end
+offsets of changelogs and calls the pure `assignor.py`. For an application that cannot run, the leader sends an
+assignment with an error code, so that every instance reports the error and not only the leader's (AssignorError).
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ TopicPartition = tuple[str, int]
 Given = dict[str, tuple[list[TopicPartition], bytes]]
 _TOPICS_TIMEOUT_S: Final = 60.0
 _RETRY_BACKOFF_S: Final = 0.1
-"""As retry.backoff.ms of Kafka's clients."""
+"""The default of retry.backoff.ms of Kafka's clients."""
 
 
 class GroupLeader:
-    """Assigns tasks to the members of a group. Any thread may turn out to be the one that leads."""
+    """Assigns tasks to the members of a group. Any thread may become the leader."""
 
     def __init__(self, topology: Topology, config: StreamsConfig, admin: AdminClient) -> None:
         self._topology = topology
@@ -60,31 +59,33 @@ class GroupLeader:
             tuple(config["rack.aware.assignment.tags"]),
         )
         self._seen: Mapping[str, int] | None = None
-        """How many partitions the source topics had at the last assignment."""
+        """The partition counts of the source topics at the last assignment."""
 
     def assign(self, members: dict[str, MemberState]) -> Given:
-        """Place all tasks. Raises StreamsError for what concerns this instance; the others are told by a code."""
+        """Assign all tasks. Raises StreamsError for errors of this instance alone; all members receive the others as a
+        code.
+        """
         if any(SubscriptionInfo.decode(each.userdata).error == SHUTDOWN_REQUESTED for each in members.values()):
-            log.error("an instance has asked that the whole application be shut down")
+            log.error("an instance has requested the shutdown of the whole application")
             return _to_all(members, SHUTDOWN_REQUESTED)
         existing = self._topics.partitions()
         try:
             found = plan(self._topology, self._config["application.id"], existing)
             made = self._topics.make_ready(wanted_topics(self._topology, found, self._config))
         except MissingSourceTopicError as error:
-            log.error("%s", error)
+            log.error("cannot assign tasks without all source topics error=%s", error)
             return _to_all(members, INCOMPLETE_SOURCE_TOPIC_METADATA)
         except StreamsError as error:
-            log.error("the tasks cannot be assigned: %s", error)
+            log.error("cannot assign tasks error=%s", error)
             return _to_all(members, ASSIGNMENT_ERROR)
         self._seen = self._source_partitions(existing)
         return self._place(found, members, made)
 
     def topics_have_changed(self) -> bool:
-        """Whether source topics have come, gone or grown since the last assignment. Raises StreamsError."""
+        """Whether source topics were created, deleted or expanded since the last assignment. Raises StreamsError."""
         return self._seen is not None and self._source_partitions(self._topics.partitions()) != self._seen
 
-    # ---- how
+    # ---- internals
 
     def _source_partitions(self, existing: Mapping[str, int]) -> dict[str, int]:
         application_id = self._config["application.id"]
@@ -104,7 +105,7 @@ class GroupLeader:
         try:
             ends = end_offsets(self._admin, wanted, config["request.timeout.ms"] / 1000)
         except StreamsError as error:
-            log.warning("tasks stay where they are for now: %s", error)
+            log.warning("assigning tasks without the end offsets of changelogs error=%s", error)
         infos = {name: SubscriptionInfo.decode(members[name].userdata) for name in sorted(members)}
         sizes = {task: sum((ends or {}).get(place, 0) for place in places) for task, places in logged.items()}
         threads = {
@@ -117,7 +118,7 @@ class GroupLeader:
         if placed.probing or ends is None:
             probe = int(time.time() * 1000) + config["probing.rebalance.interval.ms"]
         hosts = encode_hosts(_hosts(found, infos, placed))
-        log.info("assigned %d tasks to %d threads%s", len(found.tasks), len(threads), ", for now" if probe else "")
+        log.info("assigned tasks tasks=%d threads=%d probing=%s", len(found.tasks), len(threads), bool(probe))
         return {
             name: (
                 [place for task in placed.active[name] for place in found.tasks[task].sources],
@@ -128,10 +129,10 @@ class GroupLeader:
 
 
 def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-    """Where partitions end now. Raises StreamsError.
+    """The current end offsets of partitions. Raises StreamsError.
 
     The first request gets a fifth of the time: it may go to a leader that has died, and the client fetches metadata
-    only after that. While leaders change, requests fail at once; they are repeated until the time is over.
+    only after that. While leaders change, requests fail at once; they are retried until the time is over.
     """
     found: dict[TopicPartition, int] = {}
     deadline, share = time.monotonic() + timeout_s, 0.2
@@ -145,17 +146,17 @@ def end_offsets(admin: AdminClient, places: set[TopicPartition], timeout_s: floa
             time.sleep(min(_RETRY_BACKOFF_S, max(0.0, deadline - time.monotonic())))
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(missing))
-        raise StreamsError(f"the ends of {names} were not told within {timeout_s:g} s")
+        raise StreamsError(f"the brokers did not return the end offsets of {names} within {timeout_s:g} s")
     return found
 
 
 def position_of(offsets: Mapping[TopicPartition, int]) -> int:
-    """How far a task's state goes, from the offset of the last record in each of its stores."""
+    """The position of a task's state, from the offset of the last record in each of its stores."""
     return sum(offset + 1 for offset in offsets.values() if offset >= 0)
 
 
 def _lags(info: SubscriptionInfo, sizes: Mapping[TaskId, int]) -> dict[TaskId, int]:
-    """How many records a process is behind, for each task that it has state of."""
+    """How many records a process is behind, for each task whose state it has."""
     lags = {}
     for task, position in info.positions.items():
         size = sizes.get(task)
@@ -163,7 +164,7 @@ def _lags(info: SubscriptionInfo, sizes: Mapping[TaskId, int]) -> dict[TaskId, i
             continue
         if position == RUNNING:
             lags[task] = 0
-        elif position == UNKNOWN_POSITION or position > size:  # beyond the end: of a topic that was made anew
+        elif position == UNKNOWN_POSITION or position > size:  # beyond the end offset: the topic was created anew
             lags[task] = size
         else:
             lags[task] = size - position
@@ -171,7 +172,7 @@ def _lags(info: SubscriptionInfo, sizes: Mapping[TaskId, int]) -> dict[TaskId, i
 
 
 def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placement) -> dict[str, HostPartitions]:
-    """Where queries about each partition are answered."""
+    """The instances that answer queries of each partition."""
     collected: dict[str, tuple[dict[str, set[int]], dict[str, set[int]]]] = {}
     for name, info in infos.items():
         if not info.endpoint:
@@ -190,6 +191,6 @@ def _hosts(found: Plan, infos: Mapping[str, SubscriptionInfo], placed: Placement
 
 
 def _to_all(members: Mapping[str, MemberState], error: int) -> Given:
-    """Nothing for anybody, and why."""
+    """An assignment without tasks, with an error code, for every member."""
     userdata = AssignmentInfo(error=error).encode()
     return {name: ([], userdata) for name in members}

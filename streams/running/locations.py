@@ -1,8 +1,8 @@
-"""Where keys live: which instance of an application answers for a key, a partition or a store (StreamsMetadataState).
+"""Locations of keys: the instance that has a key, a partition or a store (Kafka: StreamsMetadataState).
 
-The leader of the group tells every member, with each assignment, which partitions are where; instances that say where
-they can be asked (`application.server`) are on that list. A key's partition is that of the source topics of its store,
-by the same hash that producers use, or by the partitioner that the topic is written with (KIP-67, KIP-535).
+With each assignment the leader of the group sends every member the partitions of all instances that have an endpoint
+(`application.server`). The partition of a key is that of its store's source topics, by the hash that producers use, or
+by the partitioner that writes the topic (KIP-67, KIP-535).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Serializer = Callable[[Any], bytes]
 
 
 class HostInfo(NamedTuple):
-    """Where an instance answers, as its application.server says."""
+    """The endpoint of an instance, from its application.server."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ NO_PARTITION: Final = -1
 
 
 class KeyQueryMetadata(NamedTuple):
-    """Where a key is to be asked for."""
+    """The instances to query for a key."""
 
     active_host: HostInfo
     standby_hosts: frozenset[HostInfo]
@@ -46,11 +46,11 @@ class KeyQueryMetadata(NamedTuple):
 
 
 NOT_AVAILABLE: Final = KeyQueryMetadata(HostInfo("unavailable", -1), frozenset(), NO_PARTITION)
-"""Nothing is known yet: there has been no rebalance."""
+"""The value before the first rebalance."""
 
 
 class StreamsMetadata(NamedTuple):
-    """What one instance has."""
+    """The stores and partitions of one instance."""
 
     host_info: HostInfo
     state_store_names: frozenset[str]
@@ -60,7 +60,7 @@ class StreamsMetadata(NamedTuple):
 
 
 class LagInfo(NamedTuple):
-    """How far a store is behind its changelog, in offsets."""
+    """The offset lag of a store behind its changelog."""
 
     current_offset_position: int
     end_offset_position: int
@@ -72,12 +72,14 @@ class LagInfo(NamedTuple):
 
 
 class Locations:
-    """Answers from what the last assignment said. From any thread."""
+    """Answers from the contents of the last assignment. Any thread may call it."""
 
     def __init__(
         self, topology: Topology, application_id: str, server: str, partitions_of: Callable[[str], int]
     ) -> None:
-        """`server` is this instance's application.server, or empty; `partitions_of` asks the cluster for a topic."""
+        """`server` is this instance's application.server, or empty; `partitions_of` requests the partition count of a
+        topic.
+        """
         self._topology = topology
         self._application_id = application_id
         self._here = host_of(server) if server else UNKNOWN_HOST
@@ -88,7 +90,7 @@ class Locations:
         self._sources: dict[str, tuple[str, ...]] = {}
 
     def learn(self, hosts: Hosts) -> None:
-        """A new assignment says where everything is."""
+        """Store the locations of a new assignment."""
         known = {topic for each in hosts.values() for role in (each.active, each.standby) for topic in role}
         sources = sources_by_store(self._topology, self._application_id, tuple(sorted(known)))
         with self._lock:
@@ -97,13 +99,13 @@ class Locations:
             self._counts.clear()
 
     def everywhere(self) -> list[StreamsMetadata]:
-        """All instances that say where they can be asked, in the order of their addresses."""
+        """All instances with an endpoint, in the order of their addresses."""
         with self._lock:
             hosts, sources = self._hosts or {}, self._sources
         return [self._metadata(endpoint, hosts[endpoint], sources) for endpoint in sorted(hosts)]
 
     def of_store(self, store: str) -> list[StreamsMetadata]:
-        """The instances that have something of a store, as standbys too; all of them for a global one."""
+        """The instances that have a partition of a store, also as standbys; all instances for a global store."""
         if store in self._topology.global_stores:
             return self.everywhere()
         return [
@@ -115,10 +117,11 @@ class Locations:
     def of_key(
         self, store: str, key: Any, serializer: Serializer, partitioner: Partitioner | None = None
     ) -> KeyQueryMetadata | None:
-        """Where a key of a store is; None where there is no such store. NOT_AVAILABLE before the first rebalance.
+        """The location of a key of a store; None for an unknown store. NOT_AVAILABLE before the first rebalance.
 
-        `partitioner` is the one that the store's source topics are written with, if it is not the default. Raises
-        StreamsError where the cluster does not tell the width of a topic, or the partitioner names several partitions.
+        `partitioner` is the partitioner that writes the store's source topics, if it is not the default. Raises
+        StreamsError where the cluster does not return the partition count of a topic, or the partitioner returns
+        several partitions.
         """
         with self._lock:
             if self._hosts is None:
@@ -139,7 +142,7 @@ class Locations:
                 standbys.add(each.host_info)
         return KeyQueryMetadata(active, frozenset(standbys), partition)
 
-    # ---- how
+    # ---- internals
 
     def _here_or_anywhere(self) -> HostInfo:
         if self._here is not UNKNOWN_HOST:
@@ -164,7 +167,7 @@ class Locations:
             return chosen
         several = sorted(set(chosen))
         if len(several) != 1:
-            raise StreamsError(f"a key of {topic} lives in one partition, but the partitioner names {several}")
+            raise StreamsError(f"a key of {topic} has one partition, but the partitioner returned {several}")
         return several[0]
 
     def _metadata(self, endpoint: str, has: HostPartitions, sources: Mapping[str, tuple[str, ...]]) -> StreamsMetadata:
@@ -185,10 +188,10 @@ def host_of(endpoint: str) -> HostInfo:
 
 
 def sources_by_store(topology: Topology, application_id: str, topics: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The topics by whose partitions each store is divided: those upstream of the node it was connected to first.
+    """The topics whose partitions divide each store: those upstream of the node that the store was first connected to.
 
-    A table's store is divided as its own topic is, whatever else it is joined with later. `topics` are those of the
-    cluster that sources with a pattern may read.
+    A table's store has the partitions of its own topic, independent of later joins. `topics` are the topics of the
+    cluster that sources with a pattern may match.
     """
     found: dict[str, tuple[str, ...]] = {}
     for node in topology.nodes.values():
@@ -227,10 +230,10 @@ def _flat(partitions: Partitions) -> frozenset[TopicPartition]:
 def local_lags(
     states: Iterable[tuple[TaskState, bool]], ends: Callable[[set[TopicPartition]], Mapping[TopicPartition, int]]
 ) -> dict[str, dict[int, LagInfo]]:
-    """How far the stores of this instance are behind, by store and partition (KafkaStreams.allLocalStorePartitionLags).
+    """The lags of this instance's stores, by store and partition (KafkaStreams.allLocalStorePartitionLags).
 
-    `states` are the stores of tasks, and whether a task runs: what runs has all that its changelog has. `ends` asks the
-    cluster where changelogs end; it raises StreamsError.
+    `states` are the stores of tasks, and whether each task runs: a running task has no lag. `ends` fetches the end
+    offsets of changelogs; it raises StreamsError.
     """
     found = [
         (name, place, None if runs else state.positions.get(place, -1) + 1)

@@ -1,8 +1,8 @@
-"""What a stream thread does now and then beside its records.
+"""Periodic work of a stream thread: purging repartition topics, removing old state, checking source topics.
 
-Repartition topics keep everything until the application deletes what it has read (KIP-204); state of tasks that went
-elsewhere stays for state.cleanup.delay.ms; the thread that leads the group looks whether source topics have come or
-grown, which takes another assignment. None of it is waited for longer than a request for metadata takes.
+Repartition topics keep all records until the application deletes those that it has processed (KIP-204). The state of
+tasks that moved elsewhere stays for state.cleanup.delay.ms. The thread that leads the group checks whether source
+topics were added or expanded, which requires a new assignment. No step blocks for longer than a metadata request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
 LOOK_S: Final = 1.0
-"""How often to see what is due."""
+"""How often the thread checks for due work."""
 
 
 class Maintenance:
-    """The occasional work of one thread."""
+    """The periodic work of one thread."""
 
     def __init__(self, application: Application, admin: AdminClient) -> None:
         config = application.config
@@ -50,29 +50,29 @@ class Maintenance:
         self._purging: list[Future[Any]] = []
 
     def due(self, now_s: float) -> bool:
-        """Whether to look what there is to do; cheap."""
+        """Whether to check for due work; cheap."""
         if now_s < self._next_look:
             return False
         self._next_look = now_s + LOOK_S
         return True
 
     def remove_unused_state(self, now_s: float) -> None:
-        """Remove directories of tasks that are long gone. Errors go to the log."""
+        """Remove directories of tasks that moved elsewhere long ago. Errors go to the log."""
         if self._cleanup_ms >= 0 and now_s >= self._next_cleanup:
             self._next_cleanup = now_s + max(self._cleanup_ms / 1000, LOOK_S)
             try:
                 self._application.directory.remove_unused(self._cleanup_ms)
             except OSError as error:
-                log.warning("state that is not used any more could not be removed: %s", error)
+                log.warning("cannot remove obsolete task state error=%s", error)
 
     def summarize(self, now_s: float, name: str, metrics: ThreadMetrics) -> None:
-        """Say on the log what a thread has done since the last time (log.summary.interval.ms)."""
+        """Log a summary of the thread's work since the last summary (log.summary.interval.ms)."""
         if self._summary_s < 0 or now_s - self._reported_at < self._summary_s:
             return
         done = metrics.process.total, metrics.punctuate.total, metrics.commit.total
         records, punctuators, tasks = (now - before for now, before in zip(done, self._reported, strict=True))
         log.info(
-            "%s: processed %d records, ran %d punctuators and committed %d tasks in %.0f s",
+            "thread summary thread=%s processed_records=%d punctuators=%d committed_tasks=%d interval_s=%.0f",
             name,
             records,
             punctuators,
@@ -82,7 +82,9 @@ class Maintenance:
         self._reported_at, self._reported = now_s, done
 
     def purge(self, now_s: float, committed: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Delete what was read of repartition topics, up to the offsets that are committed; nobody waits for it."""
+        """Delete processed records of repartition topics, up to the committed offsets; the thread does not wait for
+        it.
+        """
         if not self._repartition or now_s < self._next_purge:
             return
         if not all(future.done() for future in self._purging):
@@ -90,7 +92,7 @@ class Maintenance:
         self._next_purge = now_s + self._purge_s
         for future in self._purging:
             if future.exception() is not None:
-                log.info("repartition topics were not cut, which is tried again: %s", future.exception())
+                log.info("retrying to purge repartition topics error=%s", future.exception())
         wanted = {
             place: offset
             for place, offset in committed().items()
@@ -103,12 +105,12 @@ class Maintenance:
             self._purging = list(self._admin.delete_records(cuts).values())
 
     def topics_have_changed(self, now_s: float) -> bool:
-        """Whether the source topics are others than at the last assignment; for the thread that leads."""
+        """Whether the source topics differ from those at the last assignment; for the thread that leads the group."""
         if now_s < self._next_metadata:
             return False
         self._next_metadata = now_s + self._metadata_s
         try:
             return self._application.leader.topics_have_changed()
         except StreamsError as error:
-            log.info("looking for new topics: %s", error)
+            log.info("cannot list topics error=%s", error)
             return False

@@ -1,8 +1,8 @@
-"""The records of a thread's tasks, taken from one consumer in batches.
+"""Record reader: polls the records of a thread's tasks from one consumer, in batches.
 
-Partitions are assigned by hand, with the offsets that the group has committed. Where there is none, or it is out of
-range, each topic's own policy says where to begin (auto.offset.reset of its source node, or of the application).
-librdkafka fetches ahead on its own threads; a batch is what it has at hand.
+The thread assigns partitions, with the group's committed offsets. Where there is none, or it is out of range, the
+topic's own reset policy decides (auto.offset.reset of its source node, or of the application). librdkafka fetches ahead
+on its own threads; a batch contains the records that it has already fetched.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ _FATAL: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AU
 
 
 class RecordReader:
-    """One thread's way in. All methods belong to that thread."""
+    """One thread's input. Only that thread calls its methods."""
 
     def __init__(self, consumer: Consumer, batch: int, policy: Callable[[str], str]) -> None:
-        """`batch` is how many records are taken at once; `policy` tells a topic's auto.offset.reset."""
+        """`batch` is the number of records of one poll; `policy` returns a topic's auto.offset.reset."""
         self._consumer = consumer
         self.batch = batch
         self._policy = policy
         self._assigned: set[TopicPartition] = set()
         self._ended: set[TopicPartition] = set()
-        """Partitions that have been read to their end."""
+        """Partitions that have been read to their end offset."""
         self._paused: set[TopicPartition] = set()
         self._known: set[str] = set()
-        """Topics whose leaders were asked for once."""
+        """Topics whose leaders have been requested once."""
 
     # ---- which partitions
 
     def assign(self, starts: Mapping[TopicPartition, int | None]) -> None:
-        """Read these, too; None where nothing was committed. Raises StreamsError where that is not allowed."""
+        """Read these partitions in addition; None where the group has no committed offset. Raises StreamsError where
+        the policy is none.
+        """
         positions = [
             Position(*place, self._reset(place, "nothing was committed") if offset is None else offset)
             for place, offset in starts.items()
@@ -57,18 +59,18 @@ class RecordReader:
             self._ended.difference_update(starts)
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
-        """Read these no more; what was fetched of them is forgotten."""
+        """Stop reading these partitions; records fetched ahead are discarded."""
         gone = self._assigned.intersection(places)
         if gone:
             self._assigned -= gone
             self._ended -= gone
-            if paused := gone & self._paused:  # else librdkafka has them paused still when they come back
+            if paused := gone & self._paused:  # else librdkafka keeps them paused when they are assigned again
                 self._consumer.resume([Position(*place) for place in paused])
                 self._paused -= paused
             self._consumer.incremental_unassign([Position(*place) for place in sorted(gone)])
 
     def pause(self, places: set[TopicPartition]) -> None:
-        """Take no records of these, and of no others: what was paused before and is not among them goes on."""
+        """Pause exactly these partitions; a paused partition that is not among them is resumed."""
         fresh, over = places - self._paused, self._paused - places
         if fresh:
             self._consumer.pause([Position(*place) for place in fresh])
@@ -78,11 +80,11 @@ class RecordReader:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """What is read."""
+        """The assigned partitions."""
         return frozenset(self._assigned)
 
     def lag(self, place: TopicPartition) -> int | None:
-        """0 where everything was handed over, None where that is not known."""
+        """0 where all records have been returned by `poll`, None where that is not certain."""
         return 0 if place in self._ended or place not in self._assigned else None
 
     # ---- records
@@ -106,23 +108,23 @@ class RecordReader:
         return found
 
     def close(self) -> None:
-        """Give the consumer up."""
+        """Close the consumer."""
         self._consumer.close()
 
-    # ---- how
+    # ---- internals
 
     def _learn_leaders(self, topics: set[str]) -> None:
-        """Ask who leads topics that are new here: librdkafka does it by itself, but may rest for a second before."""
+        """Fetch the leaders of new topics: librdkafka does so by itself, but may first wait a second."""
         for topic in topics - self._known:
             try:
                 self._consumer.list_topics(topic, timeout=_METADATA_S)
             except KafkaException as error:
-                log.debug("leaders of %s: %s", topic, error)
+                log.debug("cannot fetch metadata topic=%s error=%s", topic, error)
                 return
             self._known.add(topic)
 
     def _sort_out(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
-        """Records and errors, in the order in which they came."""
+        """Separate records from errors, in the order of arrival."""
         found: dict[TopicPartition, list[Message]] = {}
         for message in messages:
             place: TopicPartition = (message.topic(), message.partition())  # type: ignore[assignment]
@@ -139,13 +141,15 @@ class RecordReader:
     def _failed(self, place: TopicPartition, error: KafkaError) -> None:
         if error.code() in _OUT_OF_RANGE and place in self._assigned:
             offset = self._reset(place, error.str())
-            log.warning("%s-%d: %s; it is read from its %s on", *place, error.str(), _shown(offset))
+            log.warning(
+                "resetting offset topic=%s partition=%d error=%s reset_to=%s", *place, error.str(), _shown(offset)
+            )
             self._consumer.incremental_unassign([Position(*place)])
             self._consumer.incremental_assign([Position(*place, offset)])
         elif error.fatal() or error.code() in _FATAL:
             raise StreamsError(f"records of {place[0]}-{place[1]} cannot be read: {error.str()}")
         else:
-            log.warning("reading: %s", error.str())  # the client tries again by itself
+            log.warning("error while reading records error=%s", error.str())  # the client retries
 
     def _reset(self, place: TopicPartition, why: str) -> int:
         policy = self._policy(place[0])
@@ -158,7 +162,7 @@ class RecordReader:
 
 
 def by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
-    """Messages come in runs of one partition."""
+    """Group messages by partition; they arrive in runs of one partition."""
     topics = list(map(Message.topic, messages))
     partitions = list(map(Message.partition, messages))
     place: TopicPartition = (topics[0], partitions[0])  # type: ignore[assignment]

@@ -1,12 +1,12 @@
-"""The stores of one task: from the disk and the changelog, for an active task or a standby, and back to the disk.
+"""Task state: opens, restores and closes the stores of one task (Kafka: ProcessorStateManager).
 
-Stores outlive the role of their task. A standby that becomes active hands its stores on as they are, with how far each
-is in its changelog; so does an active task that becomes a standby.
+Stores outlive the role of their task. A standby that becomes active keeps its open stores with their changelog
+positions; so does an active task that becomes a standby.
 
-The checkpoint is written when stores have moved far, and at the end; after a crash the stores may be ahead of it, and
-restoring writes the same values again. Exactly once, the stores of a running task may hold what no transaction has
-committed; so the checkpoint is taken away before it begins to run, and written at a clean end only. A store that is on
-disk without a checkpoint is removed, and restored from the beginning.
+A checkpoint is written when stores have moved far, and at the close; after a crash the stores may be ahead of it, and
+restoration writes the same values again. With exactly-once processing the stores of a running task may contain
+uncommitted records; so the checkpoint is removed before the task begins to run, and written at a clean close only. A
+store that is on disk without a checkpoint is removed and restored from the beginning.
 """
 
 from __future__ import annotations
@@ -44,21 +44,23 @@ class TaskState:
         directory: StateDirectory,
         exactly_once: bool,
     ) -> None:
-        """Nothing is opened yet. `changelogs` has the partition that logs each store."""
+        """Opens nothing yet. `changelogs` maps each store to the partition that logs it."""
         self.task_id: TaskId = context.task_id
         self.context = context
         self.changelogs = dict(changelogs)
         self.stores: dict[str, Any] = {}
         self.restored = Stat()
-        """Records of changelogs that were restored."""
+        """The number of restored changelog records."""
         self.positions: dict[TopicPartition, int] = {}
-        """The offset of the last record of each changelog that is in its store; none where nothing is."""
+        """The offset of the last record of each changelog that is in its store; no entry for an empty store."""
         self.limits: dict[TopicPartition, int] = {}
-        """For changelogs that are source topics: how far the application has read them. No store may be ahead."""
+        """For changelogs that are source topics: the committed offset of the application. No store may be ahead of
+        it.
+        """
         self.source_changelogs = frozenset(
             place for store, place in self.changelogs.items() if store in topology.source_changelogs
         )
-        """Those that are topics which the task reads."""
+        """Changelogs that are source topics of the task."""
         self._running = False
         self._builders = [topology.stores[name] for name in subtopology.stores]
         self._directory = directory
@@ -66,9 +68,9 @@ class TaskState:
         self._written: dict[TopicPartition, int] = {}
 
     def open(self) -> None:
-        """Open the stores, as far as their checkpoint says.
+        """Open the stores at the positions of their checkpoint.
 
-        Raises LockError while another thread has them, or the error of a store; nothing is open then.
+        Raises LockError while another thread has locked the directory, or the error of a store; then no store is open.
         """
         if not self._builders:
             return
@@ -90,7 +92,7 @@ class TaskState:
         try:
             return checkpoints.read(path)
         except checkpoints.CheckpointError as error:
-            log.warning("task %s: %s; its stores are restored from the beginning", self.task_id, error)
+            log.warning("restoring stores from the beginning task=%s error=%s", self.task_id, error)
             return {}
 
     def _open_store(self, builder: Any, path: Path, known: Mapping[TopicPartition, int]) -> None:
@@ -99,7 +101,7 @@ class TaskState:
         if changelog is not None and store.persistent:
             if known.get(changelog, checkpoints.OFFSET_UNKNOWN) >= 0:
                 self.positions[changelog] = known[changelog]
-            else:  # it may have what was never committed, or what its changelog has forgotten
+            else:  # it may hold records that were never committed or are no longer in its changelog
                 wipe_store(path, builder.name)
         self.stores[builder.name] = store
         store.init(self.context)
@@ -107,23 +109,25 @@ class TaskState:
             self.context.changelog(builder.name, changelog[0])
 
     def begin(self) -> None:
-        """The task runs from now on, and its stores may be ahead of what is committed. Raises OSError."""
+        """The task runs from now on, and its stores may be ahead of the committed offsets. Raises OSError."""
         self._running = True
         if self._exactly_once and self._builders:
             checkpoints.remove(self._directory.task(self.task_id))
 
     @property
     def wanting(self) -> dict[TopicPartition, Any]:
-        """The stores that are logged, by their changelog."""
+        """The logged stores, by changelog."""
         return {changelog: self.stores[name] for name, changelog in self.changelogs.items() if name in self.stores}
 
     def learn(self, ends: Mapping[TopicPartition, int]) -> None:
-        """The stores have all that stands in these changelogs, up to these ends: the task has written it itself."""
+        """Set the positions: the stores contain these changelogs up to these end offsets, which the task wrote
+        itself.
+        """
         own = self.wanting.keys() & ends.keys()
         self.positions.update({each: ends[each] - 1 for each in own if ends[each] > 0})
 
     def checkpoint(self) -> None:
-        """Write how far the stores are, if they have moved far; exactly once never does while the task runs.
+        """Write the positions if the stores have moved far; with exactly-once processing never while the task runs.
 
         Raises StreamsError, OSError.
         """
@@ -131,10 +135,10 @@ class TaskState:
             self._write()
 
     def close(self, clean: bool) -> None:
-        """Close the stores and give the directory back. After a clean end the checkpoint says how far they are.
+        """Close the stores and unlock the directory. After a clean close the checkpoint contains their positions.
 
-        Otherwise, exactly once, nothing is known of those of a running task, and they are removed. Raises the first
-        error of a store once all are closed.
+        Otherwise, with exactly-once processing, the positions of a running task's stores are invalid, and the stores
+        are removed. Raises the first error of a store once all are closed.
         """
         if not self.stores:
             return
@@ -151,10 +155,10 @@ class TaskState:
             raise failed
 
     def wipe(self) -> None:
-        """Close the stores and remove what they hold: they do not agree with their changelogs. Raises OSError."""
+        """Close the stores and remove their contents: they do not agree with their changelogs. Raises OSError."""
         failed = self._close_stores()
         if failed is not None:
-            log.warning("task %s: closing a store whose state is lost: %r", self.task_id, failed)
+            log.warning("error while closing a corrupted store task=%s error=%r", self.task_id, failed)
         self.positions, self._running = {}, False
         self._directory.wipe(self.task_id)
         self._directory.unlock(self.task_id)
@@ -171,7 +175,7 @@ class TaskState:
         return failed
 
     def _persistent(self) -> dict[TopicPartition, int]:
-        """How far the stores are that are on disk."""
+        """The positions of the stores that are on disk."""
         changelogs = (self.changelogs.get(name) for name, store in self.stores.items() if store.persistent)
         return {each: self.positions[each] for each in changelogs if each is not None and each in self.positions}
 

@@ -54,7 +54,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, int]]:
 def test_bootstrap_servers() -> None:
     assert parse_bootstrap("a:1, b:22,") == [("a", 1), ("b", 22)]
     assert parse_bootstrap(["PLAINTEXT://[::1]:9092"]) == [("::1", 9092)]
-    for wrong, why in (("a", "'a' is not host:port"), ("a:0", "is not host:port"), (" ,", "names no broker")):
+    for wrong, why in (("a", "'a' is not host:port"), ("a:0", "is not host:port"), (" ,", "contains no broker")):
         with pytest.raises(StreamsError, match=why):
             parse_bootstrap(wrong)
 
@@ -78,7 +78,7 @@ def test_configuration_by_kafkas_names() -> None:
 
 
 def test_something_else_than_a_broker() -> None:
-    with answering(b"\x15\x03\x01\x00\x02\x02\x46") as address, pytest.raises(ProtocolError, match="it speaks TLS"):
+    with answering(b"\x15\x03\x01\x00\x02\x02\x46") as address, pytest.raises(ProtocolError, match="it uses TLS"):
         Connection(address, "test")
     with (
         answering(b"HTTP/1.1 400 Bad Request\r\n") as address,
