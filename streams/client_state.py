@@ -1,4 +1,4 @@
-"""What a client is doing, and what may follow (KafkaStreams.State)."""
+"""Client states and their transitions (Kafka: KafkaStreams.State)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class State(enum.Enum):
-    """What a client is doing."""
+    """The state of a client."""
 
     CREATED = enum.auto()
     REBALANCING = enum.auto()
@@ -30,4 +30,4 @@ NEXT: Final[Mapping[State, frozenset[State]]] = {
 }
 ENDED: Final = frozenset({State.NOT_RUNNING, State.ERROR})
 ALIVE: Final = frozenset({State.REBALANCING, State.RUNNING})
-"""Its threads are at work, or about to be."""
+"""States in which its threads run or are about to run."""

@@ -1,7 +1,7 @@
-"""What is kept beside a committed offset: how far the time of the partition was (TopicPartitionMetadata, KIP-904).
+"""Commit metadata: the partition time beside a committed offset (Kafka: TopicPartitionMetadata, KIP-904).
 
-Base64 of a version (2), the partition's latest timestamp (8 bytes), and a few numbers of processors by name: how many
-there are (4 bytes), then for each the length of its name (4), the name, and its number (8). Version 1 has no numbers.
+Base64 of a version (2), the partition's latest timestamp (8 bytes), and a few numbers of processors by name: their
+count (4 bytes), then for each the length of its name (4), the name, and its number (8). Version 1 has no numbers.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ def encode_metadata(partition_time: int, processors: Mapping[str, int]) -> str:
 
 
 def decode_metadata(text: str | None) -> tuple[int, dict[str, int]]:
-    """The latest timestamp, -1 where it is not known, and the numbers. What cannot be read counts as not known."""
+    """The latest timestamp, -1 if unknown, and the numbers. Unreadable metadata counts as unknown."""
     unknown: tuple[int, dict[str, int]] = (NO_TIMESTAMP, {})
     if not text:
         return unknown
     try:
-        data = base64.b64decode(text.rstrip("\0"), validate=True)  # librdkafka's binding sends a string's end with it
+        data = base64.b64decode(
+            text.rstrip("\0"), validate=True
+        )  # librdkafka's binding includes the terminating zero byte
         version, partition_time = _HEAD.unpack_from(data)
         if version not in (1, VERSION):
             return unknown

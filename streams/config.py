@@ -1,11 +1,12 @@
-"""The configuration of an application: Kafka Streams' properties, one table, and what goes through to the clients.
+"""Configuration of an application: one table of Kafka Streams' properties, and what passes through to the clients.
 
-Names are Kafka's, with their dots; values may be what they mean (numbers, functions, serdes) or their text. Where the
-property is a class in Java it is a function or an object here. A property of librdkafka is given with the client it is
-for: `consumer.`, `main.consumer.`, `restore.consumer.`, `global.consumer.`, `producer.`, `admin.client.`; `topic.` is
-for the topics that the application makes. What all clients need (security.protocol, sasl.*, ssl.*) goes to all of them.
+Names are Kafka's, with their dots; values may be objects (numbers, functions, serdes) or their text. Where the property
+is a class in Java it is a function or an object here. A property of librdkafka has the prefix of its client:
+`consumer.`, `main.consumer.`, `restore.consumer.`, `global.consumer.`, `producer.`, `admin.client.`; `topic.` is for
+the topics that the application creates. Properties that all clients need (security.protocol, sasl.*, ssl.*) go to all
+of them.
 
-A name that nobody knows is a warning, as it may be meant for a handler of the user's own
+An unknown name causes a warning only, as it may belong to a handler of the user
 (org.apache.kafka.streams.StreamsConfig; exactly once: KIP-129, KIP-447).
 """
 
@@ -40,15 +41,15 @@ _LARGEST: Final = 2**63 - 1
 
 
 class ConfigError(StreamsError):
-    """A property with a value that cannot be; the message says what would be right."""
+    """A property with an invalid value; the message states what is allowed."""
 
 
 Parse = Callable[[str, Any], Any]
-"""Of name and value: what is meant. Raises ConfigError."""
+"""Parses a value, given name and value. Raises ConfigError."""
 
 
 class Property(NamedTuple):
-    """One row of the table. A default of REQUIRED has to be given."""
+    """One row of the table. A property with the default REQUIRED has to be given."""
 
     name: str
     default: Any
@@ -59,7 +60,7 @@ class Property(NamedTuple):
 REQUIRED: Final = object()
 
 
-# ---- what values can be
+# ---- types of values
 
 
 def _text(name: str, value: Any) -> str:
@@ -143,7 +144,7 @@ def _endpoint(name: str, value: Any) -> str:
 def _tags(name: str, value: Any) -> tuple[str, ...]:
     tags = _names(name, value)
     if len(tags) > 5:
-        raise ConfigError(f"{name} has {len(tags)} tags; five at most are possible")
+        raise ConfigError(f"{name} has {len(tags)} tags; at most five are allowed")
     return tags
 
 
@@ -162,53 +163,60 @@ def _row(name: str, default: Any, parse: Parse, doc: str) -> Property:
 
 
 TABLE: Final[tuple[Property, ...]] = (
-    _row("application.id", REQUIRED, _text, "Names the application in its cluster: its group, its topics, its state."),
-    _row("bootstrap.servers", REQUIRED, _servers, "host:port of brokers to ask first; a text or a list."),
-    _row("acceptable.recovery.lag", 10_000, _number(0), "How many records behind still counts as caught up."),
-    _row("application.server", "", _endpoint, "host:port where this instance answers queries of others."),
-    _row("buffered.records.per.partition", 1_000, _number(1), "Records that wait for one partition; then it pauses."),
-    _row("client.id", "", _any_text, "How the clients' names begin; application.id and the process's id by default."),
-    _row("client.rack", None, _any_text, "Where this instance is: reads go to replicas nearby."),
+    _row(
+        "application.id",
+        REQUIRED,
+        _text,
+        "The name of the application in its cluster: of its group, its topics, its state.",
+    ),
+    _row("bootstrap.servers", REQUIRED, _servers, "host:port of the bootstrap brokers; a text or a list."),
+    _row("acceptable.recovery.lag", 10_000, _number(0), "The largest lag in records that counts as caught up."),
+    _row("application.server", "", _endpoint, "host:port at which this instance answers queries."),
+    _row("buffered.records.per.partition", 1_000, _number(1), "Buffered records at which a partition pauses."),
+    _row("client.id", "", _any_text, "The prefix of client names; application.id and the process id by default."),
+    _row("client.rack", None, _any_text, "The rack of this instance: reads go to nearby replicas."),
     _row("commit.interval.ms", 30_000, _number(0), "How often to commit; 100 with exactly_once_v2."),
-    _row("default.deserialization.exception.handler", log_and_fail, _function, "Asked about unreadable records."),
-    _row("default.dsl.store", "rocksDB", _one_of("rocksDB", "in_memory"), "Where the DSL keeps its state."),
-    _row("default.key.serde", None, _serde, "For keys that no serde was named for."),
-    _row("default.production.exception.handler", log_and_fail, _function, "Asked about records that cannot be sent."),
-    _row("default.timestamp.extractor", None, _function, "Tells a record's time; its own, if there is none."),
-    _row("default.value.serde", None, _serde, "For values that no serde was named for."),
-    _row("group.instance.id", None, _text, "A lasting name of this instance: it may be away for session.timeout.ms."),
-    _row("internal.leave.group.on.close", False, _flag, "Whether a thread that closes gives its tasks away at once."),
-    _row("log.summary.interval.ms", 120_000, _number(), "How often to say on the log what was done; below 0: never."),
+    _row("default.deserialization.exception.handler", log_and_fail, _function, "Decides about unreadable records."),
+    _row("default.dsl.store", "rocksDB", _one_of("rocksDB", "in_memory"), "The default store type of the DSL."),
+    _row("default.key.serde", None, _serde, "For keys without an explicit serde."),
+    _row("default.production.exception.handler", log_and_fail, _function, "Decides about records that cannot be sent."),
+    _row("default.timestamp.extractor", None, _function, "Returns a record's timestamp; by default its own."),
+    _row("default.value.serde", None, _serde, "For values without an explicit serde."),
+    _row("group.instance.id", None, _text, "A static member id: the instance may be away for session.timeout.ms."),
+    _row("internal.leave.group.on.close", False, _flag, "Whether a closing thread leaves its group."),
+    _row("log.summary.interval.ms", 120_000, _number(), "How often to log a summary; below 0: never."),
     _row("max.task.idle.ms", 0, _number(), "How long a task waits for a partition that has no records; -1: never."),
-    _row("max.warmup.replicas", 2, _number(1), "Copies of state that may be built at once before tasks move to them."),
-    _row("metadata.max.age.ms", 300_000, _number(0), "How often to look for new topics and partitions."),
-    _row("metrics.recording.level", "INFO", _one_of("INFO", "DEBUG", "TRACE"), "Which metrics are kept."),
+    _row("max.warmup.replicas", 2, _number(1), "Warm-up replicas that may be restored at once."),
+    _row("metadata.max.age.ms", 300_000, _number(0), "How often to check for new topics and partitions."),
+    _row("metrics.recording.level", "INFO", _one_of("INFO", "DEBUG", "TRACE"), "Which metrics are recorded."),
     _row("num.standby.replicas", 0, _number(0), "Copies of state on other instances."),
     _row("num.stream.threads", 1, _number(1), "Threads that process records."),
     _row("poll.ms", 100, _number(0), "How long to wait for records when there are none, in ms."),
-    _row("probing.rebalance.interval.ms", 600_000, _number(60_000), "How often to look whether copies are ready."),
-    _row("processing.exception.handler", log_and_fail, _function, "Asked about records that a node chokes on."),
+    _row("probing.rebalance.interval.ms", 600_000, _number(60_000), "How often to check for caught-up warm-ups."),
+    _row("processing.exception.handler", log_and_fail, _function, "Decides about records that a node cannot process."),
     _row("processing.guarantee", AT_LEAST_ONCE, _guarantee, f"{AT_LEAST_ONCE} or {EXACTLY_ONCE_V2}."),
-    _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which copies are spread; five at most."),
-    _row("repartition.purge.interval.ms", 30_000, _number(0), "How often read repartition topics are cut."),
-    _row("replication.factor", -1, _number(-1, 32_767), "Replicas of the topics that are made; -1: the broker's."),
+    _row("rack.aware.assignment.tags", (), _tags, "client.tag.* by which standbys are spread; at most five."),
+    _row("repartition.purge.interval.ms", 30_000, _number(0), "How often processed records are purged."),
+    _row("replication.factor", -1, _number(-1, 32_767), "Replicas of internal topics; -1: the broker's default."),
     _row("rocksdb.config.setter", None, _function, "Called with a store's name and its RocksDB options."),
-    _row("state.cleanup.delay.ms", 600_000, _number(), "When state that nobody uses here any more is deleted."),
+    _row("state.cleanup.delay.ms", 600_000, _number(), "When state of tasks that moved elsewhere is deleted."),
     _row("state.dir", str(Path(tempfile.gettempdir()) / "kafka-streams"), _text, "Where state is kept."),
     _row("statestore.cache.max.bytes", 10 * 1024 * 1024, _number(0), "The record cache of all threads together."),
-    _row("task.timeout.ms", 300_000, _number(0), "How long a task may make no way before that is an error."),
+    _row("task.timeout.ms", 300_000, _number(0), "How long a task may make no progress before an error."),
     _row("topology.optimization", "none", _optimization, "What StreamsBuilder may rearrange."),
-    _row("upgrade.from", None, _any_text, "An older release whose instances still run beside this one, as 3.4."),
+    _row("upgrade.from", None, _any_text, "An older release with running instances, such as 3.4."),
     _row("windowstore.changelog.additional.retention.ms", 86_400_000, _number(), "Beyond a window store's retention."),
-    _row("session.timeout.ms", 45_000, _number(1), "When a silent thread loses its tasks."),
-    _row("heartbeat.interval.ms", 3_000, _number(1), "How often a thread tells the coordinator that it lives."),
-    _row("max.poll.interval.ms", 300_000, _number(1), "How long a thread may work on records without asking for more."),
-    _row("max.poll.records", 1_000, _number(1, 1_000_000), "Records that are taken from the client at once."),
-    _row("request.timeout.ms", 40_000, _number(1), "How long to wait for an answer."),
-    _row("default.api.timeout.ms", 60_000, _number(1), "How long to try again."),
-    _row("retry.backoff.ms", 100, _number(1), "The first pause between tries."),
-    _row("retry.backoff.max.ms", 1_000, _number(1), "The longest pause between tries."),
-    _row("auto.offset.reset", "earliest", _one_of("earliest", "latest", "none"), "Where to begin without an offset."),
+    _row("session.timeout.ms", 45_000, _number(1), "When a thread without heartbeats loses its tasks."),
+    _row("heartbeat.interval.ms", 3_000, _number(1), "How often a thread sends a heartbeat."),
+    _row("max.poll.interval.ms", 300_000, _number(1), "The longest time between two polls of a thread."),
+    _row("max.poll.records", 1_000, _number(1, 1_000_000), "The most records of one poll."),
+    _row("request.timeout.ms", 40_000, _number(1), "How long to wait for a response."),
+    _row("default.api.timeout.ms", 60_000, _number(1), "How long to retry."),
+    _row("retry.backoff.ms", 100, _number(1), "The first pause between retries."),
+    _row("retry.backoff.max.ms", 1_000, _number(1), "The longest pause between retries."),
+    _row(
+        "auto.offset.reset", "earliest", _one_of("earliest", "latest", "none"), "The start without a committed offset."
+    ),
 )
 PROPERTIES: Final[Mapping[str, Property]] = {row.name: row for row in TABLE}
 
@@ -225,21 +233,21 @@ _OF_CONSUMERS: Final = (
     "retry.backoff.max.ms",
     "auto.offset.reset",
 )
-"""Properties of a consumer in Java that this runtime sees to; they may have a consumer's prefix."""
+"""Properties of a consumer in Java that this runtime implements; they may have a consumer's prefix."""
 _ELSEWHERE: Final = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
     "default.processing.exception.handler": "processing.exception.handler",
     "deserialization.exception.handler": "default.deserialization.exception.handler",
     "production.exception.handler": "default.production.exception.handler",
 }
-"""Names that are no more, or of another release, and those that stand for them."""
+"""Names that were removed, or belong to another release, and their replacements."""
 
 
 class StreamsConfig(Mapping[str, Any]):
-    """All properties of an application: those of the table always, and what was given beyond them."""
+    """All properties of an application: those of the table always, and all others that were given."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        """Raises ConfigError; of everything that is wrong, it says the first."""
+        """Raises ConfigError for the first invalid property."""
         if isinstance(given, StreamsConfig):
             given = given.given
         self.given: dict[str, Any] = dict(given)
@@ -284,7 +292,7 @@ class StreamsConfig(Mapping[str, Any]):
         )
 
     def prefixed(self, *prefixes: str) -> dict[str, Any]:
-        """What was given with these prefixes, without them; the later prefix wins."""
+        """The properties given with these prefixes, without the prefix; the later prefix wins."""
         found: dict[str, Any] = {}
         for prefix in prefixes:
             found.update((name[len(prefix) :], value) for name, value in self._rest.items() if name.startswith(prefix))
@@ -292,12 +300,12 @@ class StreamsConfig(Mapping[str, Any]):
 
     @property
     def client_tags(self) -> dict[str, str]:
-        """What was given as client.tag.* (KIP-708)."""
+        """The properties given as client.tag.* (KIP-708)."""
         return {name: str(value) for name, value in self.prefixed("client.tag.").items()}
 
     @property
     def for_all_clients(self) -> dict[str, Any]:
-        """Properties of librdkafka that were given for every client: how to be let in."""
+        """Properties of librdkafka that were given for every client: authentication and encryption."""
         return {name: value for name, value in self._rest.items() if name.startswith(FOR_ALL_CLIENTS)}
 
     def _check(self) -> None:
@@ -315,33 +323,37 @@ class StreamsConfig(Mapping[str, Any]):
                     f"producer.transaction.timeout.ms ({limit}): a transaction lasts from one commit to the next"
                 )
         if values["topology.optimization"] != "none":
-            log.warning("topology.optimization=%s changes nothing here", values["topology.optimization"])
+            log.warning("property without effect topology_optimization=%s", values["topology.optimization"])
         missing = [tag for tag in values["rack.aware.assignment.tags"] if tag not in self.client_tags]
         if missing:
-            raise ConfigError(f"rack.aware.assignment.tags names {missing[0]}, but there is no client.tag.{missing[0]}")
+            raise ConfigError(
+                f"rack.aware.assignment.tags contains {missing[0]}, but there is no client.tag.{missing[0]}"
+            )
         for name in self._rest:
             if not name.startswith((*PREFIXES, *FOR_ALL_CLIENTS, "client.tag.", "__")):  # Kafka's internal ones
                 self._warn(name)
 
     def _warn(self, name: str) -> None:
         near = difflib.get_close_matches(name, PROPERTIES, 1)
-        log.warning("the property %s is not known here%s", name, f"; is {near[0]} meant?" if near else "")
+        log.warning("unknown property name=%s closest=%s", name, near[0] if near else None)
 
 
 TRANSACTION_TIMEOUT_MS: Final = 10_000
-"""Kafka Streams' own default: what a dead instance holds open is aborted after it."""
+"""Kafka Streams' own default: the coordinator aborts the transaction of a dead instance after it."""
 
 
 def forced(name: str, given: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` with what has to be so; says so where something else was asked for. `name` is the client's prefix."""
+    """`given` with the required values of `wanted`; logs a warning for each other value. `name` is the client's
+    prefix.
+    """
     for key, value in wanted.items():
         if key in given and str(given[key]).lower() != str(value).lower():
-            log.warning("%s%s=%s is not possible here; it stays %s", name, key, given[key], value)
+            log.warning("ignoring property name=%s%s value=%s required=%s", name, key, given[key], value)
     return {**given, **wanted}
 
 
 def as_text(rows: Sequence[Property] = TABLE) -> str:
-    """The table in words, a line a property."""
+    """The table as text, one line for each property."""
     return "\n".join(
         f"{row.name} ({'required' if row.default is REQUIRED else _shown(row.default)}): {row.doc}" for row in rows
     )

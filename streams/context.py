@@ -1,7 +1,8 @@
-"""What the nodes and stores of one task share: the record at hand, the time, and the way out.
+"""Task context: the current record, the time and the output, shared by the nodes and stores of one task (Kafka:
+ProcessorContextImpl).
 
-The record loop writes the attributes of the record at hand; nodes and stores read them. A node that writes a store sets
-`timestamp` and `headers` before, since what it was given may carry other ones than the source record.
+The record loop writes the attributes of the current record; nodes and stores read them. A node that writes a store sets
+`timestamp` and `headers` before, since its input may carry other ones than the source record.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Collector(Protocol):
-    """Where records leave a task: a producer, or a driver's memory."""
+    """The output of a task: a producer, or a driver's memory."""
 
     def send(
         self,
@@ -29,14 +30,14 @@ class Collector(Protocol):
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Write a record. Without a partition the key decides, as Java's default partitioner has it."""
+        """Write a record. Without a partition the key decides, as in Java's default partitioner."""
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has. Raises StreamsError where that is not known."""
+        """The partition count of a topic. Raises StreamsError where no broker returns it."""
 
 
 class TaskContext:
-    """One task's surroundings."""
+    """The context of one task."""
 
     __slots__ = (
         "_changelogs",
@@ -71,7 +72,9 @@ class TaskContext:
         store_dir: Path | None = None,
         handlers: Handlers = DEFAULT_HANDLERS,
     ) -> None:
-        """`clock` tells the wall's time in ms. `store_dir` is the task's directory, None where there is no disk."""
+        """`clock` returns the wall-clock time in ms. `store_dir` is the task's directory, None where there is no
+        disk.
+        """
         self.task_id = task_id
         self.application_id: str = config["application.id"]
         self.config = config
@@ -91,25 +94,25 @@ class TaskContext:
         self.dropped = 0
         """Records that nodes have dropped (dropped-records-total)."""
         self.processor_metadata: dict[str, int] = {}
-        """Numbers of processors that are committed along with offsets, by name."""
+        """Numbers of processors that are committed with the offsets, by name."""
         self._changelogs: dict[str, str] = {}
 
     def changelog(self, store: str, topic: str) -> None:
-        """Log what is written to `store` to this topic from now on."""
+        """Log the changes of `store` to this topic from now on."""
         self._changelogs[store] = topic
 
     def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
-        """A store has changed. Nothing happens where it is not logged."""
+        """A store has changed. No effect where the store is not logged."""
         topic = self._changelogs.get(store)
         if topic is not None:
             self.collector.send(topic, key, value, self.task_id.partition, timestamp, headers)
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the record at hand came from; None outside of one."""
+        """The topic, partition and offset of the current record; None without one."""
         return RecordMetadata(self.topic, self.partition, self.offset) if self.topic is not None else None
 
     def where(self, node: str) -> ErrorContext:
-        """This moment, for a message or a handler."""
+        """The current node and record, for a message or a handler."""
         source = RecordMetadata(self.topic or "", self.partition, self.offset)
         return ErrorContext(self.task_id, node, source, self.timestamp, self.headers)

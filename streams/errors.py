@@ -1,9 +1,9 @@
-"""What can go wrong in a stream application, and who decides what to do about it.
+"""Errors of a stream application, and the handlers that decide about them.
 
-Kafka Streams asks a handler about three kinds of failure (KIP-161, KIP-210, KIP-1033): a record that cannot be
-deserialized, a record that a processor chokes on, and a record that cannot be written. A handler answers CONTINUE (the
-record is dropped, and counted) or FAIL (the stream thread ends). What ends a thread is given to the uncaught-exception
-handler (KIP-671), which replaces the thread, or ends the client or the whole application.
+Kafka Streams calls a handler for three kinds of failure (KIP-161, KIP-210, KIP-1033): a record that cannot be
+deserialized, a record that a processor cannot process, and a record that cannot be written. A handler returns CONTINUE
+(the record is dropped, and counted) or FAIL (the stream thread ends). An error that ends a thread goes to the
+uncaught-exception handler (KIP-671), which replaces the thread, or ends the client or the whole application.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 
 class StreamsError(Exception):
-    """Something that ends a stream thread, with a message that says where."""
+    """An error that ends a stream thread; the message contains where it occurred."""
 
 
 class TopologyError(StreamsError):
-    """A topology that cannot be: a name twice, a node without a parent, a store that is not there."""
+    """An invalid topology: a duplicate name, a node without a parent, a missing store."""
 
 
 class SerializationError(StreamsError):
-    """A key or a value that a serde cannot turn into bytes, or bytes that it cannot read."""
+    """A key or a value that a serde cannot serialize, or bytes that it cannot deserialize."""
 
 
 class InvalidStateStoreError(StreamsError):
-    """A store that is not here, not open, or moving to another instance."""
+    """A store that is not on this instance, not open, or moving to another instance."""
 
 
 class UnknownStateStoreError(InvalidStateStoreError):
@@ -44,7 +44,7 @@ class LockError(StreamsError):
 
 
 class TaskCorruptedError(StreamsError):
-    """The state of tasks does not follow from their changelogs any more; it has to be built anew."""
+    """The state of tasks does not agree with their changelogs any more; it has to be restored anew."""
 
     def __init__(self, tasks: set[TaskId], why: str) -> None:
         super().__init__(f"tasks {', '.join(map(str, sorted(tasks)))} have to restore their state anew: {why}")
@@ -52,26 +52,26 @@ class TaskCorruptedError(StreamsError):
 
 
 class TaskMigratedError(StreamsError):
-    """Another thread owns the tasks of this one now: it has been away for too long, or was fenced."""
+    """Another thread owns the tasks of this one now: this thread missed a timeout, or was fenced."""
 
 
 class MissingSourceTopicError(StreamsError):
-    """A topic that the application reads is not there."""
+    """A source topic of the application does not exist."""
 
 
 class ProcessingError(StreamsError):
-    """A node could not go on with a record. The message names node, topic, partition and offset."""
+    """A node could not process a record. The message contains node, topic, partition and offset."""
 
 
 class Response(enum.Enum):
-    """What a handler wants."""
+    """The result of a handler."""
 
     CONTINUE = enum.auto()
     FAIL = enum.auto()
 
 
 class UncaughtResponse(enum.Enum):
-    """What becomes of a client one of whose threads has ended (StreamThreadExceptionResponse)."""
+    """What happens to a client after one of its threads has ended (StreamThreadExceptionResponse)."""
 
     REPLACE_THREAD = enum.auto()
     SHUTDOWN_CLIENT = enum.auto()
@@ -106,22 +106,22 @@ class Undelivered:
 
 
 DeserializationHandler = Callable[[ErrorContext, bytes | None, bytes | None, Exception], Response]
-"""Asked about a record's key and value as they came."""
+"""Decides about a record; gets its serialized key and value."""
 ProcessingHandler = Callable[[ErrorContext, Any, Any, Exception], Response]
-"""Asked about the key and the value that a node was given."""
+"""Decides about a record; gets the key and the value that the node received."""
 ProductionHandler = Callable[[ErrorContext, Undelivered, Exception], Response]
-"""Asked about a record that cannot be serialized, or that the broker refuses for good."""
+"""Decides about a record that cannot be serialized, or that the broker rejects with a permanent error."""
 
 
 def log_and_fail(context: ErrorContext, record: Any, *rest: Any) -> Response:
-    """The default of all three: say what happened, and fail."""
-    log.error("%s: %s", context, rest[-1])
+    """The default of all three: log the error, and fail."""
+    log.error("failing because of a record error=%s context=%s", rest[-1], context)
     return Response.FAIL
 
 
 def log_and_continue(context: ErrorContext, record: Any, *rest: Any) -> Response:
-    """Say what happened, drop the record, go on (LogAndContinueExceptionHandler)."""
-    log.warning("a record is dropped: %s: %s", context, rest[-1])
+    """Log the error, drop the record, and continue (LogAndContinueExceptionHandler)."""
+    log.warning("dropping a record error=%s context=%s", rest[-1], context)
     return Response.CONTINUE
 
 

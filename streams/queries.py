@@ -1,20 +1,20 @@
-"""Interactive queries: the stores of an instance, read by other threads than its own (KIP-67, KIP-535, KIP-562).
+"""Interactive queries: other threads read the stores of an instance (KIP-67, KIP-535, KIP-562).
 
     counts = streams.store("counts", "key-value")
     counts.get("kafka")
 
-What a view shows is what the stores of all tasks hold that this instance has at the moment of a call, one after the
-other, with what waits in their caches on top; the answers are Java's (CompositeReadOnlyKeyValueStore and its kin). With
-`stale=True` standbys and tasks that are being restored are read, too. A view outlives rebalances: it looks for its
-stores at each call, and raises InvalidStateStoreError where they are not here, or not yet.
+A view shows the stores of all tasks that this instance has at the moment of a call, one after the other, including the
+contents of their caches; the results are Java's (CompositeReadOnlyKeyValueStore and its siblings). With `stale=True` it
+also reads standbys and tasks that are being restored. A view outlives rebalances: it finds its stores at each call, and
+raises InvalidStateStoreError where they are not on this instance, or not ready.
 
-Locks. A stream thread holds one lock (FairLock) while it processes a chunk of records or flushes its caches, and lets
-go of it between chunks and while it waits for the cluster; a query takes it for the time of one read. So the loop over
-records knows no lock, what is read is never half written, and a query waits for one chunk or one flush. Rows of a range
-show the store as it was when the range was opened, and are read without the lock.
+Locks. A stream thread holds one lock (FairLock) while it processes a chunk of records or flushes its caches, and
+releases it between chunks and while it waits for the cluster; a query acquires it for the time of one read. So the
+record loop acquires no lock, a read never returns half-written data, and a query waits for one chunk or one flush. Rows
+of a range show the store as it was when the range was opened, and are read without the lock.
 
-A query changes nothing: a value that was read for it does not enter the cache, where it would make room for itself by
-flushing others from a thread that is not theirs.
+A query changes nothing: a value that a query reads does not enter the cache, where it would evict other entries and so
+flush them from a thread that does not own them.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 V = TypeVar("V", bound="_View")
 Kind = Literal["key-value", "timestamped-key-value", "window", "timestamped-window", "session", "versioned"]
-"""What a store is to be seen as. A timestamped store can be seen as a plain one, which leaves the timestamps out."""
+"""The kind of a view. A timestamped store can be viewed as a plain one, which leaves the timestamps out."""
 Time = int | datetime
-"""ms since the epoch, or a moment."""
+"""ms since the epoch, or a datetime."""
 Located = tuple[Any, AbstractContextManager[Any]]
-"""A store, and what to hold while it is read."""
+"""A store, and the lock to hold while it is read."""
 Find = Callable[[], Sequence[Located]]
-"""The stores to read now. Raises InvalidStateStoreError."""
+"""Returns the stores to read now. Raises InvalidStateStoreError."""
 
 GONE: Final = (
-    "This state store is not open here any more; its task may have migrated to another instance. Ask again where the "
-    "key is."
+    "This state store is not open here any more; its task may have migrated to another instance. Find the "
+    "instance of the key again."
 )
 _READY: Final = ("RUNNING",)
 _ALIVE: Final = ("STARTING", "PARTITIONS_REVOKED", "PARTITIONS_ASSIGNED", "RUNNING")
@@ -67,9 +67,9 @@ _CLASSES: Final[Mapping[str, type]] = {
 
 
 class FairLock:
-    """A lock that goes to who waits for it: who has just given it back cannot take it again before.
+    """A lock that goes to the waiting thread: the thread that has released it cannot acquire it again before.
 
-    A plain lock would nearly always return to the stream thread, which asks for it again within microseconds.
+    A plain lock would nearly always return to the stream thread, which acquires it again within microseconds.
     """
 
     __slots__ = ("_gate", "_lock")
@@ -79,12 +79,12 @@ class FairLock:
         self._lock = threading.Lock()
 
     def acquire(self) -> None:
-        """Take it."""
+        """Acquire the lock."""
         with self._gate:
             self._lock.acquire()
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> FairLock:
@@ -98,7 +98,7 @@ class FairLock:
 
 
 class _View:
-    """What all views have in common: reads of several stores as of one."""
+    """The common part of all views: reads several stores as one."""
 
     def __init__(self, name: str, find: Find, strip: bool) -> None:
         """`strip`: values are `(value, timestamp)` in the store, and plain ones here."""
@@ -108,7 +108,7 @@ class _View:
         self._strip = strip
 
     def _first(self, read: Callable[[Any], Any]) -> Any:
-        """The first answer that is not None."""
+        """The first result that is not None."""
         for store, lock in self._find():
             with lock:
                 found = read(_opened(store))
@@ -117,7 +117,7 @@ class _View:
         return None
 
     def _first_rows(self, read: Callable[[Any], Iterator[Any]]) -> Rows:
-        """The rows of the first store that has any; a key lives in one of them."""
+        """The rows of the first store that has any; a key is in one of them only."""
         for store, lock in self._find():
             with lock:
                 rows = read(_opened(store))
@@ -127,7 +127,7 @@ class _View:
         return Rows(iter(()))
 
     def _all_rows(self, read: Callable[[Any], Iterator[Any]]) -> Rows:
-        """The rows of one store after the other; each is opened when it is its turn."""
+        """The rows of one store after the other; each is opened in its turn."""
         return self._rows(_in_turn(self._find(), read))
 
     def _rows(self, rows: Iterator[Any]) -> Rows:
@@ -162,7 +162,7 @@ class ReadOnlyKeyValueStore(_View):
         return self._all_rows(lambda store: store.prefix_scan(prefix, serializer))
 
     def approximate_num_entries(self) -> int:
-        """How many keys there are, roughly; what waits in a cache does not count."""
+        """How many keys there are, approximately; entries in a cache do not count."""
         total = 0
         for store, lock in self._find():
             with lock:
@@ -256,10 +256,10 @@ class ReadOnlySessionStore(_View):
 
 
 class ReadOnlyVersionedStore(_View):
-    """Keys and what their values were (KIP-960's VersionedKeyQuery)."""
+    """Keys and the versions of their values (KIP-960's VersionedKeyQuery)."""
 
     def get(self, key: Any, as_of: Time | None = None) -> VersionedRecord | None:
-        """The latest version, or the one that held at `as_of`; None where there is none."""
+        """The latest version, or the one that was valid at `as_of`; None where there is none."""
         at = None if as_of is None else _ms(as_of)
         found: VersionedRecord | None = self._first(lambda store: store.get(key) if at is None else store.get(key, at))
         return found
@@ -300,12 +300,12 @@ class LocalStores:
     def __init__(
         self, threads: Callable[[], Sequence[StreamThread]], globals_of: Callable[[], GlobalState | None]
     ) -> None:
-        """Both are asked at each call."""
+        """Each call evaluates both."""
         self._threads = threads
         self._globals_of = globals_of
 
     def finder(self, name: str, kind: str, partition: int | None, stale: bool) -> Find:
-        """What finds the stores of one name: all of them, or the one of a partition."""
+        """A function that finds the stores of one name: all of them, or the one of a partition."""
 
         def find() -> list[Located]:
             shared = self._globals_of()
@@ -348,7 +348,9 @@ def _states(thread: StreamThread, name: str, stale: bool) -> list[TaskState]:
 
 
 def check_class(store: Any, name: str, kind: str) -> Any:
-    """A store, if it is of this kind; one of the user's own says so by its class. Raises InvalidStateStoreError."""
+    """A store, if it is of this kind; a user's own store declares its kind by its class. Raises
+    InvalidStateStoreError.
+    """
     wanted = _CLASSES[kind.removeprefix("timestamped-")]
     if not isinstance(store, wanted):
         raise InvalidStateStoreError(f"The state store {name} is no {kind} store, but a {type(store).__name__}")
@@ -356,7 +358,7 @@ def check_class(store: Any, name: str, kind: str) -> Any:
 
 
 def _opened(store: Any) -> Any:
-    """Between the search and the read a rebalance may have come."""
+    """A rebalance may have closed the store between the search and the read."""
     if not store.is_open:
         raise InvalidStateStoreError(GONE)
     return store

@@ -1,16 +1,16 @@
-"""A stream application in a process: its threads, its global stores, its state directory, and what it is doing.
+"""Stream application in a process: threads, global stores, state directory and client state (Kafka: KafkaStreams).
 
     with KafkaStreams(builder.build(), {"application.id": "counts", "bootstrap.servers": "localhost:9092"}) as streams:
         streams.wait_until(State.RUNNING, 30)
         ...
 
-States and what leads from one to the next are Kafka's (org.apache.kafka.streams.KafkaStreams.State):
+States and their transitions are Kafka's (org.apache.kafka.streams.KafkaStreams.State):
 
     CREATED -> REBALANCING <-> RUNNING -> PENDING_SHUTDOWN -> NOT_RUNNING
                     and from either       PENDING_ERROR -> ERROR
 
 REBALANCING lasts until every thread has its tasks, restored. An error that ends a thread goes to the uncaught-exception
-handler, which has the thread replaced, or the client or the whole application shut down (KIP-671).
+handler, which replaces the thread, or shuts down the client or the whole application (KIP-671).
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ TopicPartition = tuple[str, int]
 
 
 StateListener = Callable[[State, State], None]
-"""Of the new state and the one before."""
+"""A listener, called with the new state and the previous one."""
 UncaughtExceptionHandler = Callable[[Exception], UncaughtResponse]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMetadata:
-    """A task as it is now. Offsets are those of the last commit; the partitions of a standby are its changelogs'."""
+    """A snapshot of a task. Offsets are those of the last commit; the partitions of a standby are its changelogs'."""
 
     task_id: TaskId
     partitions: frozenset[TopicPartition]
@@ -84,7 +84,7 @@ class TaskMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ThreadMetadata:
-    """A thread and its tasks as they are now."""
+    """A snapshot of a thread and its tasks."""
 
     name: str
     state: ThreadState
@@ -93,7 +93,7 @@ class ThreadMetadata:
 
 
 class KafkaStreams:
-    """A client. Its methods may be called from any thread."""
+    """A client. Any thread may call its methods."""
 
     def __init__(
         self,
@@ -106,16 +106,16 @@ class KafkaStreams:
     ) -> None:
         """Nothing runs before `start`. Raises ConfigError, TopologyError, LockError.
 
-        `uncaught_exception_handler` is called by a thread that ends with an error; without one the client shuts down.
+        A thread that ends with an error calls `uncaught_exception_handler`; without one the client shuts down.
         """
         self.config = StreamsConfig(config)
         self.topology = topology
         self.failure: Exception | None = None
-        """What ended the client, in state ERROR."""
+        """The error that ended the client, in state ERROR."""
         self.failed_threads = 0
         """How many threads have ended with an error so far."""
         self.hosts: Hosts = {}
-        """Where each partition is, by application.server, as of the last rebalance."""
+        """The location of each partition, by application.server, as of the last rebalance."""
         self._handler = uncaught_exception_handler or (lambda error: UncaughtResponse.SHUTDOWN_CLIENT)
         self._listener = state_listener
         self._state = State.CREATED
@@ -126,7 +126,7 @@ class KafkaStreams:
         self._closer: threading.Thread | None = None
         self._starting = threading.Lock()
         self._starter: threading.Thread | None = None
-        """Who is within `start`, which whoever closes the client waits for."""
+        """The thread that runs `start`; the thread that closes the client waits for it."""
         self._global: GlobalState | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._directory = self._open_directory()
@@ -139,7 +139,7 @@ class KafkaStreams:
         )
         self._stores = LocalStores(lambda: self.stream_threads, lambda: self.global_state)
 
-    # ---- life
+    # ---- lifecycle
 
     def start(self) -> None:
         """Fill global stores, then start the threads. Raises StreamsError, also when it was started before."""
@@ -164,7 +164,7 @@ class KafkaStreams:
     def close(self, timeout_s: float | None = None, leave_group: bool = False) -> bool:
         """Commit, close everything, and wait for it. Returns whether it was done in time.
 
-        With `leave_group` the others take over the tasks at once, without waiting for session.timeout.ms.
+        With `leave_group` other members take over the tasks at once, without waiting for session.timeout.ms.
         """
         self._shut_down(State.PENDING_SHUTDOWN, leave_group)
         closer = self._closer
@@ -183,7 +183,7 @@ class KafkaStreams:
 
     @property
     def state(self) -> State:
-        """What the client is doing."""
+        """The state of the client."""
         return self._state
 
     def wait_until(self, state: State, timeout_s: float) -> None:
@@ -199,14 +199,14 @@ class KafkaStreams:
     # ---- threads
 
     def add_stream_thread(self) -> str | None:
-        """One more thread; returns its name, or None where the client does not run (KIP-663)."""
+        """Add a thread; returns its name, or None where the client does not run (KIP-663)."""
         with self._changed:
             if self._state not in ALIVE or self._application is None:
                 return None
             return self._start_thread(self._free_index()).name
 
     def remove_stream_thread(self, timeout_s: float | None = None) -> str | None:
-        """One thread less; its tasks go to others at once. Returns its name, or None where there is none.
+        """Remove a thread; its tasks go to other threads at once. Returns its name, or None where there is none.
 
         Raises TimeoutError when it takes longer than `timeout_s`.
         """
@@ -224,14 +224,14 @@ class KafkaStreams:
         return thread.name
 
     def pause(self) -> None:
-        """Process nothing until `resume`; membership and commits go on (KIP-834)."""
+        """Process nothing until `resume`; membership and commits continue (KIP-834)."""
         with self._changed:
             self._paused = True
             for thread in self._threads:
                 thread.paused.set()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue processing."""
         with self._changed:
             self._paused = False
             for thread in self._threads:
@@ -259,7 +259,7 @@ class KafkaStreams:
 
     @property
     def stream_threads(self) -> Sequence[StreamThread]:
-        """The threads that are there, for queries and metrics."""
+        """The running threads, for queries and metrics."""
         with self._changed:
             return tuple(self._threads)
 
@@ -301,12 +301,13 @@ class KafkaStreams:
     ) -> ReadOnlyVersionedStore: ...
 
     def store(self, name: str, kind: Kind = "key-value", *, partition: int | None = None, stale: bool = False) -> Any:
-        """A view of what this instance has of a store; see `queries.py`. It looks at the stores of its own tasks alone:
-        `query_metadata_for_key` says who has a key.
+        """A view of this instance's part of a store; see `queries.py`. It reads the stores of its own tasks alone:
+        `query_metadata_for_key` returns the instance that has a key.
 
-        `partition` narrows it to one task's store; with `stale` standbys and tasks that are being restored are read,
-        too. Raises UnknownStateStoreError, InvalidStateStoreError for another kind of store or a client that was not
-        started, StreamsError for one that has ended. Reads raise InvalidStateStoreError while the stores are elsewhere.
+        `partition` narrows it to one task's store; with `stale` it also reads standbys and tasks that are being
+        restored. Raises UnknownStateStoreError, InvalidStateStoreError for another kind of store or a client that was
+        not started, StreamsError for one that has ended. Reads raise InvalidStateStoreError while the stores are on
+        other instances.
         """
         self._check_runs()
         return make_view(self.topology, name, kind, self._stores.finder(name, kind, partition, stale))
@@ -314,27 +315,27 @@ class KafkaStreams:
     def query_metadata_for_key(
         self, store: str, key: Any, serializer: Serde[Any] | Serializer, partitioner: Partitioner | None = None
     ) -> KeyQueryMetadata | None:
-        """Which instance has a key, and who stands by for it; None where there is no such store (KIP-535).
+        """The instance that has a key, and its standbys; None where there is no such store (KIP-535).
 
-        `partitioner` is what the source topics of the store are written with, where that is not the default. Instances
-        are known by their application.server. Raises StreamsError.
+        `partitioner` is the partitioner that writes the source topics of the store, where that is not the default.
+        Instances are identified by their application.server. Raises StreamsError.
         """
         self._check_runs()
         serialize = serializer.serialize if isinstance(serializer, Serde) else serializer
         return self._locations.of_key(store, key, serialize, partitioner)
 
     def streams_metadata_for_store(self, store: str) -> list[StreamsMetadata]:
-        """The instances that have something of a store. Raises StreamsError."""
+        """The instances that have a partition of a store. Raises StreamsError."""
         self._check_runs()
         return self._locations.of_store(store)
 
     def metadata_for_all_streams_clients(self) -> list[StreamsMetadata]:
-        """All instances that have an application.server, and what they have. Raises StreamsError."""
+        """All instances that have an application.server, and their stores and partitions. Raises StreamsError."""
         self._check_runs()
         return self._locations.everywhere()
 
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """How far the stores here are behind their changelogs, by store and partition. Raises StreamsError."""
+        """The lags of this instance's stores behind their changelogs, by store and partition. Raises StreamsError."""
         self._check_runs()
         assert self._application is not None
         admin, timeout_s = self._application.admin, self.config["request.timeout.ms"] / 1000
@@ -354,12 +355,12 @@ class KafkaStreams:
     # ---- metrics
 
     def metrics(self) -> Metrics:
-        """What is counted, by group, name and tags; see `metrics.py`."""
+        """The metrics, by group, name and tags; see `metrics.py`."""
         return client_metrics(self)
 
     @property
     def client_id(self) -> str:
-        """What the names of threads and clients begin with."""
+        """The prefix of the names of threads and clients."""
         return self._clients.client_id
 
     # ---- state on disk
@@ -378,7 +379,7 @@ class KafkaStreams:
             directory.close()
 
     def _open_directory(self) -> StateDirectory:
-        """Topologies without stores on disk need no state.dir: any number of their instances share a machine."""
+        """Topologies without stores on disk need no state.dir: any number of their instances can share a machine."""
         builders = [*self.topology.stores.values(), *self.topology.global_stores.values()]
         if any(getattr(builder, "persistent", True) for builder in builders):
             return StateDirectory(Path(self.config["state.dir"]), self.config["application.id"])
@@ -386,7 +387,7 @@ class KafkaStreams:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-streams-")
         return StateDirectory(Path(self._temporary.name), self.config["application.id"])
 
-    # ---- how
+    # ---- internals
 
     def _make_application(self) -> Application:
         config, clients = self.config, self._clients
@@ -442,7 +443,7 @@ class KafkaStreams:
         return thread
 
     def _share_cache(self) -> None:
-        """Threads have the same room each; who has less now makes it with its next write."""
+        """Divide the cache evenly among threads; a thread with a smaller share evicts at its next write."""
         for thread in self._threads:
             thread.cache.limit = self.config["statestore.cache.max.bytes"] // len(self._threads)
 
@@ -458,14 +459,16 @@ class KafkaStreams:
         self._locations.learn(hosts)
 
     def _set(self, state: State) -> bool:
-        """Change the state, where that is possible, and tell. Not to be called with `_changed` held."""
+        """Change the state, where the transition is valid, and notify listeners. The caller must not hold
+        `_changed`.
+        """
         before = self._change(state)
         if before is not None:
             self._tell(state, before)
         return before is not None
 
     def _change(self, state: State) -> State | None:
-        """Change the state, where that is possible; returns the one before."""
+        """Change the state, where the transition is valid; returns the previous one."""
         with self._changed:
             before = self._state
             if state is before or state not in NEXT[before]:
@@ -475,15 +478,15 @@ class KafkaStreams:
         return before
 
     def _tell(self, state: State, before: State) -> None:
-        log.info("%s: %s to %s", self._clients.client_id, before.name, state.name)
+        log.info("client state changed client=%s old=%s new=%s", self._clients.client_id, before.name, state.name)
         if self._listener is not None:
             try:
                 self._listener(state, before)
             except Exception:
-                log.exception("the state listener has failed")
+                log.exception("error in the state listener")
 
     def _thread_changed(self, thread: StreamThread) -> None:
-        """A thread is in another state."""
+        """A thread has changed its state."""
         if thread.state is ThreadState.DEAD:
             self._thread_ended(thread)
             return
@@ -510,7 +513,7 @@ class KafkaStreams:
 
     def _thread_failed(self, thread: StreamThread, error: Exception) -> None:
         """Called by a thread that ends with an error; the handler decides what follows."""
-        log.error("%s has failed", thread.name, exc_info=error)
+        log.error("stream thread failed thread=%s", thread.name, exc_info=error)
         self.failed_threads += 1
         if isinstance(error, ShutdownRequestedError):
             response = UncaughtResponse.SHUTDOWN_CLIENT
@@ -518,12 +521,12 @@ class KafkaStreams:
             try:
                 response = self._handler(error)
             except Exception as problem:
-                log.error("the uncaught exception handler has failed; the client shuts down", exc_info=problem)
+                log.error("shutting down the client after an error in the uncaught exception handler", exc_info=problem)
                 response = UncaughtResponse.SHUTDOWN_CLIENT
         if self._state not in ALIVE:
             return
         if response is UncaughtResponse.REPLACE_THREAD:
-            thread.leave = True  # whoever comes next need not wait until this one is missed
+            thread.leave = True  # its replacement need not wait for the session timeout of this member
             self._replace.add(thread)
             return
         self.failure = self.failure or error
@@ -532,12 +535,12 @@ class KafkaStreams:
         self._shut_down(State.PENDING_ERROR)
 
     def _global_failed(self, error: Exception) -> None:
-        log.error("the global stores have failed; the client shuts down", exc_info=error)
+        log.error("shutting down the client after an error in the global stores", exc_info=error)
         self.failure = self.failure or error
         self._shut_down(State.PENDING_ERROR)
 
     def _shut_down(self, state: State, leave_group: bool = False) -> None:
-        """Begin to end, once: another thread does it, since whoever calls may be one of those to be ended."""
+        """Begin to shut down, once, in another thread: the calling thread may be one of those that have to end."""
         with self._changed:
             before = self._change(State.PENDING_SHUTDOWN if self._state is State.CREATED else state)
             if before is None:
@@ -564,7 +567,7 @@ class KafkaStreams:
             if self._global is not None:
                 self._global.close()
         except Exception as error:
-            log.warning("closing the global stores: %r", error)
+            log.warning("error while closing the global stores error=%r", error)
         self._directory.close()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -573,7 +576,7 @@ class KafkaStreams:
 
 
 class _NoCollector:
-    """Global stores have no changelog and no way downstream."""
+    """Global stores have no changelog and no downstream nodes."""
 
     def send(self, topic: str, *record: Any) -> None:
         raise StreamsError(f"a processor of a global store cannot write (to {topic})")

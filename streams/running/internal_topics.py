@@ -112,9 +112,9 @@ class InternalTopics:
             time.sleep(_BACKOFF_S)
 
     def _create(self, topics: Mapping[str, WantedTopic]) -> dict[str, KafkaError]:
-        """Returns what can be tried again. Raises StreamsError for what cannot."""
+        """Returns retriable errors by topic. Raises StreamsError for other errors."""
         log.info(
-            "making internal topics: %s", ", ".join(f"{name} ({each.partitions})" for name, each in topics.items())
+            "creating internal topics topics=%s", ",".join(f"{name}:{each.partitions}" for name, each in topics.items())
         )
         requests = [
             NewTopic(name, each.partitions, self._replication_factor, config=dict(each.config))

@@ -1,9 +1,9 @@
-"""From sub-topologies and the cluster's topics to tasks: who reads which partitions, and how wide internal topics are.
+"""Topic groups: derives tasks, their partitions and the partition counts of internal topics from the topology.
 
-A sub-topology has as many tasks as the widest of its source topics has partitions. A repartition topic is as wide as
-the widest topic upstream of it, through chains of them, unless a number was given; topics that are joined have to be
-equally wide, and repartition topics follow there (InternalTopologyBuilder.topicGroups, RepartitionTopics,
-CopartitionedTopicsEnforcer).
+A sub-topology has as many tasks as the largest partition count of its source topics. A repartition topic has the
+largest partition count of the topics upstream of it, through chains of them, unless a number was given; topics that are
+joined must have equal partition counts, and repartition topics adopt theirs (InternalTopologyBuilder.topicGroups,
+RepartitionTopics, CopartitionedTopicsEnforcer).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TopicPartition = tuple[str, int]
 
 
 class TaskTopics(NamedTuple):
-    """What one task reads, and where its stores are logged."""
+    """The source partitions of one task, and the changelog partitions of its stores."""
 
     sources: tuple[TopicPartition, ...]
     changelogs: Mapping[str, TopicPartition]
@@ -28,7 +28,7 @@ class TaskTopics(NamedTuple):
 
 
 class WantedTopic(NamedTuple):
-    """An internal topic: how many partitions it has to have, and how it is to be set."""
+    """An internal topic: its required partition count, and its configs."""
 
     partitions: int
     config: Mapping[str, str]
@@ -36,21 +36,21 @@ class WantedTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What follows from a topology in a cluster."""
+    """The tasks and topics of a topology in a cluster."""
 
     subtopologies: Mapping[int, Subtopology]
     tasks: Mapping[TaskId, TaskTopics]
     repartition_topics: Mapping[str, InternalTopic]
     partitions: Mapping[str, int]
-    """How many partitions each source and repartition topic has, or has to have."""
+    """The existing or required partition count of each source and repartition topic."""
     changelogs: Mapping[str, tuple[str, int]]
-    """Of each changelog topic that the application makes: its store, and how many partitions it has to have."""
+    """For each changelog topic that the application creates: its store, and its required partition count."""
 
 
 def plan(topology: Topology, application_id: str, existing: Mapping[str, int]) -> Plan:
-    """Work it out. `existing` has the number of partitions of each topic in the cluster.
+    """Derive the plan. `existing` has the partition count of each topic in the cluster.
 
-    Raises MissingSourceTopicError where a topic is not there, TopologyError where topics do not fit together.
+    Raises MissingSourceTopicError for a missing source topic, TopologyError where partition counts do not match.
     """
     subtopologies = topology.subtopologies(application_id, existing)
     repartition = {name: topic for each in subtopologies.values() for name, topic in each.repartition_topics.items()}
@@ -67,7 +67,7 @@ def plan(topology: Topology, application_id: str, existing: Mapping[str, int]) -
             logged = {store: (topic, partition) for store, topic in each.changelogs.items()}
             tasks[TaskId(index, partition)] = TaskTopics(sources, logged)
         for store, topic in each.changelogs.items():
-            if topic not in partitions:  # a source topic that is its store's changelog is the user's
+            if topic not in partitions:  # a source topic that is its store's changelog belongs to the user
                 changelogs[topic] = store, count
     return Plan(subtopologies, tasks, repartition, partitions, changelogs)
 
@@ -75,7 +75,7 @@ def plan(topology: Topology, application_id: str, existing: Mapping[str, int]) -
 def _source_partitions(
     subtopologies: Mapping[int, Subtopology], repartition: Mapping[str, InternalTopic], existing: Mapping[str, int]
 ) -> dict[str, int]:
-    """What is known from the start: users' topics, and repartition topics with a number of their own."""
+    """The given partition counts: users' topics, and repartition topics with an explicit number."""
     found: dict[str, int] = {}
     missing = []
     for each in subtopologies.values():
@@ -91,7 +91,7 @@ def _source_partitions(
     if missing:
         raise MissingSourceTopicError(
             f"source topics that do not exist: {', '.join(sorted(set(missing)))}. Create them before the application "
-            "is started; only its internal topics are made by itself"
+            "is started; it creates only its internal topics"
         )
     return found
 
@@ -99,9 +99,9 @@ def _source_partitions(
 def _derive(
     subtopologies: Mapping[int, Subtopology], repartition: Mapping[str, InternalTopic], partitions: dict[str, int]
 ) -> None:
-    """A repartition topic without a number is as wide as the widest topic that is read to write it.
+    """A repartition topic without a number gets the largest partition count of the topics upstream of it.
 
-    Where topics follow from each other in a circle, as those of a foreign-key join do, what is known has to do.
+    Where topics depend on each other in a cycle, as those of a foreign-key join do, the known counts decide.
     """
     open_topics = [topic for topic in repartition if topic not in partitions]
     some_will_do = False
@@ -120,7 +120,7 @@ def _derive(
             some_will_do = True
         elif len(open_topics) == before:
             raise TopologyError(
-                f"the number of partitions of {', '.join(open_topics)} follows from nothing: say one with Repartitioned"
+                f"the number of partitions of {', '.join(open_topics)} cannot be derived: set it with Repartitioned"
             )
 
 
@@ -134,7 +134,7 @@ def _topics_of(topology: Topology, group: Iterable[str], application_id: str, ex
 
 
 def _align(topics: list[str], repartition: Mapping[str, InternalTopic], partitions: dict[str, int]) -> None:
-    """Topics that are joined: those whose number is fixed have to agree, the others follow. Raises TopologyError."""
+    """Co-partitioned topics: fixed partition counts have to agree, the others adopt them. Raises TopologyError."""
     fixed = {
         topic: partitions[topic]
         for topic in topics
