@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """KafkaStreams, once somebody asks for it."""
+    """Imports KafkaStreams at its first use."""
     if name != "KafkaStreams":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from odradek.streams.runtime import KafkaStreams

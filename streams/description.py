@@ -1,8 +1,8 @@
-"""The text of a topology, to the letter of Kafka's (TopologyDescription, InternalTopologyBuilder.describe).
+"""Text of a topology, identical to Kafka's (Kafka: TopologyDescription, InternalTopologyBuilder.describe).
 
-Nodes of a sub-topology stand in the order of how much comes after them, then of their names. The same order holds for
-the neighbours of a node, but with the sizes as they were when a neighbour was added to a sorted tree: sizes grow while
-the nodes are connected, and nobody sorts again. So the tree is built here as Java builds it.
+Nodes of a sub-topology are sorted by the number of nodes after them, then by name. The neighbors of a node have the
+same order, but with the sizes at the time when a neighbor was added to a sorted tree: sizes grow while the nodes are
+connected, and Kafka does not sort again. So this module builds the tree as Java does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.streams.topology import Node, ProcessorNode, SinkNode, SourceNode, 
 
 
 class Described:
-    """A node with its neighbours in order."""
+    """A node with its neighbors in order."""
 
     __slots__ = ("name", "node", "predecessors", "size", "successors")
 
@@ -23,16 +23,16 @@ class Described:
         self.name = name
         self.node = node
         self.size = 1
-        """How many nodes come after it by any way, and itself."""
+        """The number of nodes after it on any path, itself included."""
         self.predecessors = _Tree()
         self.successors = _Tree()
 
     def comes_before(self, other: Described) -> bool:
-        """The order of nodes (NODE_COMPARATOR), by the sizes of this moment."""
+        """The order of nodes (NODE_COMPARATOR), by their present sizes."""
         return (-self.size, self.name) < (-other.size, other.name)
 
     def grow(self, by: int) -> None:
-        """So much more comes after this node, and after all before it."""
+        """Add `by` nodes after this node, and after all nodes before it."""
         self.size += by
         for predecessor in self.predecessors:
             predecessor.grow(by)
@@ -84,7 +84,7 @@ def _text(described: Described) -> str:
 
 
 def _set(names: Sequence[str]) -> str:
-    """A HashSet that was made of a collection, as text."""
+    """The text of a HashSet that was made of a collection."""
     return f"[{', '.join(hash_set_order(names, room=int(len(set(names)) / 0.75) + 1))}]"
 
 
@@ -110,7 +110,7 @@ class _Place:
 
 
 class _Tree:
-    """A red-black tree of nodes as java.util.TreeMap has it: whom a node is compared with decides where it ends up."""
+    """A red-black tree of nodes like java.util.TreeMap: the comparisons decide the position of a node."""
 
     __slots__ = ("_root",)
 
@@ -129,7 +129,7 @@ class _Tree:
             place = place.right
 
     def add(self, node: Described) -> None:
-        """Put a node where the comparisons of this moment lead; not if it is met on the way."""
+        """Insert a node by comparisons at this moment; a node that compares equal is not added."""
         place, parent = self._root, None
         left = False
         while place is not None:
@@ -167,7 +167,7 @@ class _Tree:
         self._root.red = False
 
     def _rotate(self, place: _Place, *, to_left: bool) -> None:
-        """Let a child of `place` take its place."""
+        """Rotate a child of `place` into its position."""
         up = place.right if to_left else place.left
         assert up is not None
         inner = up.left if to_left else up.right

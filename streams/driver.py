@@ -1,8 +1,9 @@
-"""Runs a topology in this thread with no broker, for tests (org.apache.kafka.streams.TopologyTestDriver).
+"""Test driver: runs a topology in the calling thread without a broker (Kafka:
+org.apache.kafka.streams.TopologyTestDriver).
 
-Records are piped into input topics and read from output topics; all that one record causes is carried through before
-`pipe_input` returns. Time is the test's: stream time comes from the records, and the wall's clock stands still until it
-is advanced.
+A test pipes records into input topics and reads them from output topics; `pipe_input` returns after the driver has
+processed everything that the record causes. The test controls time: stream time comes from the records, and wall-clock
+time stands still until the test advances it.
 
     with TopologyTestDriver(topology) as driver:
         lines = driver.create_input_topic("lines", STRING, STRING)
@@ -10,9 +11,9 @@ is advanced.
         lines.pipe_input("k", "all the world")
         assert counts.read_key_values_to_map() == {"all": 1, "the": 1, "world": 1}
 
-It stands on the Task of the runtime and differs from a cluster as Java's driver does: every topic has one partition,
-all sub-topologies are one task, what is written to a topic that the topology reads comes back at once, and each record
-is committed by itself, so that caches hold nothing back.
+The driver uses the runtime's Task and differs from a cluster as Java's driver does: every topic has one partition, all
+sub-topologies are one task, records written to a source topic of the topology return at once, and each record is
+committed separately, so that caches hold nothing back.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ from odradek.streams.topology import SourceNode, Subtopology, Topology, make_sto
 K = TypeVar("K")
 V = TypeVar("V")
 Time = int | datetime
-"""ms since the epoch, or a moment (a naive one is local, as everywhere in Python)."""
+"""ms since the epoch, or a datetime (a naive one is local, as everywhere in Python)."""
 Span = int | timedelta
 """ms, or a timedelta."""
 
 _MS: Final = timedelta(milliseconds=1)
 GLOBAL_TASK: Final = TaskId(-1, -1)
-# What outer joins and closed windows hold back is looked through with every record, as in Java's driver.
+# Outer joins and closed windows check their buffers with every record, as in Java's driver.
 _AT_ONCE: Final = dict.fromkeys((JOIN_EMIT_INTERVAL, WINDOW_EMIT_INTERVAL), 0)
 
 
 class Written(NamedTuple):
-    """A record that the topology wrote, as it would stand on the topic; `timestamp` in ms."""
+    """A record that the topology wrote, as it would be on the topic; `timestamp` in ms."""
 
     key: bytes | None
     value: bytes | None
@@ -70,7 +71,7 @@ class Written(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A record on its way into a task, with the methods of a client's message."""
+    """A record for a task, with the methods of a client's message."""
 
     at: int
     record: Written
@@ -92,7 +93,7 @@ class _Message(NamedTuple):
 
 
 class _Sent:
-    """The collector of the driver: keeps what is written until the driver looks at it."""
+    """The collector of the driver: stores written records until the driver reads them."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[str, Written]] = []
@@ -106,7 +107,7 @@ class _Sent:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Keep a record."""
+        """Store a record."""
         self.waiting.append((topic, Written(key, value, timestamp, headers)))
 
     def partitions_of(self, topic: str) -> int:
@@ -115,23 +116,23 @@ class _Sent:
 
 
 class _Patterns:
-    """The patterns of sources that read whatever topic matches."""
+    """The patterns of sources, which match new topics, too."""
 
     def __init__(self, topology: Topology) -> None:
         nodes = topology.nodes.values()
         self._patterns = [node.pattern for node in nodes if isinstance(node, SourceNode) and node.pattern is not None]
 
     def match(self, topic: str) -> bool:
-        """Whether any takes this topic."""
+        """Whether any pattern matches this topic."""
         return any(pattern.fullmatch(topic) for pattern in self._patterns)
 
 
 class TopologyTestDriver:
-    """Runs a topology. A context manager; otherwise `close()` it, which removes what stores have on disk.
+    """Runs a topology. A context manager; otherwise `close()` it, which removes the stores' files.
 
-    `config` takes what the application takes, under Kafka's names (`default.key.serde`, `state.dir`, …); nothing is
-    demanded. Without `state.dir`, persistent stores live in a temporary directory. `initial_wall_clock` is the time on
-    the wall, by default the real one at this moment; it does not pass by itself.
+    `config` contains properties of the application, under Kafka's names (`default.key.serde`, `state.dir`, …); none is
+    required. Without `state.dir`, persistent stores are in a temporary directory. `initial_wall_clock` is the initial
+    wall-clock time, by default the current time; it does not advance by itself.
 
     Raises StreamsError for a topology that cannot run.
     """
@@ -167,7 +168,7 @@ class TopologyTestDriver:
         self.close()
 
     def close(self) -> None:
-        """End processors and stores; what stores hold back is written first. A second call does nothing."""
+        """Close processors and stores; caches are flushed first. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -193,32 +194,32 @@ class TopologyTestDriver:
     ) -> TestInputTopic[K, V]:
         """A topic to pipe records into.
 
-        Records that come without a timestamp have `start_timestamp` (the real time if left out), which moves on by
+        Records without a timestamp get `start_timestamp` (the current time if omitted), which advances by
         `auto_advance` with each of them. Raises ValueError for a negative `auto_advance`.
         """
         return TestInputTopic(self, topic, key, value, start_timestamp, auto_advance)
 
     def create_output_topic(self, topic: str, key: Serde[K], value: Serde[V]) -> TestOutputTopic[K, V]:
-        """A topic to read what was written to. Two objects for one topic take from the same records."""
+        """A topic to read written records from. Two objects for one topic take from the same records."""
         return TestOutputTopic(self, topic, key, value)
 
     def produced_topic_names(self) -> set[str]:
-        """The topics that were written to, repartition topics and changelogs among them."""
+        """The topics that the topology has written to, repartition topics and changelogs included."""
         return set(self._produced)
 
     def read(self, topic: str) -> Written | None:
-        """Take the first record from a topic that was written to, as bytes; None where there is none."""
+        """Take the first record from an output topic, as bytes; None where there is none."""
         waiting = self._produced.get(topic)
         return waiting.popleft() if waiting else None
 
     def queue_size(self, topic: str) -> int:
-        """How many records of a topic were not read yet."""
+        """How many records of a topic have not been read yet."""
         return len(self._produced.get(topic, ()))
 
     def pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
-        """Pipe in a record as bytes, and carry through all that it causes.
+        """Pipe in a record as bytes, and process everything that it causes.
 
-        Raises ValueError for a topic that the topology does not read, StreamsError for what fails within it.
+        Raises ValueError for a topic that the topology does not read, StreamsError for errors within it.
         """
         if not self._feed(topic, Written(key, value, timestamp, headers)):
             raise ValueError(f"Unknown topic: {topic}")
@@ -227,14 +228,14 @@ class TopologyTestDriver:
     # ---- time
 
     def advance_wall_clock_time(self, by: Span) -> None:
-        """Let time pass on the wall. Punctuators that are due are called, once each however much time it was."""
+        """Advance wall-clock time. Due punctuators are called, once each for any amount of time."""
         self._now += _span_ms(by)
         if self._task is not None:
             self._task.punctuate_system_time()
             self._commit(self._task)
         self._carry_on()
 
-    # ---- looking
+    # ---- queries
 
     @property
     def dropped_records(self) -> int:
@@ -242,14 +243,14 @@ class TopologyTestDriver:
         return 0 if self._task is None else self._task.context.dropped
 
     def get_state_store(self, name: str) -> Any:
-        """A store of the topology as it is, global ones included; None where there is none of this name.
+        """A store of the topology, global ones included; None for an unknown name.
 
-        Timestamped stores, as the DSL has them, hold `(value, timestamp)`; the methods below leave the timestamp out.
+        Timestamped stores, which the DSL uses, hold `(value, timestamp)`; the methods below leave the timestamp out.
         """
         return self._stores.get(name)
 
     def get_key_value_store(self, name: str) -> KeyValueStore | PlainKeyValueStore | None:
-        """A key-value store of values without timestamps; None where there is none of this name.
+        """A key-value store of values without timestamps; None for an unknown name.
 
         Raises ValueError for a store of another kind, as all of these methods do.
         """
@@ -282,14 +283,14 @@ class TopologyTestDriver:
         return found
 
     def metrics(self) -> Metrics:
-        """What is counted, by group, name and tags; see `metrics.py`."""
+        """The metrics, by group, name and tags; see `metrics.py`."""
         return driver_metrics(self, self._task, threading.current_thread().name)
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
         """All stores by their names."""
         return dict(self._stores)
 
-    # ---- how
+    # ---- internals
 
     def _builder(self, name: str) -> Any:
         return self.topology.stores.get(name) or self.topology.global_stores[name]
@@ -334,7 +335,7 @@ class TopologyTestDriver:
         return Task(self.topology, part, context, {}, stores)
 
     def _make_task(self) -> Task | None:
-        """All sub-topologies as one task, as Java's driver has it."""
+        """All sub-topologies as one task, as in Java's driver."""
         topology = self.topology
         nodes = tuple(name for name in topology.nodes if name not in topology.global_nodes)
         if not nodes:
@@ -364,7 +365,7 @@ class TopologyTestDriver:
         return Task(topology, whole, context, stores, self._global_stores, idle_ms=self.config["max.task.idle.ms"])
 
     def _feed(self, topic: str, record: Written) -> bool:
-        """Give a record to the task that reads its topic; False where none does."""
+        """Add a record to the task that reads its topic; False where none does."""
         reader = self._reader(topic)
         if reader is None:
             return False
@@ -380,7 +381,7 @@ class TopologyTestDriver:
         return True
 
     def _reader(self, topic: str) -> tuple[Task, TopicPartition] | None:
-        """The task that reads a topic, and which partition of it; a pattern takes a topic that was not there before."""
+        """The task that reads a topic, and the partition; a pattern matches a new topic."""
         for task, number in ((self._task, 0), (self._global_task, GLOBAL_TASK.partition)):
             if task is not None and (topic, number) in task.partitions:
                 return task, (topic, number)
@@ -390,7 +391,7 @@ class TopologyTestDriver:
         return None
 
     def _carry_on(self) -> None:
-        """Process what waits, record by record, until nothing does."""
+        """Process buffered records, one by one, until none is left."""
         self._take_sent()
         task = self._task
         if task is None:
@@ -413,7 +414,7 @@ class TopologyTestDriver:
             task.committed()
 
     def _take_sent(self) -> None:
-        """File what was written by topic, and feed it in again where the topology reads it."""
+        """Store written records by topic, and add them to tasks that read the topic."""
         sent, self._sent.waiting = self._sent.waiting, []
         for topic, record in sent:
             self._produced.setdefault(topic, deque()).append(record)
@@ -421,9 +422,9 @@ class TopologyTestDriver:
 
 
 class TestInputTopic(Generic[K, V]):
-    """A topic of the driver to pipe records into; made by `create_input_topic`."""
+    """A topic of the driver to pipe records into; `create_input_topic` creates it."""
 
-    __test__ = False  # pytest takes a class of such a name for a test
+    __test__ = False  # pytest would collect a class with this name as a test
 
     def __init__(
         self,
@@ -444,7 +445,7 @@ class TestInputTopic(Generic[K, V]):
             raise ValueError("auto_advance must be non-negative")
 
     def advance_time(self, by: Span) -> None:
-        """Move on the time that records without a timestamp get. Raises ValueError for a negative span."""
+        """Advance the time for records without a timestamp. Raises ValueError for a negative span."""
         ms = _span_ms(by)
         if ms < 0:
             raise ValueError("advance must be positive")
@@ -453,11 +454,11 @@ class TestInputTopic(Generic[K, V]):
     def pipe_input(
         self, *key_and_value: Any, timestamp: Time | None = None, headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> None:
-        """One record: `pipe_input(value)`, which has no key, or `pipe_input(key, value)`; `pipe_input(record)` takes a
-        Record as it is.
+        """One record: `pipe_input(value)` without a key, or `pipe_input(key, value)`; `pipe_input(record)` takes a
+        Record.
 
         Raises TypeError for other arguments, ValueError for a topic that the topology does not read and for a negative
-        timestamp, StreamsError for what fails within the topology.
+        timestamp, StreamsError for errors within the topology.
         """
         if len(key_and_value) == 1 and isinstance(key_and_value[0], Record):
             record = key_and_value[0]
@@ -471,13 +472,13 @@ class TestInputTopic(Generic[K, V]):
     def pipe_value_list(
         self, values: Iterable[V | None], start_timestamp: Time | None = None, advance: Span = 0
     ) -> None:
-        """A record without a key for each value; by a clock of their own if `start_timestamp` is given."""
+        """A record without a key for each value; with timestamps of their own if `start_timestamp` is given."""
         self.pipe_key_value_list(((None, value) for value in values), start_timestamp, advance)
 
     def pipe_key_value_list(
         self, pairs: Iterable[tuple[K | None, V | None]], start_timestamp: Time | None = None, advance: Span = 0
     ) -> None:
-        """A record for each key and value; by a clock of their own if `start_timestamp` is given."""
+        """A record for each key and value; with timestamps of their own if `start_timestamp` is given."""
         at = None if start_timestamp is None else _ms_of(start_timestamp)
         step = _span_ms(advance)
         for key, value in pairs:
@@ -486,7 +487,7 @@ class TestInputTopic(Generic[K, V]):
                 at += step
 
     def pipe_record_list(self, records: Iterable[Record]) -> None:
-        """Records as they are."""
+        """Pipe in records unchanged."""
         for record in records:
             self._pipe(record.key, record.value, record.timestamp, record.headers)
 
@@ -502,7 +503,7 @@ class TestInputTopic(Generic[K, V]):
 
 
 class TestOutputTopic(Generic[K, V]):
-    """A topic of the driver to read what was written to it; made by `create_output_topic`."""
+    """A topic of the driver to read written records from; `create_output_topic` creates it."""
 
     __test__ = False
 

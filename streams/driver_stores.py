@@ -1,4 +1,4 @@
-"""Timestamped stores seen without their timestamps, as a test wants them (the facades of Java's TopologyTestDriver)."""
+"""Views of timestamped stores without their timestamps, for tests (the facades of Java's TopologyTestDriver)."""
 
 from __future__ import annotations
 

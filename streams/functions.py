@@ -20,7 +20,7 @@ def arity(function: Callable[..., Any], otherwise: int = 1) -> int:
     """
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return otherwise
     wanted = sum(1 for each in parameters if each.kind in _BY_POSITION and each.default is each.empty)
     open_ended = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)

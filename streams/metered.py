@@ -1,7 +1,8 @@
-"""Stores that count and time what is done with them, where `metrics.recording.level` is DEBUG (MeteredKeyValueStore).
+"""Metered stores: count and time store operations where `metrics.recording.level` is DEBUG (Kafka:
+MeteredKeyValueStore).
 
-The methods of a store are replaced on the object before operators bind them: at the level INFO nothing is in the way.
-What one method of a store does through another counts once, under the name of the outer one.
+The wrapper replaces the methods of a store on the object before operators bind them: at the level INFO there is no
+overhead. A method that calls another method of the store counts once, under the name of the outer one.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "versioned": {"put": "put", "get": "get", "delete": "delete", "flush_cache": "flush"},
 }
-"""Methods, and the sensors that they feed."""
+"""Methods, and the sensors that they record to."""
 
 
 def meter(store: Any, kind: str) -> dict[str, Stat]:
-    """Count and time the methods of this store from now on. Returns the figures, by the names of the sensors, in ns."""
+    """Count and time the methods of this store from now on. Returns the metrics, by the names of the sensors, in ns."""
     stats: dict[str, Stat] = {}
     busy: list[bool] = []
     for method, sensor in _OPERATIONS.get(kind, {}).items():

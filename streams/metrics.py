@@ -1,14 +1,14 @@
-"""What an application counts, under the names that Kafka Streams gives to it (KIP-444; StreamsMetricsImpl, 3.9).
+"""Metrics of an application, under Kafka Streams' names (KIP-444; Kafka: StreamsMetricsImpl, 3.9).
 
     streams.metrics()[MetricName.of("stream-thread-metrics", "process-rate", thread_id=...)]
 
-Numbers are pulled: the runtime raises plain counters a batch (`metrics.py`), and names, rates and averages come about
-when somebody asks. Groups, names and tags are Kafka's; so is which of them there are at which
-`metrics.recording.level`. What Kafka has beyond these is not kept, for it would cost something with each record:
-latencies from end to end, bytes, what is produced, and RocksDB's own statistics.
+Metrics are pulled: the runtime increments plain counters once a batch (`recorded_metrics.py`), and names, rates and
+averages are computed on request. Groups, names and tags are Kafka's; so are the metrics of each
+`metrics.recording.level`. Kafka's other metrics are absent, since each record would pay for them: end-to-end latencies,
+bytes, produced records, and RocksDB's own statistics.
 
 Latencies of threads are in ms, those of tasks and stores in ns. Where Kafka measures each record, the average of a
-batch stands for all of its records. Records that cannot be read count as consumed here.
+batch stands for all of its records. Unreadable records count as consumed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STATE: Final = "stream-state-metrics"
 CACHE: Final = "stream-record-cache-metrics"
 TOPIC: Final = "stream-topic-metrics"
 _OPEN_ENDED: Final = frozenset({"all", "range", "prefix-scan", "fetch"})
-"""Operations whose latency Kafka takes until their rows are read: of these there are rates only."""
+"""Operations whose latency Kafka measures until their rows are read: they have rates only."""
 
 
 class MetricName(NamedTuple):
@@ -50,7 +50,7 @@ class MetricName(NamedTuple):
 
     @classmethod
     def of(cls, group: str, name: str, **tags: object) -> MetricName:
-        """With underscores for the hyphens in the names of tags: thread_id="..."."""
+        """Creates a name; underscores in the names of tags become hyphens: thread_id="..."."""
         return cls(group, name, tuple(sorted((tag.replace("_", "-"), str(value)) for tag, value in tags.items())))
 
 
@@ -66,22 +66,22 @@ class _Group:
         self._tags: Tags = tuple(sorted((name, str(value)) for name, value in tags.items()))
 
     def value(self, name: str, value: Value) -> None:
-        """One number, or a text."""
+        """Add one number, or a text."""
         self._into[MetricName(self._group, name, self._tags)] = value
 
     def counted(self, name: str, stat: Any) -> None:
-        """How many in all, and a second."""
+        """Add total and rate."""
         self.value(f"{name}-total", stat.total)
         self.value(f"{name}-rate", stat.rate)
 
     def amounts(self, name: str, stat: Stat, *, least: bool = False) -> None:
-        """Average and maximum."""
+        """Add average and maximum."""
         self.value(f"{name}-avg", stat.average)
         self.value(f"{name}-max", stat.maximum)
 
 
 def client_metrics(streams: KafkaStreams) -> Metrics:
-    """All metrics of a client at this moment (KafkaStreams.metrics). From any thread."""
+    """The current metrics of a client (KafkaStreams.metrics). Any thread may call it."""
     found: Metrics = {}
     client = _Group(found, CLIENT, {"client-id": streams.client_id})
     client.value("version", __version__)
@@ -97,7 +97,7 @@ def client_metrics(streams: KafkaStreams) -> Metrics:
 
 
 def driver_metrics(driver: TopologyTestDriver, task: Task | None, thread: str) -> Metrics:
-    """All metrics of a driver at this moment; `thread` is the name of the thread that runs it."""
+    """The current metrics of a driver; `thread` is the name of the thread that runs it."""
     found: Metrics = {}
     if task is not None:
         detailed = driver.config["metrics.recording.level"] in LEVELS
@@ -107,7 +107,7 @@ def driver_metrics(driver: TopologyTestDriver, task: Task | None, thread: str) -
 
 
 def observe(task: Task) -> None:
-    """Look at what a task has counted, which is to happen about every second: rates come of it."""
+    """Sample the totals of a task, about every second: rates derive from the samples."""
     task.metrics.observe(task.context, task.taken())
 
 
@@ -178,7 +178,7 @@ def _store(group: _Group, stats: Mapping[str, Stat]) -> None:
 
 
 def scope(builder: Any) -> str:
-    """How Kafka calls the kind of a store, in the name of its tag (metricsScope of the suppliers)."""
+    """Kafka's name for the kind of a store, in the name of its tag (metricsScope of the suppliers)."""
     kind = getattr(builder, "kind", "key-value")
     if getattr(builder, "max_entries", 0):
         return "in-memory-lru"
@@ -186,14 +186,14 @@ def scope(builder: Any) -> str:
     return f"{place}-{kind}" if kind in ("window", "session") else place
 
 
-# ---- for Prometheus
+# ---- Prometheus
 
 
 def flat(metrics: Mapping[MetricName, Value]) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Name, labels and value of every number, as Prometheus' JMX exporter names them without rules of its own.
+    """Name, labels and value of every number, with the names of Prometheus' JMX exporter without rules.
 
     The bean `kafka.streams:type=stream-thread-metrics,thread-id=x` with the attribute `process-rate` becomes
-    `kafka_streams_stream_thread_metrics_process_rate{thread_id="x"}`; texts are left out there, too.
+    `kafka_streams_stream_thread_metrics_process_rate{thread_id="x"}`; the exporter leaves out texts, too.
     """
     for metric, value in metrics.items():
         if not isinstance(value, str) and not math.isnan(value):
@@ -202,5 +202,5 @@ def flat(metrics: Mapping[MetricName, Value]) -> Iterator[tuple[str, Mapping[str
 
 
 def names(metrics: Iterable[MetricName]) -> set[tuple[str, str, tuple[str, ...]]]:
-    """Group, name and the names of the tags: what does not depend on the application."""
+    """Group, name and the names of the tags: the parts that do not depend on the application."""
     return {(each.group, each.name, tuple(tag for tag, _ in each.tags)) for each in metrics}

@@ -1,4 +1,4 @@
-"""An application's metrics as a page for Prometheus, under the names that its JMX exporter gives to Kafka Streams'.
+"""Prometheus page of an application's metrics, with the names of the JMX exporter for Kafka Streams.
 
 with serve_metrics(streams, "127.0.0.1", 9404): ...
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StreamsCollector(Collector):
-    """Asks for the metrics whenever the page is asked for; for a registry of the user's own."""
+    """Collects the metrics at each scrape; for a Prometheus registry of the user's own."""
 
     def __init__(self, metrics: Callable[[], Metrics]) -> None:
         """`metrics` is a client's or a driver's method of this name."""
@@ -37,15 +37,15 @@ class StreamsCollector(Collector):
         yield from families.values()
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand: names come and go with tasks."""
+        """Describes no metric in advance: names come and go with tasks."""
         return []
 
 
 @contextmanager
 def serve_metrics(streams: KafkaStreams, host: str, port: int) -> Iterator[int]:
-    """Serve the page until the end of the block, by threads of its own. Gives the port; 0 takes a free one.
+    """Serve the page until the end of the block, in threads of its own. Yields the port; 0 selects a free one.
 
-    Raises OSError where the address cannot be taken.
+    Raises OSError where the address is not available.
     """
     registry = CollectorRegistry()
     registry.register(StreamsCollector(streams.metrics))

@@ -1,8 +1,8 @@
-"""The nodes of a sub-topology as functions of one task, each calling those after it.
+"""Nodes of a sub-topology as functions of one task, each calling its children (Kafka: ProcessorNode).
 
-Children are bound before their parents, so that a node has its children's functions at hand when it is made; a record
-then travels by plain calls. A node that fails asks the processing handler (KIP-1033): what it answers holds for this
-node alone, its parent goes on with its other children. Around each node stands a `try`, which costs nothing as long as
+Children are bound before their parents, so that a node has its children's functions when it is created; a record then
+travels by plain calls. After an error of a node the processing handler decides (KIP-1033): its result applies to this
+node alone, and its parent continues with its other children. A `try` surrounds each node; it costs nothing as long as
 nothing is raised.
 """
 
@@ -32,7 +32,7 @@ Schedule = Callable[[str, int, PunctuationType, Punctuator], Cancellable]
 
 
 class NodeContext:
-    """One node of one task, as its operator sees it."""
+    """One node of one task, for its operator."""
 
     __slots__ = ("_children", "_program", "forward", "name", "stores", "task")
 
@@ -40,13 +40,13 @@ class NodeContext:
         self.name = name
         self.task: TaskContext = program.task
         self.forward: Process = fan_out(tuple(children.values()))
-        """Hands a record to all children, in their order."""
+        """Forwards a record to all children, in their order."""
         self.stores = stores
         self._children = children
         self._program = program
 
     def child(self, name: str) -> Process:
-        """One child. Raises StreamsError when there is none of this name."""
+        """One child. Raises StreamsError for an unknown name."""
         try:
             return self._children[name]
         except KeyError:
@@ -63,15 +63,15 @@ class NodeContext:
             ) from None
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Call this when all nodes are bound and the stores are restored."""
+        """Call `callback` when all nodes are bound and the stores are restored."""
         self._program.on_init.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call this when the task ends."""
+        """Call `callback` when the task closes."""
         self._program.on_close.append(callback)
 
     def on_life(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Call `begin` as `on_init` does, and `end` when the task ends, if there was a beginning."""
+        """Call `begin` as `on_init` does, and `end` when the task closes, if `begin` was called."""
 
         def callback() -> None:
             begin()
@@ -84,7 +84,7 @@ class NodeContext:
         return self._program.schedule(self.name, interval_ms, kind, callback)
 
     def dropped(self) -> None:
-        """A record is left out; it counts."""
+        """Count a dropped record."""
         self.task.dropped += 1
 
 
@@ -116,7 +116,9 @@ class Program:
             return {name: self._bind(name) for name in self._names if isinstance(nodes[name], SourceNode)}
 
     def init(self) -> None:
-        """The stores are there: let processors begin. Where one fails, those that have begun end again."""
+        """Initialize the processors, with the stores available. If one fails, those that were initialized are closed
+        again.
+        """
         with self._closed_where_it_fails():
             for callback in self.on_init:
                 callback()
@@ -133,7 +135,7 @@ class Program:
             raise
 
     def close(self) -> None:
-        """Let processors end. All are closed; the first error is raised then."""
+        """Close all processors; the first error is raised afterwards."""
         failed: Exception | None = None
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
@@ -165,7 +167,7 @@ class Program:
         return process
 
     def _chain(self, first: ProcessorNode) -> Process:
-        """This node and those after it, as far as they can be one function (see operators/fusion.py)."""
+        """This node and its descendants, as far as they can be one function (see operators/fusion.py)."""
         task, nodes = self.task, self._topology.nodes
         chain = Chain(lambda node, key, value, error: failed(task, node, key, value, error))
         label: list[str] = []
@@ -194,11 +196,11 @@ class Program:
 
 
 def _ignore(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-    """The end of a topology that ends without a sink."""
+    """The end of a branch without a sink."""
 
 
 def fan_out(children: tuple[Process, ...]) -> Process:
-    """One function for all of these, in this order."""
+    """One function that calls all of these, in this order."""
     if not children:
         return _ignore
     if len(children) == 1:
@@ -232,7 +234,7 @@ def _guarded(process: Process, name: str, task: TaskContext) -> Process:
 
 
 def failed(task: TaskContext, name: str, key: Any, value: Any, error: Exception) -> None:
-    """A node has failed: the handler decides. Raises ProcessingError where it says FAIL."""
+    """A node has failed: the handler decides. Raises ProcessingError where it returns FAIL."""
     where = task.where(name)
     if task.handlers.processing(where, key, value, error) is not Response.CONTINUE:
         raise ProcessingError(f"Exception caught in process. {where}: {error!r}") from error
@@ -243,7 +245,7 @@ def failed(task: TaskContext, name: str, key: Any, value: Any, error: Exception)
 
 
 def _sink(node: SinkNode, topology: Topology, task: TaskContext) -> Process:
-    """Serialize, and give the record to the collector."""
+    """Serialize the record, and send it to the collector."""
     if callable(node.topic):
         return _choosing_sink(node, task)
     topic = topology.cluster_name(node.topic, task.application_id)
@@ -334,7 +336,7 @@ def default_serde(serde: Serde[Any] | None, name: str, task: TaskContext, where:
         if isinstance(found, Serde):
             return found.configured(task.config)
         problem = f"Please specify a serde, or set one through the configuration {name}"
-    except SerializationError as error:  # one that stands on another that is not there
+    except SerializationError as error:  # a serde whose inner serde is missing
         problem = str(error)
     raise StreamsError(f"{where}: {problem}" if where else problem)
 
@@ -343,7 +345,7 @@ def default_serde(serde: Serde[Any] | None, name: str, task: TaskContext, where:
 
 
 class _HandContext:
-    """What a processor written by hand is given (ProcessorContext)."""
+    """The context of a user's processor (ProcessorContext)."""
 
     def __init__(self, node: NodeContext, fixed_key: bool) -> None:
         self._node = node
@@ -404,14 +406,14 @@ class _HandContext:
 
 
 class _LookingContext(_HandContext):
-    """The same for what computes values and may not forward (ForwardingDisabledProcessorContext)."""
+    """The context of a transformer of values, which may not forward (ForwardingDisabledProcessorContext)."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
         raise StreamsError(f"{self._node.name}: forward() is not supported from a ValueTransformer")
 
 
 def looking_context(node: NodeContext) -> ProcessorContext:
-    """What a transformer of a node's values is given."""
+    """The context for a transformer of a node's values."""
     return _LookingContext(node, fixed_key=False)
 
 

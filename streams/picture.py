@@ -1,7 +1,7 @@
-"""A picture of a topology: an SVG with a frame for each sub-topology, laid out in layers from topics to topics.
+"""SVG picture of a topology: a frame for each sub-topology, with layers from topics to topics.
 
-The layout is Sugiyama's in its simplest form: what comes after something stands below it; an edge that skips layers
-gets a point in each; within a layer things are ordered by the middle of their neighbours, a few times down and up.
+The layout is Sugiyama's in its simplest form: a successor is below its predecessor; an edge that skips layers gets a
+point in each; within a layer boxes are ordered by the middle of their neighbors, a few times down and up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from odradek.streams.topology import ProcessorNode, SinkNode, SourceNode, Topolo
 Kind = Literal["topic", "source", "processor", "sink", "store", "point"]
 
 CHARACTER: Final = 6.6
-"""How wide a character of the font is, in px."""
+"""The width of a character of the font, in px."""
 HEIGHT: Final = 26
 GAP: Final = 18
 LAYER: Final = 62
@@ -28,7 +28,7 @@ _FILL: Final = {"topic": "#fff3cd", "source": "#d6e9ff", "processor": "#ffffff",
 
 @dataclass(slots=True, eq=False)
 class Box:
-    """Something in the picture; `x` and `y` are its middle."""
+    """A box of the picture; `x` and `y` are its middle."""
 
     kind: Kind
     text: str
@@ -40,7 +40,7 @@ class Box:
 
     @property
     def width(self) -> float:
-        """With room around the text; a point of an edge has little."""
+        """The width with room around the text; a point of an edge has little."""
         return 4.0 if self.kind == "point" else len(self.text) * CHARACTER + 20
 
 
@@ -51,7 +51,7 @@ class Frame:
     title: str
     layers: list[list[Box]]
     edges: list[tuple[list[Box], bool]]
-    """The boxes along each, points included; whether it is one to a store."""
+    """The boxes along each edge, points included; whether the edge leads to a store."""
     width: float
     height: float
 
@@ -80,11 +80,11 @@ def picture(topology: Topology) -> str:
     return "\n".join([head, arrow, background, *parts, "</svg>", ""])
 
 
-# ---- what is in a frame
+# ---- contents of a frame
 
 
 def _frame(topology: Topology, index: int, names: Sequence[str]) -> Frame:
-    """Boxes and edges of one sub-topology, in their places."""
+    """Boxes and edges of one sub-topology, with their positions."""
     is_global = bool(topology.global_nodes.intersection(names))
     title = f"Sub-topology {index}" + (" (global store, makes no tasks)" if is_global else "")
     edges = _edges(topology, names)
@@ -128,7 +128,7 @@ def _edges(topology: Topology, names: Sequence[str]) -> list[tuple[Box, Box, boo
 
 
 def _choose_layers(boxes: Iterable[Box], edges: Iterable[tuple[Box, Box, bool]]) -> None:
-    """Everything one layer below the lowest that leads to it; the edges come in an order that allows one pass each."""
+    """Put each box one layer below its lowest predecessor; the order of the edges allows one pass each."""
     pairs = [(upper, lower) for upper, lower, _ in edges]
     moved = True
     while moved:
@@ -150,11 +150,11 @@ def _route(upper: Box, lower: Box, boxes: list[Box], dashed: bool) -> tuple[list
     return way, dashed
 
 
-# ---- where it is
+# ---- positions
 
 
 def _order(layers: list[list[Box]]) -> None:
-    """Fewer crossings: every box to the middle of its neighbours in the layer before, down and up again."""
+    """Reduce crossings: move every box to the middle of its neighbors in the layer before, down and up again."""
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
         for layer in layers[1:] if down else layers[-2::-1]:
@@ -170,7 +170,7 @@ def _order(layers: list[list[Box]]) -> None:
 
 
 def _place(layers: list[list[Box]]) -> float:
-    """Choose the places, centred near the boxes above. Returns the width."""
+    """Choose the positions, centered near the boxes above. Returns the width."""
     for number, layer in enumerate(layers):
         right = 0.0
         for box in layer:
@@ -185,7 +185,7 @@ def _place(layers: list[list[Box]]) -> float:
     return max(box.x + box.width / 2 for box in everything) + GAP
 
 
-# ---- how it is drawn
+# ---- drawing
 
 
 def _drawn(frame: Frame, left: float, top: float) -> list[str]:

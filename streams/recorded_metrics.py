@@ -1,8 +1,8 @@
-"""What is counted while an application runs: plain numbers, raised once a batch, never for a record.
+"""Recorded metrics: plain numbers that a running application increments once a batch, never once a record.
 
-`Stat` is what Kafka makes of a sensor with a rate, a total, an average and a maximum: the total is for ever, the rest
-of the last 30 to 60 seconds (SampledStat: two samples of 30 s, metrics.num.samples and metrics.sample.window.ms).
-`Counter` makes a rate of a total that is kept elsewhere and looked at now and then. `metrics.py` gives names to these.
+`Stat` is Kafka's sensor with a rate, a total, an average and a maximum: the total is of all time, the rest of the last
+30 to 60 seconds (SampledStat: two samples of 30 s, metrics.num.samples and metrics.sample.window.ms). `Counter` makes a
+rate of a total that is kept elsewhere and sampled. `metrics.py` gives them names.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Clock = Callable[[], float]
 
 
 class Stat:
-    """Events with an amount each, such as how long they took."""
+    """Events with an amount each, such as a duration."""
 
     __slots__ = ("_before", "_clock", "_count", "_events", "_max", "_start", "_sum", "total")
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self.total = 0
-        """Of all counts so far."""
+        """The sum of all counts so far."""
         self._clock = clock
         self._start = clock()
         self._before: tuple[float, int, int, float, float] | None = None
@@ -44,7 +44,7 @@ class Stat:
             self._max = amount
 
     def _turn(self, now: float) -> None:
-        """The sample is full; one that is older than two windows counts no more."""
+        """Begin a new sample; a sample that is older than two windows expires."""
         fresh = now - self._start < 2 * WINDOW_S
         self._before = (self._start, self._count, self._events, self._sum, self._max) if fresh else None
         self._start = now
@@ -52,7 +52,7 @@ class Stat:
         self._sum, self._max = 0.0, -math.inf
 
     def _window(self) -> tuple[float, int, int, float, float]:
-        """Seconds at least, counts, events, sum and maximum of what still counts."""
+        """Minimum seconds, counts, events, sum and maximum of the samples that have not expired."""
         now = self._clock()
         if now - self._start >= WINDOW_S:
             self._turn(now)
@@ -68,25 +68,25 @@ class Stat:
 
     @property
     def rate(self) -> float:
-        """Counts a second."""
+        """Counts per second."""
         seconds, count, *_ = self._window()
         return count / seconds
 
     @property
     def average(self) -> float:
-        """Of the amounts; not a number where there are none, as in Kafka."""
+        """The average amount; NaN without events, as in Kafka."""
         _, _, events, total, _ = self._window()
         return total / events if events else math.nan
 
     @property
     def maximum(self) -> float:
-        """Of the amounts; not a number where there are none."""
+        """The maximum amount; NaN without events."""
         _, _, events, _, most = self._window()
         return most if events else math.nan
 
 
 class Counter:
-    """The rate of a total that is looked at now and then."""
+    """The rate of a total that is sampled."""
 
     __slots__ = ("_stat", "total")
 
@@ -95,7 +95,7 @@ class Counter:
         self._stat = Stat(clock)
 
     def observe(self, total: int) -> None:
-        """The total is this now. It never falls; where it does, counting has begun anew."""
+        """Sample the total. It never falls; where it does, counting has begun anew."""
         grown = total - self.total if total >= self.total else total
         self.total = total
         if grown:
@@ -103,13 +103,13 @@ class Counter:
 
     @property
     def rate(self) -> float:
-        """A second."""
+        """Per second."""
         return self._stat.rate
 
 
 @dataclass(slots=True)
 class TaskMetrics:
-    """What a task counts. Latencies in ns."""
+    """The metrics of a task. Latencies in ns."""
 
     process: Stat = field(default_factory=Stat)
     """A count for each record; the amount is the average of its batch."""
@@ -118,12 +118,12 @@ class TaskMetrics:
     """Operations by store and by their names; only where `metrics.recording.level` is DEBUG."""
     dropped: Counter = field(default_factory=Counter)
     sources: dict[tuple[str, str], Counter] = field(default_factory=dict)
-    """Records that were taken, by source node and topic."""
+    """Consumed records, by source node and topic."""
     hit_ratios: dict[str, Stat] = field(default_factory=dict)
-    """How many of a cached store's reads the cache has answered, looked at now and then."""
+    """The hit rate of each cached store's reads, sampled."""
 
     def observe(self, context: Any, taken: Mapping[tuple[str, str], int]) -> None:
-        """Look at the totals that are kept elsewhere: so often, that rates are right."""
+        """Sample the totals that are kept elsewhere, often enough for accurate rates."""
         self.dropped.observe(context.dropped)
         for source, total in taken.items():
             self.sources.setdefault(source, Counter()).observe(total)
@@ -137,7 +137,7 @@ class TaskMetrics:
 
 @dataclass(slots=True)
 class ThreadMetrics:
-    """What a stream thread counts. Latencies in ms; the amounts of `…_records` are numbers of records."""
+    """The metrics of a stream thread. Latencies in ms; the amounts of `…_records` are numbers of records."""
 
     process: Stat = field(default_factory=Stat)
     poll: Stat = field(default_factory=Stat)

@@ -1,7 +1,7 @@
-"""What passes through a topology: records, changes of tables, windows, and what names a task.
+"""Records, changes of tables, windows and task ids: the data types of a topology.
 
 Between the nodes of a topology a record travels as four positional arguments, key, value, timestamp and headers, so
-that the record loop makes no object for it. `Record` is what a processor written by hand is given and forwards
+that the record loop creates no object for it. A user's processor gets and forwards a `Record`
 (org.apache.kafka.streams.processor.api.Record).
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 Headers = list[tuple[str, bytes | None]] | None
-"""Headers in their order; None where there are none. A list that travels is never changed, only replaced."""
+"""Headers in their order; None where there are none. A list of headers is never changed, only replaced."""
 Process = Callable[[Any, Any, int, Headers], None]
-"""What a node does with a record: key, value, timestamp in ms, headers."""
+"""The function of a node for a record: key, value, timestamp in ms, headers."""
 Stamped = tuple[Any, int]
 """A value and its timestamp in ms, as timestamped stores hold them (Java's ValueAndTimestamp)."""
 
@@ -23,7 +23,7 @@ NO_TIMESTAMP = -1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record in the hands of a processor. `timestamp` is in ms since the epoch."""
+    """One record for a processor. `timestamp` is in ms since the epoch."""
 
     key: Any
     value: Any
@@ -48,7 +48,7 @@ class Record:
 
 
 class Change(NamedTuple):
-    """A table's row as it is now and as it was; `old` is None where nobody downstream needs it."""
+    """A table's new row and its old one; `old` is None where no downstream node needs it."""
 
     new: Any
     old: Any
@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
 
 class LateChange(Change):
-    """A change of a versioned table's past: its latest row is not touched."""
+    """A change of an older version of a versioned table: its latest row stays unchanged."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""How keys and values become bytes, and back: the formats of Kafka's own serializers, and how to make others.
+"""Serdes: serialize and deserialize keys and values in the formats of Kafka's own serializers (Kafka: Serdes).
 
-A serde is two functions. Neither is called with None: a null key or value stays a null. `immutable` says that a value
-may be kept in a cache as it is; of values that can change, caches keep the bytes, as Java does of all.
+A serde is two functions. Neither is called with None: a null key or value stays null. `immutable` means that a cache
+may keep the value as an object; of mutable values, caches keep the bytes, as Java does of all.
 
     STRING   str     UTF-8                                  (Serdes.String)
     LONG     int     8 bytes, big-endian, signed            (Serdes.Long)
@@ -10,7 +10,7 @@ may be kept in a cache as it is; of values that can change, caches keep the byte
     DOUBLE   float   8 bytes, big-endian                    (Serdes.Double)
     FLOAT    float   4 bytes, big-endian                    (Serdes.Float)
     BOOLEAN  bool    1 byte                                 (Serdes.Boolean)
-    BYTES    bytes   as they are                            (Serdes.ByteArray)
+    BYTES    bytes   unchanged                              (Serdes.ByteArray)
     UUID     UUID    its text                               (Serdes.UUID)
     VOID     None    nothing but null                       (Serdes.Void)
     JSON     any     compact JSON in UTF-8
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Serde(Generic[T]):
-    """A serializer and the deserializer of what it makes."""
+    """A serializer and its deserializer."""
 
     __slots__ = ("deserialize", "immutable", "name", "serialize")
 
@@ -43,18 +43,18 @@ class Serde(Generic[T]):
         name: str = "",
         immutable: bool = False,
     ) -> None:
-        """Both functions raise any exception for what they cannot do; the runtime says where it happened."""
+        """Both functions may raise any exception; the runtime adds where it happened."""
         self.serialize = serialize
         self.deserialize = deserialize
         self.name = name or getattr(serialize, "__qualname__", "serde")
         self.immutable = immutable
 
     def for_topic(self, topic: str, is_key: bool) -> Serde[T]:
-        """The serde for one topic: itself. One that depends on the topic (a schema registry's) overrides this."""
+        """The serde for one topic: itself. A serde that depends on the topic (a schema registry's) overrides this."""
         return self
 
     def configured(self, config: Mapping[str, Any]) -> Serde[T]:
-        """The serde for an application: itself. One that stands on an application's default overrides this."""
+        """The serde for an application: itself. A serde that uses an application's default overrides this."""
         return self
 
     def __repr__(self) -> str:
@@ -69,14 +69,14 @@ class DerivedSerde(Serde[Any]):
     def __init__(
         self, inner: Serde[Any] | None, setting: str, make: Callable[[Serde[Any], Mapping[str, Any]], Serde[Any]]
     ) -> None:
-        """`setting` names the default; `make` is given the inner serde and the configuration."""
+        """`setting` is the property with the default; `make` gets the inner serde and the configuration."""
         super().__init__(_nothing, _nothing, name="derived")
         self._inner = inner
         self._setting = setting
         self._make = make
 
     def configured(self, config: Mapping[str, Any]) -> Serde[Any]:
-        """The serde itself. Raises SerializationError where the inner one is not given and there is no default."""
+        """The serde itself. Raises SerializationError where the inner serde is not given and there is no default."""
         inner = self._inner if self._inner is not None else config.get(self._setting)
         if inner is None:
             raise SerializationError(f"Please specify a serde, or set one through the configuration {self._setting}")
@@ -135,7 +135,7 @@ _END_START: Final = struct.Struct(">qq")
 
 
 class WindowedSerde(Serde[Windowed]):
-    """Keys within windows; `inner` is the serde of the bare key, by whose bytes a partition is chosen."""
+    """Windowed keys; `inner` is the serde of the bare key, whose bytes decide the partition."""
 
     __slots__ = ("inner",)
 
@@ -149,7 +149,8 @@ class WindowedSerde(Serde[Windowed]):
 def windowed_serde(inner: Serde[Any], size_ms: int | None = None) -> WindowedSerde:
     """Keys in time windows on topics: key, then the start of the window (8 bytes) (TimeWindowedSerializer).
 
-    The end is not there: reading needs `size_ms`; without it windows end at the latest time there is, as in Java.
+    The bytes do not contain the end: reading needs `size_ms`; without it windows end at the largest timestamp, as in
+    Java.
     """
     write, read = inner.serialize, inner.deserialize
 

@@ -1,10 +1,11 @@
-"""A task: one partition of one sub-topology, with its buffers, its stores and its place in the topics.
+"""Stream task: one partition of one sub-topology, with its buffers, its stores and its positions (Kafka: StreamTask).
 
-Records wait in a queue for each partition. The record with the lowest timestamp at the head of a queue goes first
-(PartitionGroup), so that a join sees both sides in the order of their times as far as they are known. A task that reads
-one partition has nothing to choose and runs through a batch in one loop.
+Records wait in a queue for each partition. The task processes the record with the lowest timestamp at the head of a
+queue first (PartitionGroup), so that a join gets both sides in timestamp order as far as records are buffered. A task
+that reads one partition has no choice and processes a batch in one loop.
 
-A task knows no consumer, no producer and no thread: it is handed messages, and writes through a collector.
+A task has no reference to a consumer, a producer or a thread: its caller adds messages, and it writes through a
+collector.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NO_PARTITION: Final = -1
 
 
 class Message(Protocol):
-    """A record as a client hands it over: confluent_kafka.Message, or a driver's."""
+    """A record from a client: confluent_kafka.Message, or a driver's."""
 
     def key(self) -> Any: ...
     def value(self) -> Any: ...
@@ -43,7 +44,7 @@ class Message(Protocol):
 
 
 class _Queue:
-    """The records of one partition that wait, and how they are read."""
+    """The buffered records of one partition, and their deserializers."""
 
     __slots__ = (
         "added",
@@ -76,17 +77,17 @@ class _Queue:
         self.extract: TimestampExtractor | None = None if extractor is fail_on_invalid_timestamp else extractor
         self.messages: deque[Message] = deque()
         self.added = 0
-        """Records that were put here so far, those that were forgotten again aside."""
+        """Records added so far, without those that were cleared."""
         self.head: tuple[Any, Any, int, Message] | None = None
-        """The first record as objects, once it has been looked at."""
+        """The first record as objects, once it has been deserialized."""
         self.partition_time = NO_TIMESTAMP
         self.next_offset: int | None = None
-        """Where to go on after what was processed, or passed over; None before anything was."""
+        """The next offset to commit, after processed or skipped records; None before the first."""
         self.consumed = False
 
 
 class Task:
-    """An active task. Its methods are called by one thread."""
+    """An active task. One thread calls its methods."""
 
     def __init__(
         self,
@@ -99,9 +100,9 @@ class Task:
         idle_ms: int = 0,
         lag: Callable[[TopicPartition], int | None] = lambda partition: 0,
     ) -> None:
-        """`stores` are those of the sub-topology, in the order in which they are opened; they are opened elsewhere.
+        """`stores` are those of the sub-topology, in the order in which they are opened; the caller opens them.
 
-        `lag` tells how many records a partition has that were not handed over yet, None where that is not known.
+        `lag` returns how many records of a partition have not been added yet, None where that is unknown.
         """
         self.task_id: TaskId = context.task_id
         self.context = context
@@ -112,7 +113,7 @@ class Task:
         self._idle_ms = idle_ms
         self._lag = lag
         self._idle_deadlines: dict[TopicPartition, int] = {}
-        """Partitions that were read to their end, and until when they are waited for."""
+        """Partitions that were read to their end, and until when the task waits for them."""
         self._stream_clock = PunctuationQueue()
         self._wall_clock = PunctuationQueue()
         self.metrics = TaskMetrics()
@@ -125,9 +126,9 @@ class Task:
         self._topics: dict[str, SourceNode] = {}
         self._queues: dict[TopicPartition, _Queue] = {}
         self._arrived: list[_Queue] = []
-        """Queues that were empty, in the order in which they got records; their heads were not looked at yet."""
+        """Queues that were empty, in the order in which they got records; their heads have not been read yet."""
         self._heads: PriorityQueue[_Queue] = PriorityQueue()
-        """The other queues that have records, by the time of the first one."""
+        """The other queues that have records, by the timestamp of the first one."""
         for name in self._entries:
             source = topology.nodes[name]
             assert isinstance(source, SourceNode)
@@ -136,13 +137,13 @@ class Task:
                 self.read((topic, context.task_id.partition))
 
     def read(self, partition: TopicPartition) -> None:
-        """Take records of this partition, too: the task of global tables reads every partition of its topics."""
+        """Read this partition, too: the task of global tables reads every partition of its topics."""
         source = self._topics.get(partition[0]) or self._matching(partition[0])
         if partition not in self._queues:
             self._queues[partition] = _Queue(*partition, source, self._entries[source.name], self.context)
 
     def _matching(self, topic: str) -> SourceNode:
-        """The source node whose pattern takes a topic that has come up since. Raises KeyError."""
+        """The source node whose pattern matches a new topic. Raises KeyError."""
         for name in self._entries:
             source = self._nodes[name]
             if isinstance(source, SourceNode) and source.pattern is not None and source.pattern.fullmatch(topic):
@@ -151,15 +152,15 @@ class Task:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What the task reads."""
+        """The source partitions of the task."""
         return list(self._queues)
 
     def init(self) -> None:
-        """The stores are restored: processors begin."""
+        """Initialize the processors: the stores are restored."""
         self._program.init()
 
     def seek(self, partition: TopicPartition, partition_time: int) -> None:
-        """What was known of a partition when it was committed: the latest timestamp in it."""
+        """Set the partition time from the commit metadata: the latest timestamp in the partition."""
         queue = self._queues[partition]
         queue.partition_time = partition_time
         if partition_time > self.context.stream_time:
@@ -168,7 +169,7 @@ class Task:
     # ---- records
 
     def add(self, partition: TopicPartition, messages: Iterable[Message]) -> None:
-        """Records to process, in the order of their offsets."""
+        """Buffer records, in the order of their offsets."""
         queue = self._queues[partition]
         before = len(queue.messages)
         if not before:
@@ -177,13 +178,13 @@ class Task:
         queue.added += len(queue.messages) - before
 
     def buffered(self, partition: TopicPartition | None = None) -> int:
-        """How many records wait, of one partition or of all."""
+        """How many records are buffered, of one partition or of all."""
         if partition is not None:
             return len(self._queues[partition].messages)
         return sum(len(queue.messages) for queue in self._queues.values())
 
     def taken(self) -> dict[tuple[str, str], int]:
-        """How many records were taken so far, by source node and topic."""
+        """How many records were consumed so far, by source node and topic."""
         found: dict[tuple[str, str], int] = {}
         for queue in list(self._queues.values()):
             name = queue.source, queue.topic
@@ -191,7 +192,7 @@ class Task:
         return found
 
     def clear(self) -> None:
-        """Forget what waits: it is fetched again by whoever goes on."""
+        """Clear the buffers: the next owner of the task fetches their records again."""
         for queue in self._queues.values():
             queue.added -= len(queue.messages)
             queue.messages.clear()
@@ -200,10 +201,11 @@ class Task:
         self._heads.clear()
 
     def ready(self, now_ms: int) -> bool:
-        """Whether the next record can be chosen: all partitions have one, or there is none to wait for (KIP-695).
+        """Whether the next record can be chosen: all partitions have one, or the task need not wait for one (KIP-695).
 
-        With `max.task.idle.ms` below 0 nothing is waited for; otherwise a partition without records is waited for as
-        long as the broker has some, and then until so many ms after that was first found.
+        With `max.task.idle.ms` below 0 the task waits for no partition. Otherwise it waits for an empty partition as
+        long as the broker has records of it, and then for so many ms after it first found the partition read to its
+        end.
         """
         if self._idle_ms < 0:
             return any(queue.messages for queue in self._queues.values())
@@ -236,14 +238,14 @@ class Task:
         return done
 
     def process_partition(self, partition: TopicPartition, most: int) -> int:
-        """The same from one partition alone, whatever waits in others. Raises StreamsError."""
+        """Process records of one partition alone, independent of the others. Raises StreamsError."""
         self._arrived.clear()
         done = self._process_batch(self._queues[partition], most)
         self.processed += done
         return done
 
     def _process_only(self, queue: _Queue, most: int) -> int:
-        """The others have nothing: there is no choice. The head is read anew, if it was."""
+        """Process the only queue with records. A head that was read is read anew."""
         self._arrived.clear()
         self._heads.clear()
         queue.head = None
@@ -254,7 +256,7 @@ class Task:
                 self._arrived.append(queue)
 
     def _process_batch(self, queue: _Queue, most: int) -> int:
-        """Run through the records of the only partition."""
+        """Process the records of the only partition."""
         context, messages = self.context, queue.messages
         take, process = messages.popleft, queue.process
         read_key, read_value = queue.read_key, queue.read_value
@@ -267,9 +269,9 @@ class Task:
             for _ in range(count):
                 self._process_head(queue)
             return count
-        self.commit_needed = True  # also where a record fails: stores have what those before it did
+        self.commit_needed = True  # also where a record fails: stores contain the changes of earlier records
         stream_time = context.stream_time
-        kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a look-up
+        kind: Any = type(messages[0])  # a client's messages are of one class: `map` calls its methods without a lookup
         batch = [take() for _ in range(count)]
         rows = zip(
             *(map(get, batch) for get in (kind.offset, kind.timestamp, kind.headers, kind.key, kind.value)), strict=True
@@ -293,7 +295,7 @@ class Task:
                     context.stream_time = stream_time = timestamp
                 process(key, value, timestamp, headers)
         except BaseException:
-            queue.next_offset = context.offset  # what failed is not committed, whoever goes on
+            queue.next_offset = context.offset  # the failed record is not committed, so the next owner gets it again
             messages.extendleft(reversed(batch[at + 1 :]))
             raise
         queue.next_offset = context.offset + 1
@@ -303,7 +305,7 @@ class Task:
         return count
 
     def _process_earliest(self) -> bool:
-        """Process the record with the lowest timestamp of those at the heads; of equals, the one that Java takes."""
+        """Process the record with the lowest timestamp at the heads; of equal ones, the record that Java chooses."""
         for queue in self._arrived:
             self._enter(queue)
         self._arrived.clear()
@@ -314,7 +316,7 @@ class Task:
         return True
 
     def _enter(self, queue: _Queue) -> None:
-        """A queue takes part in the choice by its first record that can be read."""
+        """A queue takes part in the choice with its first readable record."""
         while queue.messages:
             head = self._look(queue)
             if head is not None:
@@ -337,7 +339,7 @@ class Task:
         context.timestamp, context.headers = timestamp, message.headers()
         if timestamp > context.stream_time:
             context.stream_time = timestamp
-        queue.next_offset = context.offset  # what fails is not committed
+        queue.next_offset = context.offset  # a failed record is not committed
         self.commit_needed = True
         queue.process(key, value, timestamp, context.headers)
         queue.next_offset = context.offset + 1
@@ -345,7 +347,7 @@ class Task:
         context.topic = None
 
     def _look(self, queue: _Queue) -> tuple[Any, Any, int, Message] | None:
-        """Read the first record of a queue; None where it has to be passed over, which is done then."""
+        """Read the first record of a queue; None after it was skipped."""
         message = queue.messages[0]
         context = self.context
         context.topic, context.partition = queue.topic, queue.partition
@@ -373,7 +375,7 @@ class Task:
         if timestamp < 0:
             if queue.extract is None:
                 self._without_time(queue, message, timestamp)
-            context.dropped += 1  # an extractor has said so
+            context.dropped += 1  # the extractor returned a negative timestamp
             self._pass_over(queue)
             return None
         queue.head = key, value, timestamp, message
@@ -385,7 +387,7 @@ class Task:
         queue.consumed = self.commit_needed = True
 
     def _unreadable(self, queue: _Queue, message: Message, error: Exception) -> None:
-        """The handler decides about a record that cannot be read. Raises SerializationError where it says FAIL."""
+        """Call the handler for a record that cannot be read. Raises SerializationError where it returns FAIL."""
         where = self.context.where(queue.source)
         if self.context.handlers.deserialization(where, message.key(), message.value(), error) is Response.CONTINUE:
             self.context.dropped += 1
@@ -416,18 +418,18 @@ class Task:
         return punctuation
 
     def punctuate_stream_time(self) -> bool:
-        """Call those whose stream time has come. Returns whether there were any. Raises StreamsError."""
+        """Call the punctuators that are due by stream time. Returns whether there were any. Raises StreamsError."""
         now = self.context.stream_time
         return now != NO_TIMESTAMP and self._stream_clock.run(now, lambda each: self._punctuate(each, now))
 
     def punctuate_system_time(self) -> bool:
-        """Call those whose time on the wall has come. Returns whether there were any. Raises StreamsError."""
+        """Call the punctuators that are due by wall-clock time. Returns whether there were any. Raises StreamsError."""
         now = self.context.system_time_ms()
         return self._wall_clock.run(now, lambda each: self._punctuate(each, now))
 
     @property
     def next_wall_clock_ms(self) -> int | None:
-        """When the next punctuator by the wall's clock is due."""
+        """When the next wall-clock punctuator is due."""
         return self._wall_clock.next_due
 
     def _punctuate(self, punctuation: Punctuation, now: int) -> None:
@@ -446,20 +448,20 @@ class Task:
             ) from error
         self.metrics.punctuate.record(time.perf_counter_ns() - start)
 
-    # ---- commit and end
+    # ---- commit and close
 
     def flush_caches(self) -> None:
-        """What stores hold back goes on to changelogs and downstream, store by store."""
+        """Flush the caches of stores to changelogs and downstream, store by store."""
         for store in self.stores.values():
             store.flush_cache()
 
     def flush(self) -> None:
-        """What stores hold in memory goes to disk."""
+        """Flush the memory of stores to disk."""
         for store in self.stores.values():
             store.flush()
 
     def committable(self) -> dict[TopicPartition, tuple[int, str]]:
-        """For each partition that was read since it was assigned: where to go on, and the metadata to keep with it."""
+        """For each partition that was read since its assignment: the offset to commit, and its metadata."""
         metadata = self.context.processor_metadata
         return {
             partition: (queue.next_offset, encode_metadata(queue.partition_time, metadata))
@@ -468,17 +470,17 @@ class Task:
         }
 
     def committed(self) -> None:
-        """All that `committable` said is committed."""
+        """The offsets of `committable` are committed."""
         self.commit_needed = self.context.commit_wanted = False
         for queue in self._queues.values():
             queue.consumed = False
 
     def close_processors(self) -> None:
-        """Processors end; the stores stay open, for whoever has them next. Raises the first error."""
+        """Close the processors; the stores stay open for their next owner. Raises the first error."""
         self._program.close()
 
     def close(self) -> None:
-        """Processors end, and then the stores. Raises the first error once all are closed."""
+        """Close the processors, and then the stores. Raises the first error once all are closed."""
         failed: Exception | None = None
         for close in (self._program.close, *map(operator.attrgetter("close"), self.stores.values())):
             try:

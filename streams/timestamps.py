@@ -1,8 +1,8 @@
-"""Where the time of a record comes from: Kafka's ready-made timestamp extractors.
+"""Timestamp extractors: Kafka's predefined functions for the timestamp of a record (Kafka: TimestampExtractor).
 
-An extractor is a function of key, value, the record's own timestamp, the latest of its partition before it, and where
-the record came from; what it returns is the record's time in ms, and a negative number drops the record. With the
-record's own timestamp that is event time, or ingestion time where the topic has `message.timestamp.type=LogAppendTime`.
+An extractor is a function of key, value, the record's own timestamp, the latest of its partition before it, and the
+record's origin; it returns the record's timestamp in ms, and a negative number drops the record. The record's own
+timestamp is event time, or ingestion time where the topic has `message.timestamp.type=LogAppendTime`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def log_and_skip_on_invalid_timestamp(
     """The record's own timestamp; a record whose timestamp is negative is dropped (LogAndSkipOnInvalidTimestamp)."""
     if timestamp < 0:
         log.warning(
-            "a record of %s-%d at offset %d is dropped: invalid (negative) timestamp %d",
+            "dropping a record with a negative timestamp topic=%s partition=%d offset=%d timestamp=%d",
             source.topic,
             source.partition,
             source.offset,
@@ -60,5 +60,5 @@ def use_partition_time_on_invalid_timestamp(
 
 
 def wallclock_timestamp(key: Any, value: Any, timestamp: int, partition_time: int, source: RecordMetadata) -> int:
-    """Processing time: the wall's clock in ms (WallclockTimestampExtractor)."""
+    """Processing time: the wall-clock time in ms (WallclockTimestampExtractor)."""
     return time.time_ns() // 1_000_000

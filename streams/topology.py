@@ -1,8 +1,8 @@
-"""A topology: sources, processors and sinks by name, the stores between them, and the sub-topologies they fall into.
+"""Topology: sources, processors and sinks by name, the stores between them, and their sub-topologies (Kafka: Topology).
 
-What is connected by a forward or by a common store is one sub-topology; each of its tasks runs one partition of it.
-Nothing here processes a record: `nodes.py` makes functions of it for a task. The DSL writes into a topology as a user
-of the Processor API does (org.apache.kafka.streams.Topology, InternalTopologyBuilder).
+Nodes that are connected by a forward or by a common store are one sub-topology; each of its tasks processes one
+partition. This module processes no record: `nodes.py` makes functions of a topology for a task. The DSL writes into a
+topology as a user of the Processor API does (org.apache.kafka.streams.Topology, InternalTopologyBuilder).
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from odradek.streams.serdes import Serde
 
 OffsetReset = Literal["earliest", "latest", "none"]
 TimestampExtractor = Callable[[Any, Any, int, int, RecordMetadata], int]
-"""Of key, value, the record's own timestamp, the latest of its partition before it, and where it came from."""
+"""A function of key, value, the record's own timestamp, the latest of its partition before it, and the record's
+origin.
+"""
 Partitioner = Callable[[str, Any, Any, int], "int | Iterable[int] | None"]
-"""Of topic, key, value and the number of partitions; None leaves it to the key, several write the record to each, and
-none at all (an empty collection) drops it (KIP-837)."""
+"""A function of topic, key, value and the number of partitions; None leaves the choice to the key, several partitions
+write the record to each, and an empty collection drops it (KIP-837).
+"""
 TopicChooser = Callable[[Any, Any, RecordMetadata | None], str]
-"""Of key, value and where the record came from (TopicNameExtractor)."""
+"""A function of key, value and the record's origin (TopicNameExtractor)."""
 
 
 class Operator(Protocol):
-    """What a processor node does; one object for all tasks."""
+    """The operation of a processor node; one object for all tasks."""
 
     def bind(self, node: Any) -> Process:
         """The function of one task, given its NodeContext."""
 
 
 class StoreBuilder(Protocol):
-    """What makes a store."""
+    """Builds a store."""
 
     @property
     def name(self) -> str: ...
@@ -56,7 +59,7 @@ def make_store(builder: StoreBuilder, config: Mapping[str, Any]) -> Any:
 
 @dataclass(slots=True)
 class SourceNode:
-    """Reads topics, or all whose name matches a pattern."""
+    """Reads topics, or all topics whose name matches a pattern."""
 
     name: str
     topics: tuple[str, ...]
@@ -70,7 +73,7 @@ class SourceNode:
 
 @dataclass(slots=True)
 class ProcessorNode:
-    """Does something with each record."""
+    """Processes each record."""
 
     name: str
     supplier: Operator | ProcessorSupplier
@@ -81,7 +84,7 @@ class ProcessorNode:
 
 @dataclass(slots=True)
 class SinkNode:
-    """Writes to a topic, or to one that is chosen for each record."""
+    """Writes to a topic, or to a topic that it chooses for each record."""
 
     name: str
     topic: str | TopicChooser
@@ -92,7 +95,7 @@ class SinkNode:
 
     @property
     def children(self) -> list[str]:
-        """None; every node is asked."""
+        """A sink has no children."""
         return []
 
 
@@ -101,9 +104,10 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(slots=True)
 class InternalTopic:
-    """A topic that the application makes for itself; its name goes without the application's here.
+    """A topic that the application creates; its name here has no application prefix.
 
-    `partitions` is None where it follows from the topics upstream. `config` is what is set beyond the kind's own.
+    `partitions` is None where it is derived from the topics upstream. `config` are the configs beyond the defaults of
+    its kind.
     """
 
     name: str
@@ -113,21 +117,21 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class Subtopology:
-    """Nodes that are connected. Topics have the names that they have in the cluster."""
+    """Connected nodes. Topics have their names in the cluster."""
 
     index: int
     nodes: tuple[str, ...]
     source_topics: tuple[str, ...]
     sink_topics: tuple[str, ...]
     repartition_topics: Mapping[str, InternalTopic]
-    """Those that are read here, by their name in the cluster."""
+    """The repartition topics among its sources, by their name in the cluster."""
     stores: tuple[str, ...]
     changelogs: Mapping[str, str]
     """The topic of each logged store."""
 
 
 class Topology:
-    """What an application does, as a graph."""
+    """The operations of an application, as a graph."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -156,7 +160,7 @@ class Topology:
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: OffsetReset | None = None,
     ) -> Topology:
-        """Read topics. Serdes that are left out are the application's default. Raises TopologyError."""
+        """Read topics. Omitted serdes are the application's default. Raises TopologyError."""
         self._new(name)
         pattern = topics if isinstance(topics, re.Pattern) else None
         found: tuple[str, ...] = ()
@@ -175,7 +179,7 @@ class Topology:
         return self
 
     def add_processor(self, name: str, supplier: Operator | ProcessorSupplier, *parents: str) -> Topology:
-        """Process what the parents forward. Stores that the supplier brings are added and connected (KIP-401).
+        """Process the records that the parents forward. The supplier's stores are added and connected (KIP-401).
 
         Raises TopologyError.
         """
@@ -198,7 +202,7 @@ class Topology:
         value: Serde[Any] | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
-        """Write what the parents forward. Raises TopologyError."""
+        """Write the records that the parents forward. Raises TopologyError."""
         self._new(name)
         self._add_child(name, parents)
         self.nodes[name] = SinkNode(name, topic, parents, key, value, partitioner)
@@ -248,9 +252,9 @@ class Topology:
         timestamp_extractor: TimestampExtractor | None = None,
         reprocess: bool = True,
     ) -> Topology:
-        """A store that every instance has whole, filled from all partitions of a topic. Raises TopologyError.
+        """A store that every instance holds completely, from all partitions of a topic. Raises TopologyError.
 
-        With `reprocess` it is restored through the processor, else the topic's records are taken as they are.
+        With `reprocess` it is restored through the processor, else it stores the topic's records unchanged.
         """
         if builder.name in self.stores or builder.name in self.global_stores:
             raise TopologyError(f"A different StateStore has already been added with the name {builder.name}")
@@ -269,27 +273,28 @@ class Topology:
         return self
 
     def add_internal_topic(self, topic: InternalTopic) -> None:
-        """A repartition topic; nodes name it as it is named here."""
+        """A repartition topic; nodes use the name that it has here."""
         self.internal_topics[topic.name] = topic
 
     def connect_source_store_and_topic(self, store: str, topic: str) -> None:
-        """The topic that a table is read from is the changelog of its store."""
+        """The source topic of a table is the changelog of its store."""
         self.source_changelogs[store] = topic
 
     def copartition(self, sources: Iterable[str]) -> None:
         """The topics of these source nodes need the same number of partitions."""
         self.copartitioned.append(tuple(sources))
 
-    # ---- looking
+    # ---- queries
 
     def cluster_name(self, topic: str, application_id: str) -> str:
-        """What a topic is called in the cluster: internal ones have the application's name before theirs."""
+        """The name of a topic in the cluster: internal topics have the application id as a prefix."""
         return f"{application_id}-{topic}" if topic in self.internal_topics else topic
 
     def node_groups(self) -> list[tuple[str, ...]]:
-        """The names of the nodes of each sub-topology, in the order of their numbers; global ones are among them.
+        """The names of the nodes of each sub-topology, in the order of their numbers, global ones included.
 
-        Sub-topologies are numbered as their first nodes were added (InternalTopologyBuilder.makeNodeGroups).
+        Sub-topologies are numbered in the order in which their first nodes were added
+        (InternalTopologyBuilder.makeNodeGroups).
         """
         groups: dict[str, list[str]] = {}
         for name in self.nodes:
@@ -297,7 +302,7 @@ class Topology:
         return [tuple(names) for names in groups.values()]
 
     def subtopologies(self, application_id: str, existing_topics: Iterable[str] = ()) -> dict[int, Subtopology]:
-        """The sub-topologies that make tasks, by number. Patterns take their topics from `existing_topics`."""
+        """The sub-topologies that have tasks, by number. Patterns match topics of `existing_topics`."""
         existing = tuple(existing_topics)
         return {
             index: self._subtopology(index, names, application_id, existing)
@@ -306,7 +311,7 @@ class Topology:
         }
 
     def source_of(self, source: SourceNode, application_id: str, existing: Sequence[str]) -> tuple[str, ...]:
-        """The topics that a source node reads, as the cluster names them."""
+        """The topics that a source node reads, with their names in the cluster."""
         if source.pattern is None:
             return tuple(self.cluster_name(topic, application_id) for topic in source.topics)
         fixed = {topic for each in self._sources() for topic in each.topics}
@@ -314,7 +319,7 @@ class Topology:
         return tuple(topic for topic in sorted(existing) if pattern.fullmatch(topic) and topic not in fixed)
 
     def describe(self) -> str:
-        """The topology in words, as Kafka prints it (TopologyDescription)."""
+        """The topology as text, in Kafka's format (TopologyDescription)."""
         from odradek.streams.description import describe
 
         return describe(self)
@@ -334,7 +339,7 @@ class Topology:
                 found.update(dict.fromkeys(hash_set_order(node.stores)))
         return list(found)
 
-    # ---- how
+    # ---- internals
 
     def _subtopology(
         self, index: int, names: tuple[str, ...], application_id: str, existing: Sequence[str]

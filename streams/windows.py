@@ -1,12 +1,12 @@
-"""Windows: how long they are, where they begin, and how long they wait for records that are late.
+"""Windows: their length, their start, and how long they accept late records (Kafka: Windows).
 
-Lengths are given as timedelta or as ms. A window is closed when stream time has reached its end plus its grace; a
-record that belongs to closed windows only is dropped. There is no default for the grace: it is said, or said to be
-none (KIP-633).
+Lengths are given as timedelta or as ms. A window is closed when stream time has reached its end plus its grace period;
+a record that belongs to closed windows only is dropped. The grace period has no default: it is always explicit
+(KIP-633).
 
     TimeWindows       fixed length, aligned to 0; hopping where they advance by less than their length
     SlidingWindows    as long as the greatest difference in time of two records in it (KIP-450); both ends are inside
-    SessionWindows    grow with their records until nothing comes for longer than the gap
+    SessionWindows    grow with their records until no record arrives for longer than the gap
     UnlimitedWindows  one window, from a start to the end of time
     JoinWindows       how much earlier or later than a record its partners may be
 """
@@ -27,7 +27,7 @@ END_OF_TIME: Final = 2**63 - 1
 
 
 def to_ms(duration: Duration, name: str) -> int:
-    """A duration in whole ms. Raises TypeError, with the name of what it is for."""
+    """A duration in whole ms. Raises TypeError, with the name of its purpose."""
     if isinstance(duration, timedelta):
         return duration // _MS
     if isinstance(duration, int) and not isinstance(duration, bool):
@@ -36,7 +36,7 @@ def to_ms(duration: Duration, name: str) -> int:
 
 
 def end_of(start: int, size_ms: int) -> int:
-    """The end of a window; there is nothing after the end of time."""
+    """The end of a window, at most the largest timestamp."""
     return min(start + size_ms, END_OF_TIME)
 
 
@@ -46,7 +46,7 @@ def _no_grace_below_zero(grace_ms: int) -> None:
 
 
 class EmitStrategy(Enum):
-    """When the result of a window is told: at each of its records, or once, when it is closed (KIP-825)."""
+    """When a window emits its result: at each of its records, or once, when it is closed (KIP-825)."""
 
     ON_WINDOW_UPDATE = "onWindowUpdate"
     ON_WINDOW_CLOSE = "onWindowClose"
@@ -62,7 +62,7 @@ class TimeWindows:
 
     @classmethod
     def of_size_with_no_grace(cls, size: Duration) -> TimeWindows:
-        """Tumbling windows that take nothing late. Raises ValueError for a length that is not above 0."""
+        """Tumbling windows that accept no late records. Raises ValueError for a length that is not above 0."""
         return cls.of_size_and_grace(size, 0)
 
     @classmethod
@@ -85,18 +85,18 @@ class TimeWindows:
         return replace(self, advance_ms=advance_ms)
 
     def starts_for(self, timestamp: int) -> range:
-        """Where the windows begin that a time is in; none begins before 0."""
+        """The starts of the windows that contain a timestamp; none is below 0."""
         advance = self.advance_ms
         return range(max(0, timestamp - self.size_ms + advance) // advance * advance, timestamp + 1, advance)
 
     def windows_for(self, timestamp: int) -> list[Window]:
-        """All windows that a time is in, by their start."""
+        """All windows that contain a timestamp, by their start."""
         return [Window(each, each + self.size_ms) for each in self.starts_for(timestamp)]
 
 
 @dataclass(frozen=True, slots=True)
 class UnlimitedWindows:
-    """One window that never ends, and takes nothing from before its start."""
+    """One window that never ends, and contains no record from before its start."""
 
     start_ms: int = 0
 
@@ -106,27 +106,27 @@ class UnlimitedWindows:
         return cls()
 
     def start_on(self, start_ms: int) -> UnlimitedWindows:
-        """Begin then, in ms since the epoch. Raises ValueError below 0."""
+        """Begin at `start_ms`, in ms since the epoch. Raises ValueError below 0."""
         if start_ms < 0:
             raise ValueError("Window start time (startMs) cannot be negative.")
         return UnlimitedWindows(start_ms)
 
     @property
     def size_ms(self) -> int:
-        """As long as time."""
+        """The largest timestamp."""
         return END_OF_TIME
 
     @property
     def grace_ms(self) -> int:
-        """It is never closed, so nothing is late."""
+        """The window is never closed, so no record is late."""
         return 0
 
     def starts_for(self, timestamp: int) -> range:
-        """Where the window begins, unless the time is before it."""
+        """The start of the window, unless the timestamp is before it."""
         return range(self.start_ms, self.start_ms + 1 if timestamp >= self.start_ms else self.start_ms)
 
     def windows_for(self, timestamp: int) -> list[Window]:
-        """The window, unless the time is before it."""
+        """The window, unless the timestamp is before it."""
         return [Window(each, END_OF_TIME) for each in self.starts_for(timestamp)]
 
 
@@ -139,7 +139,7 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> SlidingWindows:
-        """Records that are at most so far apart share a window. Raises ValueError below 0."""
+        """Records that are at most `difference` apart share a window. Raises ValueError below 0."""
         return cls.of_time_difference_and_grace(difference, 0)
 
     @classmethod
@@ -154,14 +154,14 @@ class SlidingWindows:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
-    """Windows that last as long as records come; a gap as long as the inactivity gap does not end one."""
+    """Windows that last as long as records arrive; a gap equal to the inactivity gap does not end one."""
 
     inactivity_gap_ms: int
     grace_ms: int
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, gap: Duration) -> SessionWindows:
-        """Sessions that take nothing late. Raises ValueError for a gap that is not above 0."""
+        """Sessions that accept no late records. Raises ValueError for a gap that is not above 0."""
         return cls.of_inactivity_gap_and_grace(gap, 0)
 
     @classmethod
@@ -184,27 +184,27 @@ class JoinWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, difference: Duration) -> JoinWindows:
-        """Partners at most so far apart, nothing late. Raises ValueError below 0."""
+        """Partners at most `difference` apart, no late records. Raises ValueError below 0."""
         return cls.of_time_difference_and_grace(difference, 0)
 
     @classmethod
     def of_time_difference_and_grace(cls, difference: Duration, grace: Duration) -> JoinWindows:
-        """The same, waiting for `grace`. Raises ValueError below 0."""
+        """The same, with a grace period. Raises ValueError below 0."""
         difference_ms, grace_ms = to_ms(difference, "time difference"), to_ms(grace, "grace")
         _no_grace_below_zero(grace_ms)
         return cls(difference_ms, difference_ms, grace_ms)._checked()
 
     def before(self, difference: Duration) -> JoinWindows:
-        """Partners at most so much earlier. Raises ValueError where no time is left to join in."""
+        """Partners at most `difference` earlier. Raises ValueError for a window of negative size."""
         return replace(self, before_ms=to_ms(difference, "time difference"))._checked()
 
     def after(self, difference: Duration) -> JoinWindows:
-        """Partners at most so much later. Raises ValueError where no time is left to join in."""
+        """Partners at most `difference` later. Raises ValueError for a window of negative size."""
         return replace(self, after_ms=to_ms(difference, "time difference"))._checked()
 
     @property
     def size_ms(self) -> int:
-        """From the earliest to the latest partner."""
+        """The time from the earliest to the latest partner."""
         return self.before_ms + self.after_ms
 
     def _checked(self) -> JoinWindows:
