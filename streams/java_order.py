@@ -1,8 +1,8 @@
-"""The order in which Java's hash sets of strings are walked through.
+"""Iteration order of Java's hash sets of strings (java.util.HashMap).
 
-Kafka Streams keeps some names in hash sets, and what follows from their order can be seen: the text of a topology, and
-which store is flushed first. The order is that of java.util.HashMap: by the bucket of the spread hash code, within a
-bucket as they came (buckets of eight and more become trees; so many names do not meet in one).
+Kafka Streams keeps some names in hash sets, and their order has visible effects: the text of a topology, and which
+store is flushed first. The order is that of java.util.HashMap: by the bucket of the spread hash code, within a bucket
+in order of insertion (buckets of eight and more become trees; so many names do not share one bucket).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def hash_code(text: str) -> int:
 
 
 def hash_set_order(names: Iterable[str], room: int = 0) -> list[str]:
-    """The names as a HashSet gives them that was made with this room, and that they were added to one by one."""
+    """The names in the order of a HashSet of this capacity, after they were added one by one."""
     return _order(dict.fromkeys(names), hash_code, room)
 
 

@@ -1,7 +1,7 @@
-"""Murmur3 of 128 bits, which foreign-key joins compare values by (org.apache.kafka.streams.state.internals.Murmur3).
+"""Murmur3 with 128 bits, by which foreign-key joins compare values (org.apache.kafka.streams.state.internals.Murmur3).
 
 It is Austin Appleby's MurmurHash3_x64_128 with a seed of Kafka's own choice. A subscription carries the hash of the
-value that asked; an answer to another value than the present one is known by it, and dropped (KIP-213).
+left value; a response with a hash that differs from that of the current value is dropped (KIP-213).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The order of equals in Java's priority queues.
+"""Priority queue with the order of Java's queues for equal entries (java.util.PriorityQueue).
 
-Kafka Streams keeps partitions and punctuators in priority queues (PartitionGroup, PunctuationQueue). Which of two with
-the same time comes first can be seen in what is written, and follows from how java.util.PriorityQueue moves its
-entries, which is not how heapq does it.
+Kafka Streams keeps partitions and punctuators in priority queues (PartitionGroup, PunctuationQueue). The order of two
+entries with the same time is visible in the output, and follows from how java.util.PriorityQueue moves its entries,
+which differs from heapq.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PriorityQueue(Generic[T]):
         return len(self._entries)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries.clear()
 
     def peek(self) -> tuple[int, T] | None:
@@ -32,7 +32,7 @@ class PriorityQueue(Generic[T]):
         return self._entries[0] if self._entries else None
 
     def offer(self, rank: int, item: T) -> None:
-        """Put it in."""
+        """Add an entry."""
         entries = self._entries
         at = len(entries)
         entries.append((rank, item))
@@ -45,7 +45,7 @@ class PriorityQueue(Generic[T]):
         entries[at] = (rank, item)
 
     def poll(self) -> T | None:
-        """Take out the first; None where there is none."""
+        """Remove and return the first; None where there is none."""
         entries = self._entries
         if not entries:
             return None

@@ -1,7 +1,7 @@
-"""The Processor API: nodes written by hand, for what the DSL has no operator for.
+"""Processor API: user-defined nodes for operations that the DSL has no operator for (Kafka: Processor, KIP-478).
 
-A processor is made anew for each task by its supplier, a callable without arguments. It is given its context once and
-every record afterwards, all by one thread. `forward` hands a record to all children, or to the one that is named.
+The supplier, a callable without arguments, makes a new processor for each task. A processor gets its context once and
+every record afterwards, all in one thread. `forward` sends a record to all children, or to a named one.
 (org.apache.kafka.streams.processor.api.Processor, KIP-478; FixedKeyProcessor, KIP-820.)
 
     class Dedup(Processor):
@@ -26,25 +26,25 @@ from odradek.streams.records import Record, RecordMetadata, TaskId
 
 
 class PunctuationType(enum.Enum):
-    """The clock that a punctuator goes by: the times of records, or the wall's."""
+    """The clock of a punctuator: the timestamps of records, or wall-clock time."""
 
     STREAM_TIME = enum.auto()
     WALL_CLOCK_TIME = enum.auto()
 
 
 Punctuator = Callable[[int], None]
-"""Called with the time in ms: the task's stream time, or the wall's."""
+"""Called with the time in ms: the task's stream time, or wall-clock time."""
 
 
 class Cancellable(Protocol):
-    """A punctuation that can be ended."""
+    """A punctuation that can be canceled."""
 
     def cancel(self) -> None:
         """Never call it again."""
 
 
 class ProcessorContext(Protocol):
-    """What a processor knows of where it is, and does to the rest of the topology."""
+    """The position of a processor in the topology, and its operations on the rest of it."""
 
     @property
     def application_id(self) -> str: ...
@@ -62,17 +62,17 @@ class ProcessorContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the record being processed came from; None within a punctuator."""
+        """The origin of the current record; None within a punctuator."""
 
     @property
     def current_stream_time_ms(self) -> int:
-        """The latest timestamp that the task has seen, -1 before the first."""
+        """The latest timestamp that the task has processed, -1 before the first."""
 
     @property
     def current_system_time_ms(self) -> int: ...
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Hand a record to all children, or to one. Raises StreamsError when there is no such child."""
+        """Send a record to all children, or to one. Raises StreamsError for an unknown child."""
 
     def state_store(self, name: str) -> Any:
         """A store that is connected to this processor. Raises UnknownStateStoreError."""
@@ -81,11 +81,11 @@ class ProcessorContext(Protocol):
         """Call back every `interval` (ms where it is a number). Raises ValueError below one ms."""
 
     def commit(self) -> None:
-        """Ask for a commit soon."""
+        """Request a commit soon."""
 
 
 class Processor(ABC):
-    """A node written by hand. Override what is needed."""
+    """A user-defined node. Override what is needed."""
 
     context: ProcessorContext
 
@@ -98,11 +98,11 @@ class Processor(ABC):
         """Called for each record."""
 
     def close(self) -> None:  # noqa: B027 - few have anything to close
-        """Called once when the task ends."""
+        """Called once when the task closes."""
 
 
 class FixedKeyProcessor(Processor):
-    """A processor that may not change keys: what it forwards has to have the key that it was given (KIP-820)."""
+    """A processor that may not change keys: it must forward records with the key that it received (KIP-820)."""
 
 
 ProcessorSupplier = Callable[[], Processor]

@@ -1,7 +1,7 @@
-"""Callbacks that processors ask for, by stream time or by the wall's clock (PunctuationQueue).
+"""Punctuation: callbacks of processors, scheduled by stream time or wall-clock time (Kafka: PunctuationQueue).
 
-Stream time is aligned to 0, so the first call comes with the first record; the wall's clock begins an interval from the
-request. Who is late is called once, and then again at the next full interval.
+Stream time is aligned to 0, so the first call comes with the first record; a wall-clock schedule begins one interval
+after the request. A punctuator that missed several intervals is called once, and then again at the next full interval.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Punctuation:
 
 
 class PunctuationQueue:
-    """The requests of one task for one clock."""
+    """The punctuations of one task for one clock."""
 
     def __init__(self) -> None:
         self._queue: PriorityQueue[Punctuation] = PriorityQueue()
 
     def add(self, punctuation: Punctuation) -> None:
-        """Call it when its time has come."""
+        """Call it when it is due."""
         self._queue.offer(punctuation.due, punctuation)
 
     @property

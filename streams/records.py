@@ -103,7 +103,7 @@ class TaskId(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record came from."""
+    """The origin of a record."""
 
     topic: str
     partition: int

@@ -1,9 +1,10 @@
-"""Sets an application back, so that it reads its topics anew (kafka-streams-application-reset, StreamsResetter in 3.9).
+"""Application reset: makes an application read its topics anew (Kafka: kafka-streams-application-reset,
+StreamsResetter, 3.9).
 
-In this order: members that are still in the group are refused, or removed with `force`; the committed offsets of input
-topics go to the beginning, or where `Position` says, those of intermediate topics to the end; internal topics are
-deleted. Internal are the topics whose names begin with the application's id and end as its own do. Output topics and
-the state on the instances' disks stay: `KafkaStreams.clean_up` sees to the latter.
+In this order: the reset fails if the group still has members, or removes them with `force`; the committed offsets of
+input topics go to the beginning, or to `Position`, those of intermediate topics to the end; internal topics are
+deleted. Internal topics are those whose names begin with the application id and end with the suffixes of internal
+topics. Output topics and the state on the instances' disks stay: `KafkaStreams.clean_up` removes the latter.
 
     odradek streams reset --application-id counts --bootstrap-servers localhost:9092 --input-topics text
 """
@@ -35,7 +36,7 @@ Say = Callable[[str], None]
 TIMEOUT_S: Final = 60.0
 DESCRIBE_TIMEOUT_S: Final = 10.0
 _NONE: Final = -1
-"""What the cluster answers where no record is as late as asked."""
+"""The broker's response where no record has such a timestamp or a later one."""
 _INTERNAL: Final = re.compile(
     r".*-changelog|.*-repartition|.*-subscription-registration-topic|.*-subscription-response-topic"
     r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(?:REGISTRATION|RESPONSE)-\d+-topic",
@@ -50,12 +51,14 @@ _UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "
 
 
 class ResetError(StreamsError):
-    """The application was not reset, or not wholly; the message says why."""
+    """The application was not reset, or not completely; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to go in input topics. `number` is an offset, ms since the epoch, or how many records to go on."""
+    """The target position in input topics. `number` is an offset, ms since the epoch, or a number of records to
+    skip.
+    """
 
     kind: Literal["earliest", "latest", "offset", "time", "shift", "plan"] = "earliest"
     number: int = 0
@@ -65,7 +68,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What is to be done. `internal_topics` narrows down what is deleted; none means all of them."""
+    """The reset to perform. `internal_topics` limits the topics to delete; none means all of them."""
 
     application_id: str
     bootstrap_servers: str
@@ -76,11 +79,12 @@ class Reset:
     force: bool = False
     dry_run: bool = False
     client: Mapping[str, Any] = field(default_factory=dict)
-    """Further properties of librdkafka, such as how to be let in."""
+    """Further properties of librdkafka, such as those for authentication."""
 
 
 def reset(what: Reset, say: Say = print) -> bool:
-    """Do it, and say what is done. Returns False where a topic was not there; everything else is done then.
+    """Reset the application, and report the actions. Returns False for a missing topic; all other actions are done
+    then.
 
     Raises ResetError.
     """
@@ -99,7 +103,7 @@ def reset(what: Reset, say: Say = print) -> bool:
 
 
 def internal_topics(application_id: str, topics: Iterable[str]) -> list[str]:
-    """Which of these topics the application has made for itself, by their names."""
+    """The internal topics of the application among these topics, by their names."""
     prefix = f"{application_id}-"
     return [topic for topic in topics if topic.startswith(prefix) and _INTERNAL.fullmatch(topic)]
 
@@ -142,7 +146,7 @@ def _remove_members(admin: AdminClient, what: Reset, say: Say) -> None:
 
 
 def _reset_offsets(admin: AdminClient, what: Reset, topics: Mapping[str, list[int]], say: Say) -> bool:
-    """Returns whether all topics were there."""
+    """Returns whether all topics exist."""
     if not what.input_topics and not what.intermediate_topics:
         say("No input or intermediate topics are named: offsets stay.")
         return True
@@ -192,7 +196,7 @@ def _commit(
 
 
 def _positions(admin: AdminClient, what: Reset, inputs: list[TopicPartition], ends: Offsets, say: Say) -> Offsets:
-    """Where to go in each partition, within what it has."""
+    """The target offset of each partition, within the offsets that it has."""
     position = what.position
     if position.kind == "latest":
         return {place: ends[place] for place in inputs}
@@ -218,7 +222,7 @@ def _positions(admin: AdminClient, what: Reset, inputs: list[TopicPartition], en
 
 
 def clipped(offset: int, begin: int, end: int, say: Say) -> int:
-    """An offset within what a partition has."""
+    """An offset within the first and the end offset of a partition."""
     if offset >= end:
         if offset > end:
             say(f"Offset {offset} lies behind the end; it is set to {end}")
@@ -279,7 +283,7 @@ def _delete_topics(admin: AdminClient, what: Reset, topics: Sequence[str], say: 
         raise ResetError(f"Topics were not deleted: {', '.join(failed)}")
 
 
-# ---- what users write
+# ---- user input
 
 
 def moment_ms(text: str) -> int:

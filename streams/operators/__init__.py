@@ -1,1 +1,3 @@
-"""What the nodes of the DSL do with a record. An operator serves all tasks; `bind` makes what one of them needs."""
+"""Operators: the record functions of the DSL's nodes. An operator serves all tasks; `bind` creates the state of one
+task.
+"""

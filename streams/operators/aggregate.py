@@ -1,7 +1,8 @@
-"""Aggregations without windows: of streams, and of tables, whose old rows are taken out again.
+"""Aggregations without windows: of streams, and of tables, whose old rows are subtracted (KStreamAggregate,
+KTableAggregate).
 
-The result of a record is as late as the latest of what went into it (KIP-258). What a record's key or value is null
-takes no part in a stream's aggregation, and is counted as dropped.
+The timestamp of a result is the latest of its inputs (KIP-258). A record with a null key or value does not take part in
+a stream's aggregation, and counts as dropped.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ Aggregator = Callable[[Any, Any, Any], Any]
 
 
 def zero() -> int:
-    """Where a count begins."""
+    """The initial count."""
     return 0
 
 
 def count(key: Any, value: Any, aggregate: int) -> int:
-    """One more."""
+    """Add one."""
     return aggregate + 1
 
 
 def discount(key: Any, value: Any, aggregate: int) -> int:
-    """One less."""
+    """Subtract one."""
     return aggregate - 1
 
 
 class Aggregation(ABC):
-    """What all aggregations are to the table that they make (KStreamAggProcessorSupplier)."""
+    """The common part of all aggregations, as suppliers of their table (KStreamAggProcessorSupplier)."""
 
     def __init__(self, store: str | None) -> None:
         assert store is not None
@@ -43,7 +44,7 @@ class Aggregation(ABC):
         self.sends_old_values = False
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """The store has them."""
+        """No effect: the store has the old values."""
         self.sends_old_values = True
         return True
 
@@ -73,13 +74,13 @@ class StreamAggregate(Aggregation):
             return self._bind_versioned(node, opened, forward)
         initializer, aggregator, task, dropped = self._initializer, self._aggregator, node.task, node.dropped
         get, put = opened.get, opened.put
-        forwards = forward is not cache_forwards  # else a change need not even be made
+        forwards = forward is not cache_forwards  # else no change has to be created
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             if key is None or value is None:
                 dropped()
                 return
-            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own time
+            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own timestamp
             found = get(key)
             if found is None:
                 old = initializer()
@@ -115,7 +116,7 @@ class StreamAggregate(Aggregation):
             if key is None or value is None:
                 dropped()
                 return
-            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own time
+            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own timestamp
             found = get(key)
             old = initializer() if found is None else found[0]
             if found is not None:
@@ -127,7 +128,7 @@ class StreamAggregate(Aggregation):
 
 
 class StreamReduce(Aggregation):
-    """Combines each value with what its key has so far (KStreamReduce)."""
+    """Combines each value with the current value of its key (KStreamReduce)."""
 
     def __init__(self, store: str | None, reducer: Callable[[Any, Any], Any]) -> None:
         super().__init__(store)
@@ -146,7 +147,7 @@ class StreamReduce(Aggregation):
             if key is None or value is None:
                 dropped()
                 return
-            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own time
+            task.timestamp, task.headers = timestamp, headers  # a deletion is logged with the record's own timestamp
             found = get(key)
             old = None
             if found is not None:
@@ -161,7 +162,7 @@ class StreamReduce(Aggregation):
 
 
 class _TableAggregation(Aggregation):
-    """Takes out what a row was, then takes in what it is."""
+    """Subtracts the old row, then adds the new row."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -222,7 +223,7 @@ class TableAggregate(_TableAggregation):
 
 
 class TableReduce(_TableAggregation):
-    """By functions of (value so far, value) (KTableReduce)."""
+    """By functions of (current value, value) (KTableReduce)."""
 
     def __init__(
         self, store: str | None, adder: Callable[[Any, Any], Any], subtractor: Callable[[Any, Any], Any]
@@ -239,7 +240,7 @@ class TableReduce(_TableAggregation):
 
 
 def _forward(result: int, key: Any, new: Any, old: Any, timestamp: int, headers: Headers, forward: Process) -> None:
-    """Hand on what was put, as what it is: the latest, or a change to the past; not what was not put."""
+    """Forward the result of a put: the latest version, or a change to an older one; nothing after a rejected put."""
     if result == VALID_TO_UNDEFINED:
         forward(key, Change(new, old), timestamp, headers)
     elif result != PUT_NOT_DONE:

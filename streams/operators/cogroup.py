@@ -1,4 +1,4 @@
-"""What joins the aggregations of a co-group into one table (KTablePassThrough, KIP-150)."""
+"""Merges the aggregations of a co-group into one table (Kafka: KTablePassThrough, KIP-150)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.streams.records import Process
 
 
 class CogroupMerge:
-    """Passes the changes of all aggregations on; they share one store, which is the table's."""
+    """Forwards the changes of all aggregations; they share one store, which is the table's."""
 
     def __init__(self, parents: Sequence[Any]) -> None:
         """`parents` are the suppliers of the aggregations."""

@@ -1,8 +1,9 @@
-"""When windows are told: at every record, or once they are closed (KIP-825).
+"""Emission of windows: at every record, or once they are closed (KIP-825).
 
-With EmitStrategy.ON_WINDOW_CLOSE nothing is said of a window until stream time has left it behind; then it is read from
-the store and told once, in the order of time. The store is looked through at most once in an interval of the wall's
-clock. How far windows have been told is committed with the offsets, so that a task that moves does not tell them again.
+With EmitStrategy.ON_WINDOW_CLOSE the operator emits no result of a window until stream time has passed its end; then it
+reads the window from the store and emits it once, in time order. It scans the store at most once in an interval of
+wall-clock time. The emitted position is committed with the offsets, so that a task that moves does not emit windows
+again.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Windowed
 log = logging.getLogger(__name__)
 
 EMIT_INTERVAL: Final = "__emit.interval.ms.kstreams.windowed.aggregation__"
-"""The configuration of the interval between two looks at the store, in ms."""
+"""The config of the interval between two scans of the store, in ms."""
 DEFAULT_EMIT_INTERVAL_MS: Final = 1000
 
 Closed = Callable[[int, int], "Iterable[tuple[Windowed, Any, int]] | None"]
-"""The windows that were closed since: of when windows were told last (-1: never) and of when they are closed now;
-windowed key, value and timestamp of each, in order. None where there can be none, and nobody has looked."""
+"""A function of the last emission time (-1: never) and the present close time; returns the windows closed in between:
+windowed key, value and timestamp of each, in order. None if no window can have closed, without a scan.
+"""
 
 
 def final_results(node: NodeContext, store: str, closed: Closed) -> Callable[[int, Headers], None]:
@@ -53,11 +55,11 @@ def final_results(node: NodeContext, store: str, closed: Closed) -> Callable[[in
 
 
 def too_late(node: NodeContext, timestamp: int, window: str, close_time: int, stream_time: int) -> None:
-    """A record belongs to a window that is closed: it is left out, and counts."""
+    """Drop and count a record whose window is closed."""
     task = node.task
     log.warning(
-        "Skipping record for expired window. topic=[%s] partition=[%s] offset=[%s] timestamp=[%s] window=%s "
-        "expiration=[%s] streamTime=[%s]",
+        "Skipping record for expired window topic=%s partition=%s offset=%s timestamp=%s window=%s "
+        "expiration=%s stream_time=%s",
         task.topic,
         task.partition,
         task.offset,
@@ -70,15 +72,15 @@ def too_late(node: NodeContext, timestamp: int, window: str, close_time: int, st
 
 
 def skipping(node: NodeContext, what: str) -> Callable[[], None]:
-    """A function for each record without a key, or another thing that is needed: left out, and counted."""
+    """A function that drops and counts a record without a key or another required part."""
     return functools.partial(without_key, node, what)
 
 
 def without_key(node: NodeContext, what: str = "key") -> None:
-    """A record without a key, or without a value where one is needed, cannot be aggregated: left out, and counted."""
+    """Drop and count a record without a key, or without a value where one is required."""
     task = node.task
     log.warning(
-        "Skipping record due to null %s. topic=[%s] partition=[%s] offset=[%s]",
+        "Skipping record due to null field=%s topic=%s partition=%s offset=%s",
         what,
         task.topic,
         task.partition,

@@ -1,11 +1,11 @@
-"""Foreign-key joins of tables: five operators around two internal topics (KIP-213, KIP-775).
+"""Foreign-key joins of tables: five operators and two internal topics (KIP-213, KIP-775).
 
     left table  -> SubscriptionSend -> registration topic -> SubscriptionReceive -> SubscriptionJoin -> response topic
     right table -> ForeignTableJoin -> response topic -> ResponseJoin -> result
 
-A row of the left table subscribes under its foreign key where the right table's row of that key is; both a new
-subscription and a change of the right row send the value back. A response to a value that the left row no longer has is
-dropped: it is known by the hash of the value that asked.
+A row of the left table subscribes under its foreign key in the partition of the right table's row with that key; a new
+subscription and a change of the right row both send the value back. A response to an outdated value of the left row is
+dropped: the hash of the left value identifies it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odradek.streams.records import Change, Headers, Process
 from odradek.streams.serdes import Serde
 
 Instructions = Callable[[Any, Any], tuple[tuple[Any, int], ...]]
-"""Of the foreign keys of a row before and after a change: what to send under which foreign key."""
+"""A function of the foreign keys of a row before and after a change: the instructions to send, by foreign key."""
 KEY_SETTING = "default.key.serde"
 VALUE_SETTING = "default.value.serde"
 
@@ -59,7 +59,7 @@ class ForeignKeySerdes:
         return serde.for_topic(self._pseudo_topic(node, "fk"), True)
 
     def combined(self, node: NodeContext) -> CombinedKeys:
-        """How foreign and primary keys are stored."""
+        """The serialization of foreign and primary keys in the store."""
         primary_key = default_serde(self._primary_key, KEY_SETTING, node.task)
         return CombinedKeys(self.foreign_key(node), primary_key.for_topic(self._pseudo_topic(node, "pk"), True))
 
@@ -73,7 +73,7 @@ class SubscriptionSend:
     def __init__(
         self, extractor: Callable[[Any], Any], serdes: ForeignKeySerdes, *, left: bool, versioned: bool = False
     ) -> None:
-        """`extractor` makes the foreign key of a value; `versioned` drops changes of the table's past."""
+        """`extractor` returns the foreign key of a value; `versioned` drops changes of older versions of the table."""
         self._extractor = extractor
         self._serdes = serdes
         self._left = left
@@ -123,7 +123,7 @@ class SubscriptionSend:
             if after is None:
                 return ((before, DELETE_KEY_AND_PROPAGATE),)
             if write(after) != write(before):
-                # what the row before gave has to go, also where the new key has no row
+                # the old row's result has to be deleted, also where the new key has no row
                 return (before, DELETE_KEY_NO_PROPAGATE), (after, PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)
             return ((after, PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE),)
 
@@ -131,7 +131,7 @@ class SubscriptionSend:
 
 
 class SubscriptionReceive:
-    """Remembers a subscription, or forgets it (SubscriptionReceiveProcessorSupplier)."""
+    """Stores or deletes a subscription (SubscriptionReceiveProcessorSupplier)."""
 
     def __init__(self, store: str, serdes: ForeignKeySerdes) -> None:
         self._store = store
@@ -191,7 +191,7 @@ class SubscriptionJoin:
 
 
 class ForeignTableJoin:
-    """Sends a changed row of the right table to all that subscribed (ForeignTableJoinProcessorSupplier)."""
+    """Sends a changed row of the right table to all its subscribers (ForeignTableJoinProcessorSupplier)."""
 
     def __init__(self, store: str, serdes: ForeignKeySerdes, *, versioned: bool = False) -> None:
         self._store = store
@@ -218,7 +218,7 @@ class ForeignTableJoin:
 
 
 class ResponseJoin:
-    """Joins a response with the left row that asked, if it is still the same (ResponseJoinProcessorSupplier)."""
+    """Joins a response with its left row, if that has not changed since (ResponseJoinProcessorSupplier)."""
 
     def __init__(
         self, left_table: View, joiner: Callable[[Any, Any], Any], serdes: ForeignKeySerdes, *, left: bool
@@ -237,7 +237,7 @@ class ResponseJoin:
             digest, foreign, _ = response
             row = get(key)
             if digest != (None if row is None else hash_of(row[0])):
-                dropped()  # the row has changed since, and asked again
+                dropped()  # the row has changed since, and has sent a new subscription
                 return
             if foreign is None and (row is None or not left):
                 forward(key, None, timestamp, headers)

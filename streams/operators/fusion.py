@@ -1,8 +1,8 @@
-"""Runs of stateless operators as one function.
+"""Fusion: compiles a run of stateless operators into one function.
 
-A record that goes through five operators is handed on five times, and each call costs more than most mappers do. So the
-operators that follow each other without a branch are written out as the source text of one function, with the functions
-of the user as its variables, and compiled once for each task:
+A record that goes through five operators needs five calls, and each call costs more than most mappers do. So the
+operators that follow each other without a branch become the source text of one function, with the user's functions as
+its variables, compiled once for each task:
 
     def chain(key, value, timestamp, headers):
         try:
@@ -14,9 +14,9 @@ of the user as its variables, and compiled once for each task:
             return
         forward(key, value, timestamp, headers)
 
-The end of a chain writes to its topic itself, if that is all that comes after. An error is told from its line: each
-line belongs to one node, whose name goes to the processing handler with the key and the value that the node was given.
-CONTINUE drops that record alone, also within the loop of a flat_map. The text can be stepped through by a debugger.
+If only a sink follows, the end of a chain writes to its topic itself. The line number of an error identifies the node:
+each line belongs to one node, whose name goes to the processing handler with the node's input key and value. CONTINUE
+drops that record alone, also within the loop of a flat_map. A debugger can step through the text.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from odradek.streams.errors import StreamsError
 from odradek.streams.records import Process
 
 Failed = Callable[[str, Any, Any, Exception], None]
-"""Decides about a record that a node choked on: node, key, value, error. Raises, or the record is dropped."""
+"""Decides about a record that a node failed on: node, key, value, error. Raises, or the record is dropped."""
 
 _numbers: Final = itertools.count()
 MOST_LOOPS: Final = 8
 
 
 class Writing(NamedTuple):
-    """What a sink does, for the end of a chain."""
+    """The operation of a sink, for the end of a chain."""
 
     topic: str
     write_key: Callable[[Any], bytes]
@@ -54,12 +54,12 @@ class Inlined(Protocol):
     """An operator that can be part of a chain."""
 
     def inline(self, chain: Chain) -> None:
-        """Write what the operator does with the record at hand."""
+        """Emit the lines of the operator for the current record."""
 
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(text: str, label: str) -> Callable[..., Process]:
-    """What makes the functions of a text: tasks of one sub-topology have one text."""
+    """The compiled module of a text: tasks of one sub-topology have the same text."""
     file = f"<chain {next(_numbers)}: {label}>"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     space: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def _compiled(text: str, label: str) -> Callable[..., Process]:
 
 
 class Chain:
-    """The text of one function that is being written."""
+    """The text of one function while it is built."""
 
     def __init__(self, failed: Failed) -> None:
         self._failed = failed
@@ -78,15 +78,15 @@ class Chain:
         self._names: dict[str, Any] = {"rescue": self._rescue}
         self._node = ""
         self._open: list[tuple[str, str, str]] = []
-        """For each `try` that is open: its indentation, and the names of key and value that it began with."""
+        """For each open `try`: its indentation, and the names of key and value at its start."""
         self._depth = 1
         self.key = "key"
         self.value = "value"
         self.ended = False
-        """Whether nothing comes after (foreach)."""
+        """Whether the chain ends here (foreach)."""
         self._begin()
 
-    # ---- for operators
+    # ---- called by operators
 
     def name(self, given: Any) -> str:
         """A variable for an object."""
@@ -95,46 +95,46 @@ class Chain:
         return name
 
     def call(self, function: Callable[..., Any], keyed: bool) -> str:
-        """The call of a function of the user's with the record at hand."""
+        """The call of a user's function with the current record."""
         arguments = f"{self.key}, {self.value}" if keyed else self.value
         return f"{self.name(function)}({arguments})"
 
     def emit(self, line: str) -> None:
-        """One line, of the operator that is being written."""
+        """One line, of the current operator."""
         self._lines.append("    " * self._depth + line)
         self._nodes[len(self._lines)] = self._node
 
     @property
     def leave(self) -> str:
-        """The statement that ends the way of this record."""
+        """The statement that ends the processing of this record."""
         return "return" if len(self._open) == 1 else "continue"
 
     @property
     def full(self) -> bool:
-        """Whether it can have no more loops: Python nests twenty blocks, and each loop is two."""
+        """Whether no further loop fits: Python nests twenty blocks, and each loop is two."""
         return len(self._open) >= MOST_LOOPS
 
     def loop(self, each: str, *, keys: bool) -> None:
-        """Go on with every value, or with every pair of key and value, of an expression."""
+        """Continue with every value, or with every pair of key and value, of an expression."""
         level = len(self._open)
         value, key = f"value{level}", f"key{level}" if keys else self.key
         self.emit(f"for {f'{key}, {value}' if keys else value} in {each}:")
         self._depth += 1
         if not keys:
-            key = f"key{level}"  # each value begins with the key as it was
+            key = f"key{level}"  # each value starts with the original key
             self.emit(f"{key} = {self.key}")
         self.key, self.value = key, value
         self._begin()
 
-    # ---- for the program
+    # ---- called by the program
 
     def add(self, node: str, operator: Inlined) -> None:
-        """Write one operator."""
+        """Emit one operator."""
         self._node = node
         operator.inline(self)
 
     def finish(self, after: Process | Writing, label: Sequence[str]) -> Process:
-        """Compile: what is left is handed on, or written to a topic.
+        """Compile the text: remaining records are forwarded, or written to a topic.
 
         `label` are the nodes, for the file's name in tracebacks.
         """
@@ -150,7 +150,7 @@ class Chain:
         return chain
 
     def _begin(self) -> None:
-        """Open a `try` around what the next operators do with one record."""
+        """Open a `try` around the lines of the next operators for one record."""
         self._open.append(("    " * self._depth, self.key, self.value))
         self._lines.append("    " * self._depth + "try:")
         self._depth += 1
@@ -170,7 +170,7 @@ class Chain:
         ]
 
     def _hand_on(self, level: int, after: Process | Writing) -> None:
-        """What the innermost `try` let through goes on; what happens there is not a matter of this chain's nodes."""
+        """Emit the continuation after the innermost `try`; errors there do not belong to this chain's nodes."""
         indent, record = self._open[level - 1][0], f"{self.key}, {self.value}, timestamp, headers"
         if not isinstance(after, Writing):
             self._lines.append(f"{indent}{self.name(after)}({record})")
@@ -188,7 +188,7 @@ class Chain:
         ]
 
     def _rescue(self, error: Exception, key: Any, value: Any) -> bool:
-        """Whether the record of a failed line is done with; False for what is not this chain's to judge."""
+        """Whether the handler dropped the record of a failed line; False for an error that is not of this chain."""
         where = error.__traceback__
         if isinstance(error, StreamsError) or where is None:
             return False

@@ -1,9 +1,9 @@
-"""The records of a stream that wait for the grace period before they join a versioned table (KIP-923).
+"""Join buffer: stream records that wait for the grace period before they join a versioned table (KIP-923).
 
-A store in the order of time (RocksDBTimeOrderedKeyValueBuffer). Key: 0, timestamp (8 bytes), key, a number that tells
-apart what came at the same time (4). Value: the record's context (timestamp, offset, topic, partition, headers), two
-lengths of -1 for values that a buffer of tables would have, and the value with its length; in the changelog followed by
-eight zero bytes. What is read back from a changelog waits on.
+A store in time order (RocksDBTimeOrderedKeyValueBuffer). Key: 0, timestamp (8 bytes), key, a sequence number for equal
+timestamps (4). Value: the record's context (timestamp, offset, topic, partition, headers), two lengths of -1 for values
+that a buffer of tables would have, and the value with its length; in the changelog followed by eight zero bytes.
+Records restored from a changelog continue to wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class JoinBufferBuilder(StoreBuilder):
 
 
 class Waiting(NamedTuple):
-    """A record whose time has come. `context`: timestamp, headers, topic, partition, offset."""
+    """A record that is due. `context`: timestamp, headers, topic, partition, offset."""
 
     row: bytes
     key: Any
@@ -47,7 +47,7 @@ class Waiting(NamedTuple):
 
 
 class JoinBuffer(StateStore):
-    """Records by their time, each until the stream time of the buffer is past it by the grace period."""
+    """Records by timestamp, each until the stream time of the buffer is past it by the grace period."""
 
     def __init__(self, spec: JoinBufferBuilder) -> None:
         self.name = spec.name
@@ -73,7 +73,7 @@ class JoinBuffer(StateStore):
         self._write_value, self._read_value = value.serialize, value.deserialize
 
     def put(self, key: Any, value: Any, timestamp: int) -> bool:
-        """Let the record at hand wait. False where its time has passed already. Raises ValueError for a null key."""
+        """Buffer the current record. False where it is due already. Raises ValueError for a null key."""
         if key is None:
             raise ValueError("key cannot be null")
         if self._stream_time - self._grace_ms > timestamp:
@@ -89,7 +89,7 @@ class JoinBuffer(StateStore):
         return True
 
     def due(self) -> Iterator[Waiting]:
-        """Those whose time has come, the earliest first. They stay until they are removed."""
+        """The due records, the earliest first. They stay until they are removed."""
         latest = self._stream_time - self._grace_ms
         if latest < 0:
             return
@@ -100,12 +100,12 @@ class JoinBuffer(StateStore):
             yield Waiting(row, self._read_key(row[_KEY.size : -4]), value, context)
 
     def remove(self, waiting: Waiting) -> None:
-        """It waits no longer."""
+        """Remove a record."""
         self._rows.put(waiting.row, None)
         self._log(waiting.row, None)
 
     def _log(self, row: bytes, entry: bytes | None) -> None:
-        # Java gives no timestamp here, and its producer sets the time of the wall's clock
+        # Java passes no timestamp here, and its producer sets wall-clock time
         self._context.log(self.name, row, entry, self._context.system_time_ms())
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
@@ -123,7 +123,7 @@ class JoinBuffer(StateStore):
 
 
 class _Unlogged:
-    """A task's surroundings for the store inside, whose writes are logged by the buffer in another form."""
+    """The task's context for the inner store, whose writes the buffer logs in another format."""
 
     def __init__(self, context: StoreContext) -> None:
         self._context = context
@@ -132,11 +132,11 @@ class _Unlogged:
         return getattr(self._context, name)
 
     def log(self, *entry: Any) -> None:
-        """The buffer does it."""
+        """No effect: the buffer logs changes."""
 
 
 def _pack_context(context: TaskContext) -> bytes:
-    """The record at hand (ProcessorRecordContext.serialize)."""
+    """The context of the current record (ProcessorRecordContext.serialize)."""
     topic = (context.topic or "").encode()
     parts = [_TIMES.pack(context.timestamp, context.offset), _INT.pack(len(topic)), topic]
     headers = context.headers or ()

@@ -1,6 +1,6 @@
-"""Repartition topics: records are written by their new keys and read again, so that equal keys are in one task.
+"""Repartition topics: records are written with their new keys and read again, so that one task gets all equal keys.
 
-Changes of a table travel through one as new and old value together (KIP-904), with a flag as the last byte:
+Changes of a table contain new and old value together (KIP-904), with a flag as the last byte:
 
     old ‖ 0        new ‖ 1        zigzag-varint(length of new) ‖ new ‖ old ‖ 2
 """
@@ -35,14 +35,14 @@ class RepartitionNode:
     key: Serde[Any] | None
     value: Serde[Any] | None
     filter: str = ""
-    """What leaves out null keys before the topic; empty: nothing does."""
+    """The name of the filter for null keys before the topic; empty: no filter."""
     partitioner: Partitioner | None = None
     partitions: int | None = None
     filters_null_keys: bool = True
-    """False where an outer join downstream wants them (KIP-962)."""
+    """False where an outer join downstream requires null keys (KIP-962)."""
 
     def add(self, graph: Graph, parent: str) -> None:
-        """Put it after the node `parent`."""
+        """Add the nodes after the node `parent`."""
 
         def write(topology: Topology) -> None:
             before = parent
@@ -69,9 +69,9 @@ def repartition_node(
     *,
     partitioner: Partitioner | None = None,
 ) -> RepartitionNode:
-    """A repartition to the topic `prefix`-repartition; three numbers are drawn (createRepartitionedSource).
+    """A repartition to the topic `prefix`-repartition; it uses three generated numbers (createRepartitionedSource).
 
-    Names of its nodes follow from the topic's, unless that is made of a generated name.
+    The names of its nodes derive from the topic's name, unless that is a generated name.
     """
     topic = prefix if prefix.endswith(SUFFIX) else prefix + SUFFIX
     sink, null_filter, source = map(graph.new_name, ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-"))
@@ -86,7 +86,7 @@ def has_key(key: Any, value: Any) -> bool:
 
 
 class WindowedKeyPartitioner:
-    """Windowed keys go where their bare keys go (WindowedStreamPartitioner)."""
+    """Sends windowed keys to the partition of their bare keys (WindowedStreamPartitioner)."""
 
     def __init__(self, serde: WindowedSerde) -> None:
         self._serialize = serde.inner.serialize

@@ -1,8 +1,8 @@
-"""Aggregations by sessions (KStreamSessionWindowAggregate).
+"""Aggregations by sessions (Kafka: KStreamSessionWindowAggregate).
 
 A record is a session of its own, merged with all sessions that it touches: those that end at most the gap before it, or
-begin at most the gap after it. Sessions that were merged are removed, and told to be, before the new one is told. A
-session's record downstream has the session's end as its time.
+begin at most the gap after it. The operator removes merged sessions, and forwards their deletions before the new
+session. A session's record downstream has the session's end as its timestamp.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stam
 from odradek.streams.windows import EmitStrategy, SessionWindows
 
 Merger = Callable[[Any, Any, Any], Any]
-"""Of key and two aggregates."""
+"""A function of key and two aggregates."""
 
 
 class SessionView(WithoutPast):
-    """What the store of sessions is to operators downstream, by windowed key."""
+    """The view of the session store for operators downstream, by windowed key."""
 
     def __init__(self, store: str) -> None:
         self.stores = (store,)
 
     def get(self, node: NodeContext) -> Get:
-        """The function that looks a session up; its time is its end."""
+        """The lookup function of a session; its timestamp is its end."""
         fetch = node.store(self.stores[0]).fetch_session
 
         def look_up(windowed: Windowed) -> Stamped | None:
@@ -75,7 +75,7 @@ class SessionAggregate(WindowedTable):
         observed = NO_TIMESTAMP
 
         def update(session: Windowed, new: Any, old: Any) -> None:
-            if tell:  # without headers, as Java tells what it does not cache
+            if tell:  # without headers, as Java forwards uncached results
                 forward(session, Change(new, old if send_old else None), session.window.end, None)
 
         def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

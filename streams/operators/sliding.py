@@ -1,16 +1,16 @@
-"""Aggregations by sliding windows (KStreamSlidingWindowAggregate, KIP-450).
+"""Aggregations by sliding windows (Kafka: KStreamSlidingWindowAggregate, KIP-450).
 
-Each distinct combination of records that are at most the time difference apart has a window. They come into being with
-records: one that ends at a record (its left window) and one that begins a ms after it (its right window), as far as
-something is in it. So a record changes every window that it falls into, and may bring up to three:
+Each distinct combination of records that are at most the time difference apart has a window. Records create windows:
+one that ends at a record (its left window) and one that begins a ms after it (its right window), as far as it contains
+a record. So a record changes every window that contains it, and may create up to three:
 
-    left window of the record            [t - difference, t]         always, unless it is there
+    left window of the record            [t - difference, t]         always, unless it exists
     right window of the record           [t + 1, t + 1 + difference] if there are later records within it
-    right window of the record before    [p + 1, p + 1 + difference] if it is not there and reaches to t
+    right window of the record before    [p + 1, p + 1 + difference] if it does not exist and reaches to t
 
-What a new window begins with is found in an existing one: the aggregate of the latest window that ended before the
-record is that of the records in its left window, and the one of the latest window around it that of its right window. A
-window's timestamp in the store is that of its latest record, which tells what is in it.
+The initial aggregate of a new window comes from an existing one: the latest window that ended before the record has the
+aggregate of the left window, and the latest window around the record that of the right window. A window's timestamp in
+the store is that of its latest record, which determines the window's content.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from odradek.streams.records import NO_TIMESTAMP, Change, Headers, Process, Stam
 from odradek.streams.windows import EmitStrategy, SlidingWindows
 
 Update = Callable[[int, Stamped], None]
-"""Adds the record at hand to the window that starts there, which had this aggregate and latest time."""
+"""Adds the current record to the window with this start, with its previous aggregate and latest timestamp."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the windows around a record's time say, looked at from the latest to the earliest."""
+    """The content of the windows around a record's timestamp, scanned from the latest to the earliest."""
 
     starts: set[int] = field(default_factory=set)
     left: Stamped | None = None
-    """The aggregate that the left window of the record begins with."""
+    """The initial aggregate of the record's left window."""
     right: Stamped | None = None
-    """The one that its right window begins with."""
+    """The initial aggregate of the record's right window."""
     has_left: bool = False
     has_right: bool = False
     previous: int | None = None
-    """The time of the latest record before this one."""
+    """The timestamp of the latest record before this one."""
     whole: bool = False
-    """There is nothing to add: the record's time is known, with all of its windows."""
+    """No window has to be created: a record with this timestamp exists, with all of its windows."""
 
 
 class SlidingAggregate(WindowedTable):
@@ -93,7 +93,7 @@ class SlidingAggregate(WindowedTable):
         return process
 
     def write(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """The aggregate with one record more."""
+        """The aggregate with one more record."""
         return self._aggregator(key, value, aggregate)
 
     def _closed(self, node: NodeContext) -> Closed:
@@ -108,7 +108,7 @@ class SlidingAggregate(WindowedTable):
 
 
 class _Writer:
-    """Puts the record at hand into windows."""
+    """Adds the current record to windows."""
 
     def __init__(self, operator: SlidingAggregate, node: NodeContext, difference: int, tell: bool) -> None:
         self.observed = NO_TIMESTAMP
@@ -120,11 +120,11 @@ class _Writer:
         self._tell = tell
 
     def begin(self, key: Any, value: Any, timestamp: int, headers: Headers, close_time: int) -> None:
-        """This is the record at hand."""
+        """Set the current record."""
         self.key, self.value, self.timestamp, self.headers, self.close_time = key, value, timestamp, headers, close_time
 
     def update(self, start: int, before: Stamped) -> None:
-        """Add the record to a window that had this aggregate and latest time, unless it is closed."""
+        """Add the record to a window with this previous aggregate and latest timestamp, unless it is closed."""
         end = start + self._difference
         if end < self.close_time:
             too_late(self._node, self.timestamp, f"[{start},{end}]", self.close_time, self.observed)
@@ -134,7 +134,7 @@ class _Writer:
         self._write(start, old, new, max(stamp, self.timestamp))
 
     def copy(self, start: int, aggregate: Stamped) -> None:
-        """Make a window of records that are there already."""
+        """Create a window of existing records."""
         self._write(start, None, *aggregate)
 
     def _write(self, start: int, old: Any, new: Any, stamp: int) -> None:
@@ -148,7 +148,7 @@ class _Writer:
 
 
 def _usual(store: Any, writer: _Writer, initializer: Initializer, difference: int) -> None:
-    """A record that has a left window within time."""
+    """A record whose left window begins at or after 0."""
     timestamp = writer.timestamp
     found = _look(store, writer, difference)
     if found.whole:
@@ -166,7 +166,7 @@ def _usual(store: Any, writer: _Writer, initializer: Initializer, difference: in
 
 
 def _look(store: Any, writer: _Writer, difference: int) -> _Found:
-    """Go through the windows around the record, the latest first, and add it to those that it falls into."""
+    """Scan the windows around the record, the latest first, and add it to those that contain it."""
     found, timestamp = _Found(), writer.timestamp
     lower = max(0, timestamp - 2 * difference)
     with store.backward_fetch(writer.key, lower, timestamp + 1) as rows:
@@ -183,7 +183,7 @@ def _look(store: Any, writer: _Writer, difference: int) -> _Found:
                 found.has_left = True
                 writer.update(start, (aggregate, latest))
                 if latest >= timestamp:
-                    found.whole = True  # the time is known, and so all windows around it
+                    found.whole = True  # a record with this timestamp exists, and so do all windows around it
                     return found
                 found.previous = latest
             else:
@@ -193,7 +193,7 @@ def _look(store: Any, writer: _Writer, difference: int) -> _Found:
 
 
 def _early(store: Any, writer: _Writer, initializer: Initializer, difference: int) -> None:
-    """A record whose left window would begin before 0: one window from 0 on holds all of these."""
+    """A record whose left window would begin before 0: one window from 0 on contains all of these."""
     timestamp = writer.timestamp
     found = _Found()
     combined: Stamped | None = None

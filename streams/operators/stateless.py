@@ -1,4 +1,4 @@
-"""Operators that look at one record at a time (KStreamFilter, KStreamMap, … of Kafka Streams)."""
+"""Stateless operators: filter, map and their siblings (Kafka: KStreamFilter, KStreamMap, …)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class _OfFunction:
     """An operator with one function of the user's, of (value) or of (key, value)."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        with_key(function)  # complains now rather than at the first record
+        with_key(function)  # raises now rather than at the first record
         self.function = function
         self.keyed = arity(function) == 2
 
 
 class Filter(_OfFunction):
-    """Hands on what the predicate holds for, or, negated, what it does not hold for."""
+    """Forwards records that the predicate accepts, or, negated, rejects."""
 
     def __init__(self, predicate: Callable[..., bool], negate: bool = False) -> None:
         super().__init__(predicate)
@@ -46,7 +46,7 @@ class Filter(_OfFunction):
 
 
 class MapValues(_OfFunction):
-    """Another value."""
+    """Changes the value."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -66,7 +66,7 @@ class MapValues(_OfFunction):
 
 
 class SelectKey(_OfFunction):
-    """Another key."""
+    """Changes the key."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -83,7 +83,7 @@ class SelectKey(_OfFunction):
 
 
 class Map(_OfFunction):
-    """Another key and another value."""
+    """Changes key and value."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -101,7 +101,7 @@ class Map(_OfFunction):
 
 
 class FlatMap(_OfFunction):
-    """Any number of records for one."""
+    """Forwards any number of records for one."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -120,7 +120,7 @@ class FlatMap(_OfFunction):
 
 
 class FlatMapValues(_OfFunction):
-    """Any number of values for one."""
+    """Forwards any number of values for one."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -139,7 +139,7 @@ class FlatMapValues(_OfFunction):
 
 
 class Peek(_OfFunction):
-    """An action on the side."""
+    """Calls a function and forwards the record."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -157,7 +157,7 @@ class Peek(_OfFunction):
 
 
 class Foreach(_OfFunction):
-    """An action at the end."""
+    """Calls a function at the end of a branch."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -175,7 +175,7 @@ class Foreach(_OfFunction):
 
 
 class PassThrough:
-    """Hands on what comes."""
+    """Forwards records unchanged."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -186,7 +186,7 @@ class PassThrough:
 
 
 class ToStream:
-    """The new value of a table's change."""
+    """Forwards the new value of a table's change."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -203,7 +203,7 @@ class ToStream:
 
 
 class Branch:
-    """Hands a record to the child of the first predicate that holds, or to the one child beyond them."""
+    """Forwards a record to the child of the first predicate that holds, or else to the default child."""
 
     def __init__(self, predicates: Sequence[Callable[..., bool]], children: Sequence[str]) -> None:
         """Both may grow until the topology is built."""
@@ -231,7 +231,7 @@ class Print:
     """Writes a line for each record (PrintForeachAction)."""
 
     def __init__(self, printed: Printed, upstream: str) -> None:
-        """`upstream` is the label where none is given. Raises StreamsError for a file that cannot be written."""
+        """`upstream` is the default label. Raises StreamsError for a file that cannot be written."""
         self._label = printed.label if printed.label is not None else upstream
         self._mapper = printed.mapper or _as_text
         self._file = printed.file
@@ -262,7 +262,7 @@ def _as_text(key: Any, value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """As Java has it where that is another text."""
+    """The text of a value, as Java prints it where Python's text differs."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

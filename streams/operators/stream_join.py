@@ -1,12 +1,12 @@
-"""Stream-stream joins within a window: inner, left and outer (KStreamKStreamJoin, KIP-633, KAFKA-10847).
+"""Stream-stream joins within a window: inner, left and outer (Kafka: KStreamKStreamJoin, KIP-633, KAFKA-10847).
 
-Each side of a join keeps its records in a window store, and looks for partners in the store of the other side. A record
-of an outer side that found none waits in a store that both sides share, until its window is closed by the stream time
-of both, and is joined with nothing then. That store is looked through at most once in an interval of the wall's clock
-(one second), and only where something in it may be due.
+Each side of a join stores its records in a window store, and fetches partners from the store of the other side. A
+record of an outer side without a partner waits in a store that both sides share, until the stream time of both closes
+its window, and is then joined with null. The operator scans that store at most once in an interval of wall-clock time
+(one second), and only where an entry may be due.
 
-A null key or a null value joins with nothing and is dropped; an outer side passes a record with a null key on at once,
-joined with nothing (KIP-962).
+A record with a null key or a null value is dropped; an outer side forwards a record with a null key at once, joined
+with null (KIP-962).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from odradek.streams.records import NO_TIMESTAMP, Headers, Process
 from odradek.streams.windows import JoinWindows
 
 JoinSide = Callable[[Any, Any, Any], Any]
-"""Of key, value of this side, value of the other side (None where there is none)."""
+"""A function of key, value of this side, value of the other side (None where there is none)."""
 
 EMIT_INTERVAL: Final = "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__"
-"""The configuration of the interval between two looks at what waits, in ms."""
+"""The config of the interval between two scans of waiting records, in ms."""
 _LATEST: Final = 2**63 - 1
 
 
 class JoinWindow:
-    """Passes a record on to be joined, and keeps it for those of the other side (KStreamJoinWindow)."""
+    """Forwards a record to its join, and stores it for those of the other side (KStreamJoinWindow)."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -45,37 +45,37 @@ class JoinWindow:
             task.timestamp, task.headers = timestamp, headers
             forward(key, value, timestamp, headers)
             if key is not None:
-                task.timestamp, task.headers = timestamp, headers  # those after it have set their own
+                task.timestamp, task.headers = timestamp, headers  # nodes downstream have set their own
                 put(key, value, timestamp)
 
         return process
 
 
 class TimeTracker:
-    """What both sides of a join share in one task: the time, and what waits for partners."""
+    """The state that both sides of a join share in one task: the time, and the earliest waiting record."""
 
     __slots__ = ("earliest", "next_look", "stream_time")
 
     def __init__(self) -> None:
         self.stream_time = NO_TIMESTAMP
         self.earliest = _LATEST
-        """The time of the first record that waits, or an earlier one; the latest time there is where none waits."""
+        """The timestamp of the first waiting record, or an earlier one; the largest timestamp where none waits."""
         self.next_look = 0
-        """When to look at what waits again, by the wall's clock in ms."""
+        """When to scan waiting records again, by wall-clock time in ms."""
 
 
 class TimeTrackers:
-    """The trackers of one join, by task. Tasks on several threads come here, each for its own key."""
+    """The trackers of one join, by task. Several threads use it, each with the keys of its own tasks."""
 
     def __init__(self) -> None:
         self._trackers: dict[TaskContext, TimeTracker] = {}
 
     def of(self, node: NodeContext) -> TimeTracker:
-        """The tracker of a node's task, which is forgotten when the task ends."""
+        """The tracker of a node's task, which is removed when the task closes."""
         task, trackers = node.task, self._trackers
 
         def forget() -> None:
-            trackers.pop(task, None)  # both sides come here
+            trackers.pop(task, None)  # both sides call this
 
         node.on_close(forget)
         return trackers.setdefault(task, TimeTracker())
@@ -151,7 +151,7 @@ class StreamJoin:
     def _make_look(
         self, node: NodeContext, waiting: WaitingStore, tracker: TimeTracker
     ) -> Callable[[int, Headers], None]:
-        """What passes on those whose windows are closed."""
+        """A function that forwards waiting records whose windows are closed."""
         task, config = node.task, node.task.config
         interval_ms = int(config.get(EMIT_INTERVAL, 1000))
         wait_ms = self._after_ms + self._windows.grace_ms
@@ -160,7 +160,7 @@ class StreamJoin:
 
         def look(timestamp: int, headers: Headers) -> None:
             if tracker.earliest == _LATEST:
-                # Java adds to the latest time there is and overflows, so an empty store is looked through once
+                # Java adds to the largest timestamp and overflows, so an empty store is scanned once
                 if wait_ms <= 0:
                     return
             elif tracker.earliest + wait_ms >= tracker.stream_time:
@@ -208,7 +208,7 @@ class StreamJoin:
 
 
 def _oriented(joiner: Callable[..., Any], left_side: bool) -> JoinSide:
-    """The user's joiner as one side sees it."""
+    """The user's joiner with this side's value first."""
     if takes_key(joiner):
         return joiner if left_side else lambda key, this, other: joiner(key, other, this)
     if left_side:

@@ -1,7 +1,7 @@
-"""What foreign-key joins send over their two internal topics, and the keys under which they remember it (KIP-213).
+"""Messages of foreign-key joins on their two internal topics, and the keys of their store (KIP-213).
 
-A subscription goes from a row of the left table to the partition of its foreign key, and asks for the value there; a
-response brings it back. Both carry the hash of the left value that asked. Formats, big-endian:
+A subscription goes from a row of the left table to the partition of its foreign key, and requests the value there; a
+response carries it back. Both carry the hash of the left value. Formats, big-endian:
 
     subscription   version 1 (bit 7: no hash), instruction, hash (16), primary key, partition of the primary key (4)
                    version 0 has no partition                                    (SubscriptionWrapperSerde, KIP-775)
@@ -19,13 +19,13 @@ from odradek.streams.errors import StreamsError
 from odradek.streams.serdes import Serde
 
 DELETE_KEY_NO_PROPAGATE: Final = 0
-"""Forget the subscription, answer nothing."""
+"""Delete the subscription, send no response."""
 DELETE_KEY_AND_PROPAGATE: Final = 1
-"""Forget the subscription, answer that there is no value."""
+"""Delete the subscription, respond that there is no value."""
 PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE: Final = 2
-"""Subscribe, answer in any case."""
+"""Subscribe, respond in any case."""
 PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE: Final = 3
-"""Subscribe, answer if there is a value."""
+"""Subscribe, respond if there is a value."""
 
 _NO_HASH: Final = 0x80
 _HASH_BYTES: Final = 16
@@ -51,16 +51,16 @@ class Response(NamedTuple):
 
 
 class CombinedKey(NamedTuple):
-    """A foreign key with the primary key that asks for it."""
+    """A foreign key with the primary key of its subscriber."""
 
     foreign_key: Any
     primary_key: Any
 
 
 def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
-    """The format of subscriptions for tables with such keys. One that was read in version 0 is stored so.
+    """The format of subscriptions for tables with such keys. A subscription read in version 0 is stored in version 0.
 
-    Kafka means to write version 0 for instances of 3.3 and before (upgrade.from), and in 3.9.2 does not.
+    Kafka intends to write version 0 for instances of 3.3 and before (upgrade.from), and does not in 3.9.2.
     """
     write_key, read_key = primary_key.serialize, primary_key.deserialize
 
@@ -102,21 +102,21 @@ def response_serde(value: Serde[Any]) -> Serde[Response]:
 
 
 def _head(data: bytes, at: int) -> tuple[int, bytes | None, int]:
-    """Version, hash, and where the rest begins; `at` is where the hash would."""
+    """Version, hash, and the offset of the rest; `at` is the offset of the hash."""
     if data[0] & _NO_HASH:
         return data[0] & 0x7F, None, at
     return data[0], bytes(data[at : at + _HASH_BYTES]), at + _HASH_BYTES
 
 
 class CombinedKeys:
-    """How foreign and primary keys are stored together: all of one foreign key behind each other."""
+    """The stored keys of foreign and primary keys: all of one foreign key are adjacent."""
 
     def __init__(self, foreign_key: Serde[Any], primary_key: Serde[Any]) -> None:
         self._write_foreign = foreign_key.serialize
         self._write_primary, self._read_primary = primary_key.serialize, primary_key.deserialize
 
     def prefix(self, foreign_key: Any) -> bytes:
-        """What all stored keys of this foreign key begin with."""
+        """The common prefix of all stored keys of this foreign key."""
         written = self._write_foreign(foreign_key)
         return _INT.pack(len(written)) + written
 

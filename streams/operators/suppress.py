@@ -1,8 +1,8 @@
-"""Hold changes of a table back (KTableSuppressProcessor, KIP-328).
+"""Suppress: holds back changes of a table (Kafka: KTableSuppressProcessor, KIP-328).
 
-Until a time limit: the latest change of a key is told so long after the first that was held back. Until windows close:
-one result for each window, when stream time has passed its end and the grace. A buffer that is full either lets go of
-what is due first, or ends the application.
+With a time limit, the operator emits the latest change of a key when the limit has passed since the first change held
+back. Until windows close, it emits one result for each window, when stream time has passed its end and the grace. A
+full buffer either emits the entry that is due first, or ends the application.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SuppressView(WithoutPast):
-    """What the table after suppress() shows: what was told last."""
+    """The content of the table after suppress(): the last emitted rows."""
 
     def __init__(self, store: str, parent: Any) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class SuppressView(WithoutPast):
         self.stores = (*parent.stores, store)
 
     def get(self, node: NodeContext) -> Get:
-        """The function that looks a key up."""
+        """The lookup function of a key."""
         prior_value, of_parent = node.store(self._store).prior_value, self._parent.get(node)
 
         def look_up(key: Any) -> Stamped | None:
@@ -42,11 +42,11 @@ class SuppressView(WithoutPast):
 
 
 class Suppress:
-    """The operator."""
+    """Buffers and emits changes."""
 
     def __init__(self, store: str, suppressed: Suppressed, wait_ms: int, parent: Any) -> None:
-        """`wait_ms` is the grace of the windows where it is not given. `parent` is the table's node upstream: its
-        `enable_sending_old_values(force)` and `view()`; the buffer has to see old values.
+        """`wait_ms` is None for the grace of the windows. `parent` is the table's node upstream: its
+        `enable_sending_old_values(force)` and `view()`; the buffer requires old values.
         """
         self.store = store
         self._suppressed = suppressed
@@ -79,7 +79,7 @@ class Suppress:
         def emit(eviction: Eviction) -> None:
             key, change, origin = eviction
             if change.new is None and by_window:
-                return  # nothing was told of this window, so there is nothing to take back
+                return  # no result of this window was emitted, so there is none to delete
             before = task.timestamp, task.headers, task.topic, task.partition, task.offset
             task.timestamp, task.headers = origin.timestamp, origin.headers
             task.topic, task.partition, task.offset = origin.topic, origin.partition, origin.offset

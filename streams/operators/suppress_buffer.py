@@ -1,16 +1,15 @@
-"""The store behind suppress(): changes of a table in the order in which they are due.
+"""Suppress buffer: the store of suppress(), with changes in due order (Kafka: InMemoryTimeOrderedKeyValueChangeBuffer).
 
-It is Kafka's InMemoryTimeOrderedKeyValueChangeBuffer. A key has one place in the order, that of the first of its
-changes; later ones take its place. The buffer lives in memory. It is logged at commits, a record for each key that has
-changed since; its time is the producer's:
+A key has one position in the order, that of the first of its changes; later changes take that position. The buffer is
+in memory. It is logged at commits, a record for each key that has changed since; the producer sets its timestamp:
 
     key     the serialized key
-    value   record context ‖ prior ‖ old ‖ new ‖ time(8), with the header v=3; null for a key that has left
+    value   record context ‖ prior ‖ old ‖ new ‖ time(8), with the header v=3; null for a removed key
 
 Record context: timestamp(8) ‖ offset(8) ‖ length(4) ‖ topic ‖ partition(4) ‖ headers; headers: count(4), then
-length(4), key, length(4), value of each, where a length of -1 is null. The values have their length before them, -1 for
-null; an old value that equals the prior one has the length -2 and nothing else. The prior value is the one that was
-current before the key came into the buffer, which is what the table downstream still shows.
+length(4), key, length(4), value of each, where a length of -1 is null. The values have a length prefix, -1 for null; an
+old value that equals the prior one has the length -2 and no content. The prior value is the one before the key entered
+the buffer, which the table downstream still shows.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NO_TIME: Final = 2**63 - 1
 
 
 class Origin(NamedTuple):
-    """The record that a change came with (ProcessorRecordContext)."""
+    """The source record of a change (ProcessorRecordContext)."""
 
     timestamp: int
     offset: int
@@ -46,7 +45,7 @@ class Origin(NamedTuple):
     headers: Headers
 
     def encode(self) -> bytes:
-        """As it stands in the changelog."""
+        """The serialization in the changelog."""
         topic = self.topic.encode()
         parts = [_LONG.pack(self.timestamp), _LONG.pack(self.offset), _sized(topic), _INT.pack(self.partition)]
         headers = self.headers or []
@@ -56,13 +55,13 @@ class Origin(NamedTuple):
         return b"".join(parts)
 
     def size(self) -> int:
-        """What Kafka takes it to weigh in memory, in bytes."""
+        """Kafka's estimate of its size in memory, in bytes."""
         headers = sum(len(name.encode()) + len(value or b"") for name, value in self.headers or ())
         return 8 + 8 + len(self.topic) + 4 + headers
 
 
 class Buffered(NamedTuple):
-    """What the buffer has of a key; values are serialized."""
+    """The buffered entry of a key; values are serialized."""
 
     prior: bytes | None
     old: bytes | None
@@ -70,18 +69,18 @@ class Buffered(NamedTuple):
     origin: Origin
 
     def encode(self, time: int) -> bytes:
-        """As it stands in the changelog."""
+        """The serialization in the changelog."""
         old = _INT.pack(_AS_PRIOR) if self.old is not None and self.old == self.prior else _sized(self.old)
         return b"".join([self.origin.encode(), _sized(self.prior), old, _sized(self.new), _LONG.pack(time)])
 
     def size(self) -> int:
-        """What Kafka takes it to weigh in memory, in bytes."""
+        """Kafka's estimate of its size in memory, in bytes."""
         old = 0 if self.old is None or self.old == self.prior else len(self.old)
         return len(self.prior or b"") + old + len(self.new or b"") + self.origin.size()
 
 
 class Eviction(NamedTuple):
-    """What leaves the buffer."""
+    """An entry that leaves the buffer."""
 
     key: Any
     change: Change
@@ -93,7 +92,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 class _Reader:
-    """Takes a value of the changelog apart."""
+    """Parses a value of the changelog."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -128,7 +127,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class SuppressBufferBuilder:
-    """What makes the buffer of each task. Its changelog is set as that of a key-value store."""
+    """Builds the buffer of each task. Its changelog has the configs of a key-value store's."""
 
     name: str
     key_serde: Serde[Any] | None
@@ -157,7 +156,7 @@ class SuppressBuffer(StateStore):
         self._places: dict[bytes, tuple[int, bytes]] = {}
         self._changed: dict[bytes, None] = {}
         self.size_bytes = 0
-        """What Kafka takes the content to weigh."""
+        """Kafka's estimate of the content's size."""
 
     def init(self, context: StoreContext) -> None:
         self._context = context
@@ -179,7 +178,7 @@ class SuppressBuffer(StateStore):
         self.size_bytes = 0
 
     def flush(self) -> None:
-        """Nothing of it is on disk."""
+        """No effect: the buffer is in memory only."""
 
     def flush_cache(self) -> None:
         """Log every key that has changed."""
@@ -202,12 +201,10 @@ class SuppressBuffer(StateStore):
             try:
                 buffered, time = _Reader(value).buffered()
             except (struct.error, UnicodeDecodeError) as error:
-                raise SerializationError(
-                    f"store {self.name}: its changelog has a record that is none: {error}"
-                ) from error
+                raise SerializationError(f"store {self.name}: its changelog has an invalid record: {error}") from error
             self._put(time, key, buffered)
 
-    # ---- what the operator does
+    # ---- called by the operator
 
     def put(self, time: int, key: Any, change: Change, origin: Origin) -> None:
         """Buffer a change. Raises SerializationError."""
@@ -226,7 +223,7 @@ class SuppressBuffer(StateStore):
         self._changed[key_bytes] = None
 
     def evict_while(self, holds: Callable[[], bool], emit: Callable[[Eviction], None]) -> None:
-        """Let go of what is due first, as long as this holds and there is something."""
+        """Remove and return the entry that is due first, while the condition holds and the buffer is not empty."""
         order = self._order
         while order and holds():
             place, buffered = order.peekitem(0)
@@ -238,7 +235,9 @@ class SuppressBuffer(StateStore):
             self._changed[place[1]] = None
 
     def prior_value(self, key: Any) -> tuple[Stamped | None] | None:
-        """What the table downstream shows of a key that is in the buffer, in a tuple; None where it is not in it."""
+        """The row that the table downstream shows for a buffered key, in a tuple; None for a key that is not
+        buffered.
+        """
         place = self._places.get(self._key.serialize(key))
         if place is None:
             return None
@@ -250,10 +249,10 @@ class SuppressBuffer(StateStore):
 
     @property
     def earliest(self) -> int:
-        """When the first is due; the latest time there is where there is none."""
+        """The time of the first entry; the largest timestamp of an empty buffer."""
         return int(self._order.peekitem(0)[0][0]) if self._order else NO_TIME
 
-    # ---- how
+    # ---- internals
 
     def _put(self, time: int, key: bytes, buffered: Buffered) -> None:
         place = self._places.get(key)

@@ -1,11 +1,12 @@
-"""Operators of tables: sources, filter, map_values, transform_values, and what sends rows to other keys.
+"""Operators of tables: sources, filter, map_values, transform_values, and changes of keys (Kafka:
+KTableProcessorSupplier).
 
 A row travels as `Change(new, old)`. Each operator follows three rules of Kafka's (KTableProcessorSupplier):
 
-- old values are computed only if someone downstream has asked for them (`enable_sending_old_values`);
+- old values are computed only if a node downstream requires them (`enable_sending_old_values`);
 - with a store of its own, the operator writes the new value there, takes the old one from there, and leaves forwarding
   to the store's cache if it has one (TimestampedTupleForwarder);
-- whoever looks up a key (`view`) reads the nearest store upstream, through the operators in between.
+- a lookup of a key (`view`) reads the nearest store upstream, through the operators in between.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from odradek.streams.dsl.materialization import Materialization
 
 Getter = Callable[[Any], "Stamped | None"]
-"""The value of a key and its timestamp, as it is now."""
+"""A function that returns the current value of a key and its timestamp."""
 GetterAsOf = Callable[[Any, int], "Stamped | None"]
-"""The same, as it was at a time in ms."""
+"""A function that returns the value of a key at a time in ms."""
 StoreRead = Callable[[Any], Any]
 
 
 class View(Protocol):
-    """How an operator downstream sees a table (KTableValueGetterSupplier)."""
+    """The lookups of a table by an operator downstream (KTableValueGetterSupplier)."""
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -41,27 +42,27 @@ class View(Protocol):
 
     @property
     def versioned(self) -> bool:
-        """Whether get_as_of() knows the past. Known when the topology is bound."""
+        """Whether get_as_of() is supported. Decided when the topology is bound."""
 
     def get(self, node: NodeContext) -> Getter:
         """The lookup of one task's node."""
 
     def get_as_of(self, node: NodeContext) -> GetterAsOf:
-        """The lookup in the past. Raises StreamsError where the table has none."""
+        """The lookup at an earlier time. Raises StreamsError where the table has no versions."""
 
 
 class WithoutPast:
-    """What views have in common of tables that keep no versions."""
+    """The common part of views of tables without versions."""
 
     versioned = False
 
     def get_as_of(self, node: NodeContext) -> GetterAsOf:
         """Raises StreamsError."""
-        raise StreamsError("only a table in a versioned store knows its past")
+        raise StreamsError("only a table in a versioned store has earlier versions")
 
 
 class TableSupplier(Protocol):
-    """The operator whose output a KTable is."""
+    """The operator that produces a KTable."""
 
     def bind(self, node: NodeContext) -> Process:
         """The function of one task."""
@@ -77,7 +78,7 @@ class TableSupplier(Protocol):
 
 
 class TableStore:
-    """A table's store as its operator uses it, whether it keeps versions or not (KeyValueStoreWrapper)."""
+    """The operator's access to a table's store, with versions or without (KeyValueStoreWrapper)."""
 
     __slots__ = ("_store", "get", "put", "versioned")
 
@@ -87,14 +88,16 @@ class TableStore:
         self.get: Getter = self._get_versioned if self.versioned else store.get
         """The value of a key and its timestamp."""
         self.put: Callable[[Any, Any, int], int] = store.put if self.versioned else self._put
-        """Set a value as of a time. Returns PUT_NOT_DONE, VALID_TO_UNDEFINED for the latest, or until when it holds."""
+        """Set a value as of a time. Returns PUT_NOT_DONE, VALID_TO_UNDEFINED for the latest version, or its end of
+        validity.
+        """
 
     def _get_versioned(self, key: Any) -> Stamped | None:
         found = self._store.get(key)
         return None if found is None else (found.value, found.timestamp)
 
     def get_as_of(self, key: Any, timestamp: int) -> Stamped | None:
-        """The value of a key as it was."""
+        """The value of a key at an earlier time."""
         found = self._store.get(key, timestamp)
         return None if found is None else (found.value, found.timestamp)
 
@@ -121,10 +124,10 @@ class StoreView:
 
 
 def forwarder(node: NodeContext, store: Any, sends_old_values: bool) -> Process:
-    """What an operator with a store calls to hand on a change (TimestampedTupleForwarder).
+    """The function with which an operator with a store forwards a change (TimestampedTupleForwarder).
 
-    It does nothing where the store has a cache, which forwards when it is flushed; else it goes to the children,
-    without the old value if nobody has asked for it.
+    It does nothing where the store has a cache, which forwards when it is flushed; otherwise it forwards to the
+    children, without the old value unless a node downstream requires it.
     """
     forward = node.forward
 
@@ -143,17 +146,17 @@ def forwarder(node: NodeContext, store: Any, sends_old_values: bool) -> Process:
 
 
 def cache_forwards(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-    """What forwarder() gives where the store's cache hands changes on: nothing is left to do."""
+    """The forwarder where the store's cache forwards changes: no effect."""
 
 
-# ---- tables that are read
+# ---- source tables
 
 
 class TableSource:
     """The records of a topic, or of a stream, as the rows of a table (KTableSource)."""
 
     def __init__(self, stated: Materialization) -> None:
-        """The table has a store if the user named it, or from the moment that somebody needs one."""
+        """The table has a store if the user named it, or as soon as an operator requires one."""
         assert stated.store_name is not None
         self.store = stated.store_name
         self.materialized = stated.queryable_name is not None
@@ -161,18 +164,18 @@ class TableSource:
         self._sends_old_values = False
 
     def materialize(self) -> None:
-        """The table gets a store."""
+        """Give the table a store."""
         self.materialized = True
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """Needs a store, and makes one if it may."""
+        """Request a store; creates one if allowed."""
         if not force and not self.materialized:
             return False
         self.materialized = self._sends_old_values = True
         return True
 
     def view(self) -> View:
-        """The store; there is one from now on."""
+        """The name of the store; the table has one from now on."""
         self.materialize()
         return StoreView(self.store, self.versioned)
 
@@ -219,20 +222,20 @@ class TableSource:
         return process_cached if forward is cache_forwards else process
 
 
-# ---- tables that are computed
+# ---- computed tables
 
 
 class _Derived(ABC):
     """A table computed row by row from its parent."""
 
     def __init__(self, parent: KTable[Any, Any], queryable: str | None) -> None:
-        """`queryable` is the store of its own that the table has, if any."""
+        """`queryable` is the name of the table's own store, if any."""
         self.parent = parent
         self.queryable = queryable
         self.sends_old_values = False
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """The own store has them, or else the parent."""
+        """No effect with an own store, which has them; otherwise the parent sends them."""
         if self.queryable is not None or self.parent.enable_sending_old_values(force):
             self.sends_old_values = True
         return self.sends_old_values
@@ -265,7 +268,7 @@ class _Derived(ABC):
 
     @property
     def drops_nothing(self) -> bool:
-        """Whether a change from null to null is handed on."""
+        """Whether a change from null to null is forwarded."""
         return True
 
     def _bind_stored(self, node: NodeContext, compute: Callable[[Any, Any], Any]) -> Process:
@@ -292,7 +295,7 @@ class _Derived(ABC):
 
 
 class _ComputedView:
-    """The parent's rows, computed when they are looked up. The timestamp is the parent's."""
+    """The parent's rows, computed at each lookup. The timestamp is the parent's."""
 
     def __init__(self, parent: View, compute: Callable[[NodeContext], Callable[[Any, Any], Any]]) -> None:
         self._parent = parent
@@ -314,7 +317,7 @@ class _ComputedView:
         return lookup
 
     def get_as_of(self, node: NodeContext) -> GetterAsOf:
-        """The lookup in the past."""
+        """The lookup at an earlier time."""
         get, compute = self._parent.get_as_of(node), self._compute(node)
 
         def lookup(key: Any, timestamp: int) -> Stamped | None:
@@ -336,12 +339,12 @@ class Filter(_Derived):
         super().__init__(parent, queryable)
         self._predicate = with_key(predicate)
         self._negate = negate
-        # With the old value of a store that is there anyway, no deletion is sent of what was never let through.
+        # With the old value from an existing store, the operator sends no deletion of a row that it never forwarded.
         self.sends_old_values = parent.enable_sending_old_values(False)
 
     @property
     def drops_nothing(self) -> bool:
-        """A row that is not there and was not is no change, unless it may be one to the past."""
+        """A change from no row to no row is dropped, unless it may change an older version."""
         return not self.sends_old_values or self.parent.versioned
 
     def compute(self, node: NodeContext) -> Callable[[Any, Any], Any]:
@@ -355,14 +358,14 @@ class Filter(_Derived):
 
 
 class MapValues(_Derived):
-    """Another value for each row (KTableMapValues)."""
+    """Maps the value of each row (KTableMapValues)."""
 
     def __init__(self, parent: KTable[Any, Any], mapper: Callable[..., Any], queryable: str | None) -> None:
         super().__init__(parent, queryable)
         self._mapper = with_key(mapper)
 
     def compute(self, node: NodeContext) -> Callable[[Any, Any], Any]:
-        """The mapper, which is not asked about null."""
+        """The mapper, which is not called for null."""
         mapper = self._mapper
 
         def mapped(key: Any, value: Any) -> Any:
@@ -372,7 +375,7 @@ class MapValues(_Derived):
 
 
 class ValueTransformer(ABC):
-    """Computes the values of a table with stores and punctuators at hand (ValueTransformerWithKey). Override it."""
+    """Computes the values of a table with stores and punctuators (ValueTransformerWithKey). Override it."""
 
     context: ProcessorContext
 
@@ -382,14 +385,14 @@ class ValueTransformer(ABC):
 
     @abstractmethod
     def transform(self, key: Any, value: Any) -> Any:
-        """The value for a row, which may be null; the key is to be read only."""
+        """The value for a row, which may be null; the key is read-only."""
 
     def close(self) -> None:  # noqa: B027 - few have anything to close
-        """Called once when the task ends."""
+        """Called once when the task closes."""
 
 
 class TransformValues(_Derived):
-    """Another value for each row by a ValueTransformer (KTableTransformValues)."""
+    """Maps the value of each row with a ValueTransformer (KTableTransformValues)."""
 
     def __init__(
         self, parent: KTable[Any, Any], supplier: Callable[[], ValueTransformer], queryable: str | None
@@ -400,18 +403,18 @@ class TransformValues(_Derived):
 
     @property
     def stores(self) -> tuple[Any, ...]:
-        """The descriptions of stores that the supplier brings (KIP-401)."""
+        """The builders of the supplier's stores (KIP-401)."""
         return self.brings
 
     def compute(self, node: NodeContext) -> Callable[[Any, Any], Any]:
-        """A transformer of this node's own; lookups from downstream have theirs."""
+        """A transformer for this node alone; lookups from downstream have their own."""
         transformer = self._supplier()
         node.on_life(lambda: transformer.init(looking_context(node)), transformer.close)
         return transformer.transform
 
 
 class RepartitionMap:
-    """Sends each row to another key: out of where it was, into where it is (KTableRepartitionMap)."""
+    """Moves each row to another key: deletes it from the old key, adds it to the new one (KTableRepartitionMap)."""
 
     def __init__(self, parent: KTable[Any, Any], selector: Callable[..., tuple[Any, Any]]) -> None:
         self._parent = parent
@@ -445,7 +448,7 @@ class RepartitionMap:
 
 
 def sends_apart(upgrade_from: Any) -> bool:
-    """Whether instances of a release before 3.5 may run beside this one: they cannot read both values in one record."""
+    """Whether instances of a release before 3.5 may be in the group: they cannot read both values in one record."""
     if not upgrade_from:
         return False
     major, _, minor = str(upgrade_from).partition(".")

@@ -1,8 +1,8 @@
-"""Joins of a stream with a table, or with a global table: each record with the row as it is now (KStreamKTableJoin).
+"""Joins of a stream with a table or a global table: each record with the current row (Kafka: KStreamKTableJoin).
 
-The table alone is remembered. A record whose key in the table or whose value is null is dropped; a left join passes a
-record with a null key on (KIP-962). With a versioned table a record meets the row that held at its own time, and may
-wait for the grace period before it does, so that the table's updates for that time can come (KIP-914, KIP-923).
+Only the table has state. A record whose join key or value is null is dropped; a left join forwards a record with a null
+key (KIP-962). With a versioned table a record joins the row of its own timestamp, and may wait for the grace period
+before, so that the table's updates for that time can arrive (KIP-914, KIP-923).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from odradek.streams.operators.table import View
 from odradek.streams.records import Headers, Process
 
 Lookup = Callable[[Any, int], Any]
-"""The table's value of a key, for a record of a time in ms; None where there is none."""
+"""The table's value of a key, for a record with a timestamp in ms; None where there is none."""
 JoinRow = Callable[[Any, Any, Any, int, Headers], None]
 """Joins a record, given the row's key, its own key, value, timestamp and headers."""
 
 
 class StreamTableJoin:
-    """Joins each record with the row of its key, or of the key that a mapper makes of it."""
+    """Joins each record with the row of its key, or of the key that a mapper returns."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class StreamTableJoin:
         return process
 
     def _plain(self, node: NodeContext) -> Process:
-        """The most frequent kind in as few calls as can be: the row of the record's own key, as it is now."""
+        """The most frequent case with as few calls as possible: the current row of the record's own key."""
         forward, get, joiner, left = node.forward, self._table.get(node), self._joiner, self._left
         skip = skipping(node, "join key or value")
 
@@ -124,7 +124,7 @@ def _lookup(table: View, node: NodeContext) -> Lookup:
 
 
 def _mapped(node: NodeContext, key_mapper: Callable[[Any, Any], Any], join: JoinRow, left: bool) -> Process:
-    """Joins with the row of the key that the mapper makes of a record."""
+    """Joins with the row of the key that the mapper returns for a record."""
     skip = skipping(node, "join key or value")
 
     def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -138,7 +138,7 @@ def _mapped(node: NodeContext, key_mapper: Callable[[Any, Any], Any], join: Join
 
 
 def _waiting(node: NodeContext, buffer: JoinBuffer, join: JoinRow, left: bool) -> Process:
-    """Lets records wait for the grace period, and joins those that have, in the order of their times."""
+    """Buffers records for the grace period, and joins those that are due, in time order."""
     task, skip = node.task, skipping(node, "join key or value")
 
     def process(key: Any, value: Any, timestamp: int, headers: Headers) -> None:

@@ -1,13 +1,13 @@
-"""Joins of two tables by their keys: inner, left and outer (KTableKTableInnerJoin and its like).
+"""Joins of two tables by their keys: inner, left and outer (Kafka: KTableKTableInnerJoin and its siblings).
 
-A change on one side is joined with the row of the other side as it is now; the result has the later timestamp of
-both. Each side of a join is an operator of its own, and a third one, in which both end, keeps the result where it has a
-store. Changes of the past of a versioned table are dropped (KIP-914).
+A change on one side is joined with the current row of the other side; the result has the later timestamp of both. Each
+side of a join is an operator of its own, and a third operator, which follows both, stores the result where it has a
+store. Changes of older versions of a versioned table are dropped (KIP-914).
 
-    INNER   both rows are needed
-    LEFT    this side's row is needed
-    RIGHT   the other side's row is needed: the right side of a left join
-    OUTER   one of both is needed
+    INNER   both rows are required
+    LEFT    this side's row is required
+    RIGHT   the other side's row is required: the right side of a left join
+    OUTER   one of both is required
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from odradek.streams.records import NO_TIMESTAMP, Change, Headers, LateChange, P
 from odradek.streams.stores.interface import PUT_NOT_DONE, VALID_TO_UNDEFINED
 
 Join = Callable[[Any, Any], Any]
-"""Of the value of this side and the value of the other."""
+"""A function of the value of this side and the value of the other."""
 
 
 class Table(Protocol):
-    """What a join needs of a table."""
+    """The table operations that a join requires."""
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """Changes are to carry old values."""
+        """Make changes carry old values."""
 
     def view(self) -> View:
-        """How to read the table's rows."""
+        """The lookups of the table's rows."""
 
 
 class Kind(enum.Enum):
-    """Whose row is needed for a result."""
+    """The side whose row is required for a result."""
 
     INNER = enum.auto()
     LEFT = enum.auto()
@@ -59,7 +59,7 @@ class TableJoin:
     """One side of a join of tables."""
 
     def __init__(self, kind: Kind, this: Table, other: Table, join: Join, *, versioned: bool = False) -> None:
-        """`join` is of this side's value and the other's; `versioned` drops changes of this table's past."""
+        """`join` is of this side's value and the other's; `versioned` drops changes of older versions of this table."""
         self._kind = kind
         self._tables = (this, other)
         self._views = (this.view(), other.view())
@@ -68,14 +68,14 @@ class TableJoin:
         self.send_old_values = False
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """Both tables have to know their old values for that."""
+        """Both tables have to send their old values for that."""
         for table in self._tables:
             table.enable_sending_old_values(True)
         self.send_old_values = True
         return True
 
     def view(self) -> View:
-        """Rows that are joined when they are asked for."""
+        """Rows that are joined at each lookup."""
         return _JoinView(self._kind, *self._views, self._join)
 
     def bind(self, node: NodeContext) -> Process:
@@ -167,7 +167,7 @@ class TableJoin:
 
 
 class _JoinView(WithoutPast):
-    """The rows of a join that has no store; they have no past, also those of versioned tables (KIP-914)."""
+    """The rows of a join without a store; it has no older versions, not even with versioned tables (KIP-914)."""
 
     def __init__(self, kind: Kind, this: View, other: View, join: Join) -> None:
         self._kind = kind
@@ -197,7 +197,7 @@ class _JoinView(WithoutPast):
 
 
 class JoinMerger:
-    """Where both sides of a join of tables end, and the result is kept if it has a store (KTableKTableJoinMerger)."""
+    """Merges both sides of a join of tables, and stores the result if it has a store (KTableKTableJoinMerger)."""
 
     def __init__(self, this: TableJoin, other: TableJoin, store: str | None, *, versioned: bool = False) -> None:
         self._sides = (this, other)
@@ -206,14 +206,14 @@ class JoinMerger:
         self._sends_old_values = False
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """Both sides have to know them."""
+        """Both sides have to send old values."""
         for side in self._sides:
             side.enable_sending_old_values(True)
         self._sends_old_values = True
         return True
 
     def view(self) -> View:
-        """The store of the result, or else the rows that it is made of."""
+        """The store of the result, or else the joined rows of both sides."""
         return self._sides[0].view() if self._store is None else StoreView(self._store, self._versioned)
 
     def bind(self, node: NodeContext) -> Process:

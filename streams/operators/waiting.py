@@ -1,7 +1,7 @@
-"""The store in which records of outer stream-stream joins wait for partners (ListValueStore, KAFKA-10847).
+"""Waiting store: records of outer stream-stream joins that wait for partners (Kafka: ListValueStore, KAFKA-10847).
 
 A key-value store that both sides of a join share. Key: timestamp (8 bytes), 1 for the left side or 0, key. Value: all
-that waits under this key, in the format of Kafka's list serializer, each with a first byte that says its side again
+records that wait under this key, in the format of Kafka's list serializer, each with a first byte that repeats its side
 (TimestampedKeyAndJoinSideSerializer, LeftOrRightValueSerializer). The changelog has the whole list every time.
 """
 
@@ -22,7 +22,7 @@ from odradek.streams.stores.values import changelog_topic
 _KEY: Final = struct.Struct(">qB")
 _INT: Final = struct.Struct(">i")
 _SIZED_ENTRIES: Final = 1
-"""The first byte of a list whose entries say their lengths."""
+"""The first byte of a list whose entries have length prefixes."""
 _LIST: Final = struct.Struct(">Bi")
 
 
@@ -38,7 +38,7 @@ class WaitingStoreBuilder(StoreBuilder):
 
 
 class WaitingStore(StateStore):
-    """Values by timestamp, side and key; several under one key stay in the order in which they came."""
+    """Values by timestamp, side and key; several under one key keep their order of arrival."""
 
     def __init__(self, spec: WaitingStoreBuilder) -> None:
         self.name = spec.name
@@ -64,7 +64,7 @@ class WaitingStore(StateStore):
         self._read = {True: left.deserialize, False: right.deserialize}
 
     def add(self, key: Any, timestamp: int, left: bool, value: Any) -> None:
-        """Let a value wait behind those of the same key, time and side."""
+        """Append a value to those of the same key, timestamp and side."""
         row = self._row(key, timestamp, left)
         entry = bytes([left]) + self._write[left](value)
         known = self._store.get(row)
@@ -73,17 +73,17 @@ class WaitingStore(StateStore):
         self._store.put(row, b"".join((_LIST.pack(_SIZED_ENTRIES, count), before, _INT.pack(len(entry)), entry)))
 
     def found(self, key: Any, timestamp: int, left: bool) -> None:
-        """What waits under this key, time and side has a partner: it waits no longer."""
+        """Remove the entries of this key, timestamp and side, after they found a partner."""
         row = self._row(key, timestamp, left)
         if self._store.get(row) is not None:
             self._store.put(row, None)
 
     def remove(self, row: bytes) -> None:
-        """Forget all that waits under a key of rows()."""
+        """Remove all entries under a key of rows()."""
         self._store.put(row, None)
 
     def rows(self) -> Iterator[tuple[bytes, Any, int, bool, Any]]:
-        """All that waits, by time, side (the right one first) and key: (row, key, timestamp, left, value)."""
+        """All waiting entries, by timestamp, side (the right one first) and key: (row, key, timestamp, left, value)."""
         for row, entries in self._store.all():
             timestamp, left = _KEY.unpack_from(row)
             key = self._read_key(row[_KEY.size :])

@@ -1,7 +1,7 @@
-"""Aggregations by windows of a fixed length, aligned to 0 (KStreamWindowAggregate).
+"""Aggregations by windows of a fixed length, aligned to 0 (Kafka: KStreamWindowAggregate).
 
-A record goes into every window that its time is in and that is not closed yet: stream time, as this operator has seen
-it, has not reached the window's end plus the grace.
+A record belongs to every window that contains its timestamp and that is not closed yet: the stream time of this
+operator has not reached the window's end plus the grace.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from odradek.streams.windows import EmitStrategy, TimeWindows, UnlimitedWindows,
 
 Initializer = Callable[[], Any]
 Aggregator = Callable[[Any, Any, Any], Any]
-"""Of key, value and the aggregate so far."""
+"""A function of key, value and the current aggregate."""
 Get = Callable[[Any], "Stamped | None"]
 
 
 class WindowedView(WithoutPast):
-    """What the store of windows is to operators downstream, by windowed key."""
+    """The view of the window store for operators downstream, by windowed key."""
 
     def __init__(self, store: str) -> None:
         self.stores = (store,)
 
     def get(self, node: NodeContext) -> Get:
-        """The function that looks a windowed key up."""
+        """The lookup function of a windowed key."""
         fetch = node.store(self.stores[0]).fetch
 
         def look_up(windowed: Windowed) -> Stamped | None:
@@ -40,7 +40,7 @@ class WindowedView(WithoutPast):
 
 
 class WindowedTable(abc.ABC):
-    """What all aggregations by windows have in common as suppliers of a table."""
+    """The common part of all windowed aggregations, as suppliers of a table."""
 
     def __init__(self, store: str, emit: EmitStrategy) -> None:
         """`store` is the name of the window store."""
@@ -62,7 +62,7 @@ class WindowedTable(abc.ABC):
         return WindowedView(self.store)
 
     def caches(self, node: NodeContext) -> bool:
-        """Have the store tell what leaves its cache, if it has one; whether it does."""
+        """Make the store's cache, if it has one, forward what it flushes; returns whether it has one."""
         forward = node.forward
 
         def leaves(key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
@@ -71,7 +71,7 @@ class WindowedTable(abc.ABC):
         return not self.final and bool(node.store(self.store).set_flush_listener(leaves, self.send_old))
 
     def time_of(self, key: Windowed, timestamp: int) -> int:
-        """The time of a result, from that in the store."""
+        """The timestamp of a result, from that in the store."""
         return timestamp
 
 
@@ -146,7 +146,7 @@ class WindowedAggregate(WindowedTable):
 
 
 def starts_of(windows: TimeWindows | UnlimitedWindows) -> Callable[[int], Iterable[int]]:
-    """The windows' own `starts_for`; for tumbling ones, of which a time is in one only, with less ado."""
+    """The windows' own `starts_for`; for tumbling windows, of which one contains a timestamp, a faster version."""
     if isinstance(windows, UnlimitedWindows) or windows.advance_ms < windows.size_ms:
         return windows.starts_for
     size = windows.size_ms
@@ -156,6 +156,8 @@ def starts_of(windows: TimeWindows | UnlimitedWindows) -> Callable[[int], Iterab
 def in_order_of_time(store: Any, lower: int, upper: int) -> Iterator[tuple[Windowed, Any, int]]:
     """The windows of a store that start between these times, by their start and then by key."""
     with store.fetch_all(lower, upper) as rows:
-        found = sorted(rows, key=lambda row: row[0].window.start)  # a store in memory has them by time already
+        found = sorted(
+            rows, key=lambda row: row[0].window.start
+        )  # a store in memory returns them in time order already
     for windowed, (value, timestamp) in found:
         yield windowed, value, timestamp
