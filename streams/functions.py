@@ -1,7 +1,7 @@
-"""The functions that users give: with how many arguments they want to be called.
+"""User functions: normalizes functions with and without the key.
 
-Java overloads most operators for functions with and without the key. Here one parameter takes either, and the
-function's signature tells which: `map_values(str.upper)` and `map_values(lambda key, value: ...)` are both right.
+Java overloads most operators for functions with and without the key. Here one parameter takes either, and the signature
+of the function decides: `map_values(str.upper)` and `map_values(lambda key, value: ...)` are both right.
 """
 
 from __future__ import annotations

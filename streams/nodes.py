@@ -329,7 +329,7 @@ def _unserializable(
 def default_serde(serde: Serde[Any] | None, name: str, task: TaskContext, where: str = "") -> Serde[Any]:
     """The serde of a node, or else the one of the configuration. Raises StreamsError where neither is given.
 
-    `where` says who asks, for the message.
+    `where` is the place for the message.
     """
     found = serde if serde is not None else task.config.get(name)
     try:

@@ -1,1 +1,1 @@
-"""The DSL: streams and tables, and the operators between them, written into a topology by build()."""
+"""DSL: streams and tables, and the operators between them; build() writes them into a topology."""

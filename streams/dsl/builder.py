@@ -31,7 +31,7 @@ SOURCE_SUFFIX = "-source"
 
 
 class StreamsBuilder:
-    """Describes a topology; build() makes it."""
+    """Describes a topology; build() creates it."""
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -39,7 +39,7 @@ class StreamsBuilder:
     def stream(
         self, topics: str | Sequence[str] | re.Pattern[str], consumed: Consumed[K, V] | None = None
     ) -> KStream[K, V]:
-        """The records of one topic, of several, or of all whose name matches a pattern.
+        """The records of one topic, of several, or of all topics whose name matches a pattern.
 
         The same topics may be read again with the same reset policy. Raises TopologyError otherwise.
         """
@@ -98,7 +98,7 @@ class StreamsBuilder:
         consumed: Consumed[K, V] | None = None,
         materialized: Materialized[K, V] | str | None = None,
     ) -> GlobalKTable[K, V]:
-        """A topic as a table that every instance has whole. Raises TopologyError for a versioned store."""
+        """A topic as a table that every instance holds completely. Raises TopologyError for a versioned store."""
         store_settings: Consumed[K, V] = consumed or Consumed()
         store = materialization(materialized, self.graph, f"{topic}-")
         if consumed is None:
@@ -140,7 +140,7 @@ class StreamsBuilder:
     def add_global_store(
         self, builder: StoreBuilder, topic: str, consumed: Consumed[Any, Any], supplier: ProcessorSupplier
     ) -> StreamsBuilder:
-        """A store that every instance has whole, filled from a topic by a processor of one's own."""
+        """A store that every instance holds completely, filled from a topic by a user's processor."""
         source = self.graph.name(consumed.name, SOURCE, SOURCE_SUFFIX)
         node = self.graph.name(consumed.name, TABLE_SOURCE)
         plain = builder.without_logging()
@@ -161,7 +161,7 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology. Raises TopologyError where what was described cannot be."""
+        """The topology. Raises TopologyError for an invalid description."""
         topology = Topology()
         self.graph.build(topology)
         return topology

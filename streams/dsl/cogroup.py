@@ -1,7 +1,8 @@
-"""Co-groups: several grouped streams, aggregated into one table, by windows or not (CogroupedKStreamImpl, KIP-150).
+"""Co-groups: several grouped streams, aggregated into one table, windowed or not (Kafka: CogroupedKStreamImpl,
+KIP-150).
 
-Each stream has an aggregator of its own for the one aggregate, and all write one store. Their topics need the same
-number of partitions.
+Each stream has its own aggregator for the common aggregate, and all write one store. Their topics need the same number
+of partitions.
 
     orders.group_by_key().cogroup(add_order).cogroup(payments.group_by_key(), add_payment).aggregate(dict)
 """
@@ -43,7 +44,7 @@ _ON_UPDATE = EmitStrategy.ON_WINDOW_UPDATE
 
 
 class CogroupedKStream(Generic[K, A]):
-    """Grouped streams with what each adds to the aggregate."""
+    """Grouped streams with their aggregators."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
@@ -54,7 +55,7 @@ class CogroupedKStream(Generic[K, A]):
         return cls({grouped: aggregator})
 
     def cogroup(self, grouped: KGroupedStream[K, Any], aggregator: Callable[[K, Any, A], A]) -> CogroupedKStream[K, A]:
-        """One stream more; `aggregator` is of (key, value, aggregate)."""
+        """Add a stream; `aggregator` is of (key, value, aggregate)."""
         self._groups[grouped] = aggregator
         return self
 
@@ -76,7 +77,7 @@ class CogroupedKStream(Generic[K, A]):
 
     def windowed_by(self, windows: Any) -> Any:
         """Aggregate for each window on its own: a TimeWindowedCogroupedKStream, or one by sessions."""
-        windowed_stream(next(iter(self._groups)), windows)  # refuses what is no kind of window
+        windowed_stream(next(iter(self._groups)), windows)  # rejects any other type
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self._groups, windows)
         return TimeWindowedCogroupedKStream(self._groups, windows)
@@ -149,7 +150,7 @@ def _table(
     key: Serde[Any] | None,
     grace_ms: int | None,
 ) -> KTable[Any, Any]:
-    """An aggregation for each stream, and the node where they meet (CogroupedStreamAggregateBuilder)."""
+    """An aggregation for each stream, and the node that merges them (CogroupedStreamAggregateBuilder)."""
     graph = next(iter(groups)).graph
     parents, sources = _repartitioned(groups, store.name)
     suppliers, nodes = [], []
@@ -183,7 +184,7 @@ def _table(
 
 
 def _repartitioned(groups: Groups, store: str) -> tuple[dict[KGroupedStream[Any, Any], str], frozenset[str]]:
-    """The node to aggregate after for each stream, and the sources of all."""
+    """The parent node of each stream's aggregation, and the sources of all."""
     parents: dict[KGroupedStream[Any, Any], str] = {}
     sources: set[str] = set()
     for grouped in groups:

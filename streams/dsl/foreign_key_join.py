@@ -1,7 +1,7 @@
-"""The DSL's foreign-key join of two tables: topics, store and nodes (KTableImpl.doJoinOnForeignKey, KIP-213).
+"""Foreign-key join of two tables in the DSL: topics, store and nodes (Kafka: KTableImpl.doJoinOnForeignKey, KIP-213).
 
-The left table sends subscriptions to a topic that is partitioned as the right table is; answers come back over one
-that is partitioned as the left table is. What the nodes do is in operators/foreign_key.py.
+The left table sends subscriptions to a topic that is partitioned like the right table; responses come back over a topic
+that is partitioned like the left table. The operators of the nodes are in operators/foreign_key.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TOPIC_SUFFIX: Final = "-topic"
 
 
 class _Names:
-    """The names of one join, drawn in Kafka's order."""
+    """The names of one join, generated in Kafka's order."""
 
     def __init__(self, graph: Graph, given: str | None) -> None:
         def name(prefix: str, suffix: str) -> str:
@@ -75,12 +75,12 @@ def join_by_foreign_key(
     *,
     left: bool,
 ) -> KTable[Any, Any]:
-    """Join each row of `this` with the row of `other` that `foreign_key`, a function of the value, names.
+    """Join each row of `this` with the row of `other` whose key is `foreign_key`, a function of the value.
 
     Raises TypeError for a `foreign_key` of more than a value.
     """
     if arity(foreign_key) != 1:
-        raise TypeError("the foreign key is found by a function of (value)")
+        raise TypeError("the foreign key is a function of (value)")
     graph = this.graph
     other.enable_sending_old_values(True)
     this.enable_sending_old_values(True)
@@ -127,7 +127,7 @@ def _add_registration(
     store_settings: TableJoined,
     send: SubscriptionSend,
 ) -> None:
-    """The way of subscriptions to where the right table is, and the store in which they stay."""
+    """The nodes from the left table to the right table's task, and the store of subscriptions."""
     topic, primary_key = names.registration_topic, this.key
 
     def make(inner: Serde[Any], config: Any) -> Serde[Any]:
@@ -156,7 +156,7 @@ def _add_registration(
 def _add_response(
     graph: Graph, names: _Names, primary_key: Serde[Any] | None, response: Serde[Any], store_settings: TableJoined
 ) -> None:
-    """The way of answers back to where the left table is."""
+    """The nodes from the right table's task back to the left table's task."""
     topic = names.response_topic
     partitioner = _single(store_settings.partitioner) or _asking_partition
 
@@ -200,13 +200,13 @@ def _add_result(
 
 
 def _asking_partition(topic: str, key: Any, response: Any, partitions: int) -> int | None:
-    """Where the subscription came from; None for one of a version that does not say it, and the key decides."""
+    """The partition of the subscriber; None for a version that does not contain it, and the key decides."""
     partition: int | None = response.primary_partition
     return partition
 
 
 def _single(partitioner: Partitioner | None) -> Partitioner | None:
-    """A user's partitioner, which is not shown the value and has to choose one partition (KIP-775)."""
+    """A user's partitioner, which gets no value and has to choose one partition (KIP-775)."""
     if partitioner is None:
         return None
 

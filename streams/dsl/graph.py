@@ -1,12 +1,12 @@
-"""What the DSL's objects share while a topology is described: the counter of names, and the nodes to write.
+"""Graph of the DSL: the counter of names, and the nodes to write at build() (Kafka: InternalStreamsBuilder).
 
-Every operator draws its names from one counter when it is called, and Kafka's order of drawing is kept to the number:
-names are in topics of the cluster, so another number would be another topic. An operator that is given a name burns
-its number all the same (NamedInternal), so that naming one does not rename the others.
+Every operator takes its names from one counter when it is called, and the order of the numbers is Kafka's exactly:
+names are in topics of the cluster, so another number would be another topic. An operator with a given name takes its
+number all the same (NamedInternal), so that naming one does not rename the others.
 
-Nodes are written into the topology at build(), in the order in which they were added
-(InternalStreamsBuilder.buildAndOptimizeTopology). Kafka's optimizations of the graph (`topology.optimization`) are left
-out: its default has none.
+build() writes the nodes into the topology in the order in which they were added
+(InternalStreamsBuilder.buildAndOptimizeTopology). Kafka's optimizations of the graph (`topology.optimization`) are not
+implemented: its default has none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(slots=True)
 class _Entry:
-    """A node of the graph: its place in the order, what writes it, and what has to be written before."""
+    """A node of the graph: its position, the function that writes it, and its parents."""
 
     order: int
     write: Write
@@ -42,7 +42,7 @@ class _Entry:
 
 
 class Graph:
-    """The description of one topology on its way."""
+    """The description of one topology before build()."""
 
     def __init__(self) -> None:
         self._names = 0
@@ -51,7 +51,7 @@ class Graph:
         self._providers: dict[str, _Entry] = {}
         self._sources: list[tuple[Topics, str, Consumed[Any, Any]]] = []
         self.graces: dict[str, int] = {}
-        """How long the windows of aggregations stay open after their end, in ms, by node."""
+        """The grace of windowed aggregations, in ms, by node."""
         self.repartitions: dict[str, RepartitionNode] = {}
         """By the names of their source nodes."""
 
@@ -64,9 +64,9 @@ class Graph:
         return f"{prefix}{number:010d}"
 
     def name(self, given: str | None, prefix: str, suffix: str = "") -> str:
-        """The given name and the suffix, or a new name without it; a number is drawn either way.
+        """The given name and the suffix, or a new name without it; a number is taken either way.
 
-        Raises TopologyError for a name that could not be one of a topic.
+        Raises TopologyError for a name that is invalid in a topic.
         """
         drawn = self.new_name(prefix)
         return drawn if given is None else validated(given + suffix)
@@ -78,7 +78,7 @@ class Graph:
     # ---- nodes
 
     def add(self, write: Write, *, parents: tuple[str, ...] = (), provides: str | None = None) -> None:
-        """Call `write` at build(), after what was added before.
+        """Call `write` at build(), after the nodes added before.
 
         `provides` is the name under which other nodes have this one among their `parents`. That matters only where a
         node may be added again.
@@ -127,7 +127,7 @@ class Graph:
         return name
 
     def grace_of(self, name: str) -> int | None:
-        """The grace of the windows that are nearest upstream of a node, the longest of several; None without any."""
+        """The grace of the nearest windows upstream of a node, the longest of several; None without any."""
         if name in self.graces:
             return self.graces[name]
         entry = self._providers.get(name)
@@ -135,7 +135,7 @@ class Graph:
         return max((each for each in found if each is not None), default=None)
 
     def again(self, name: str) -> None:
-        """A node gets another child and so moves to the end of the order, and with it what comes after it.
+        """Add another child to a node, which moves the node and its descendants to the end of the order.
 
         Kafka does so with a repartition that two aggregations share.
         """
@@ -143,7 +143,7 @@ class Graph:
         self._order += 1
 
     def keep_null_keys(self, *names: str) -> None:
-        """Repartitions upstream of these nodes let null keys pass: an outer join wants them (KIP-962)."""
+        """Make repartitions upstream of these nodes forward null keys: an outer join requires them (KIP-962)."""
         seen: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -157,7 +157,7 @@ class Graph:
                 waiting.extend(self._providers[name].parents)
 
     def build(self, topology: Topology) -> None:
-        """Write every node: of those whose parents are written, always the one that was added first."""
+        """Write every node: among nodes whose parents are written, always the one that was added first."""
         waiting: dict[int, list[_Entry]] = {}
         ready: list[tuple[int, int]] = []
         missing = [0] * len(self._entries)
@@ -181,7 +181,7 @@ class Graph:
 
 
 def validated(name: str) -> str:
-    """A name that may be part of a topic's. Raises TopologyError (Named.validate)."""
+    """A name that is valid in a topic's name. Raises TopologyError (Named.validate)."""
     if not name:
         raise TopologyError("Name is illegal, it can't be empty")
     if name in (".", ".."):

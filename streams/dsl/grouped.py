@@ -1,7 +1,7 @@
-"""KGroupedStream and KGroupedTable: what aggregations start from (KGroupedStreamImpl, KGroupedTableImpl).
+"""KGroupedStream and KGroupedTable: the start of aggregations (Kafka: KGroupedStreamImpl, KGroupedTableImpl).
 
-A group whose keys may have changed is repartitioned before it is aggregated. The topic is named after the group if that
-has a name, else after the store; aggregations of one named group share it (GroupedStreamAggregateBuilder).
+A group whose keys may have changed is repartitioned before its aggregation. The topic has the name of the group if that
+has one, else of the store; aggregations of one named group share it (GroupedStreamAggregateBuilder).
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class KGroupedStream(Generic[K, V]):
         self.sources = sources
         self.repartition_required = repartition_required
         self.repartition_name = grouped.name
-        """What the user calls the group, and so its repartition topic."""
+        """The user's name of the group, and so of its repartition topic."""
         self._repartition: RepartitionNode | None = None
 
     def count(
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
     ) -> KTable[K, int]:
-        """How many records each key has had. Records with a null key or value are left out."""
+        """How many records each key has. Records with a null key or value are dropped."""
         store_settings = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, LONG)
         node = self.graph.name(name, STREAM_AGGREGATE)
         supplier = operators.StreamAggregate(store_settings.store_name, operators.zero, operators.count)
@@ -68,7 +68,7 @@ class KGroupedStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The values of each key made one by `reducer`, of (value so far, new value)."""
+        """Combine the values of each key by `reducer`, of (current value, new value)."""
         store_settings = materialization(materialized, self.graph, STREAM_REDUCE).with_default_serdes(
             self.key, self.value
         )
@@ -84,13 +84,13 @@ class KGroupedStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[K, A]:
-        """The values of each key added to what `initializer` makes, by `aggregator` of (key, value, aggregate)."""
+        """Add the values of each key to the result of `initializer`, by `aggregator` of (key, value, aggregate)."""
         store_settings = materialization(materialized, self.graph, STREAM_AGGREGATE).with_default_serdes(self.key, None)
         node = self.graph.name(name, STREAM_AGGREGATE)
         supplier = operators.StreamAggregate(store_settings.store_name, initializer, aggregator)
         return self.aggregation(node, supplier, store_settings, store_settings.key_value_store())
 
-    # ---- for aggregations of every kind, windowed ones too
+    # ---- called by aggregations of every kind, also windowed ones
 
     def aggregation(
         self,
@@ -146,7 +146,7 @@ class KGroupedStream(Generic[K, V]):
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
     def windowed_by(self, windows: Any) -> Any:
-        """Aggregate for each window of time on its own."""
+        """Aggregate each window separately."""
         from odradek.streams.dsl.windowed import windowed_stream
 
         return windowed_stream(self, windows)
@@ -162,7 +162,7 @@ class KGroupedTable(Generic[K, V]):
     """A table whose rows are grouped by another key."""
 
     def __init__(self, graph: Graph, node: str, grouped: Grouped[K, V], sources: frozenset[str]) -> None:
-        """`node` is what chooses the keys."""
+        """`node` is the node that selects the keys."""
         self.graph = graph
         self.node = node
         self.key: Serde[K] | None = grouped.key
@@ -189,7 +189,7 @@ class KGroupedTable(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The rows of each key made one: `adder` takes a row in, `subtractor` takes out what a row was before."""
+        """Combine the rows of each key: `adder` adds the new row, `subtractor` subtracts the old row."""
         store_settings = materialization(materialized, self.graph, TABLE_AGGREGATE).with_default_serdes(
             self.key, self.value
         )
@@ -232,7 +232,7 @@ class KGroupedTable(Generic[K, V]):
             topology.add_state_store(store, node)
 
         graph.add(write, parents=(parent,), provides=node)
-        sources = frozenset((source,))  # Kafka's too, though a shared repartition has another source
+        sources = frozenset((source,))  # as in Kafka, though a shared repartition has another source
         return KTable(
             graph,
             node,

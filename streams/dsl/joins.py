@@ -1,13 +1,13 @@
-"""The DSL's joins: names, stores and nodes of each kind (KStreamImpl, KStreamImplJoin, KTableImpl).
+"""Joins of the DSL: names, stores and nodes of each kind (Kafka: KStreamImpl, KStreamImplJoin, KTableImpl).
 
-    stream and stream         within a window, both sides kept for as long           inner, left, outer
-    stream and table          each record with the row as it is, or as it was        inner, left
+    stream and stream         within a window, both sides stored for as long         inner, left, outer
+    stream and table          each record with the current or an earlier row         inner, left
     stream and global table   the same, by any key                                   inner, left
     table and table           rows of the same key                                   inner, left, outer
-    table and table           a row and the one that its foreign key names: see foreign_key_join.py
+    table and table           a row and the one of its foreign key: see foreign_key_join.py
 
-Both sides of a join need the same partitions, but for global tables: a stream whose keys have changed is repartitioned
-first, and that the topics have the same number of partitions is checked when the application starts.
+Both sides of a join need the same partitions, except with global tables: a stream whose keys have changed is
+repartitioned first, and the start of the application checks that the topics have the same number of partitions.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def join_stream(
     key_selector: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> KStream[Any, Any]:
-    """Join a stream with whatever `other` is. Raises TypeError for options that belong to another kind of join."""
-    takes_key(joiner)  # complains now rather than when the application starts
+    """Join a stream with a stream, a table or a global table. Raises TypeError for options of another kind of join."""
+    takes_key(joiner)  # raises now rather than when the application starts
     if isinstance(other, GlobalKTable):
         if key_selector is None or windows is not None or joined is not None:
             raise TypeError("a join with a GlobalKTable takes a key_selector and a name, neither windows nor options")
@@ -95,14 +95,15 @@ def copartition(graph: Graph, sources: frozenset[str]) -> None:
 def _repartitioned(
     stream: KStream[Any, Any], name: str | None, key: Serde[Any] | None, value: Serde[Any] | None
 ) -> KStream[Any, Any]:
-    """The stream with equal keys in one partition again (KStreamImpl.repartitionForJoin).
+    """The stream, repartitioned so that equal keys are in one partition (KStreamImpl.repartitionForJoin).
 
-    The topic is called `name`-repartition, or after the stream's node; by that it serves several joins of one stream.
+    The name of the topic is `name`-repartition, or derives from the stream's node; several joins of a stream share the
+    latter.
     """
     from odradek.streams.dsl.kstream import KStream
 
     graph, key, value = stream.graph, key or stream.key, value or stream.value
-    node = repartition_node(graph, stream.node if name is None else name, key, value)  # draws its names in any case
+    node = repartition_node(graph, stream.node if name is None else name, key, value)  # takes its names in any case
     known = stream.join_repartition
     if known is None or (name is not None and name != stream.node):
         node.add(graph, stream.node)
@@ -136,7 +137,7 @@ class _StreamStreamJoin:
             raise TopologyError("Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names")
 
     def of(self, this: KStream[Any, Any], other: KStream[Any, Any]) -> KStream[Any, Any]:
-        """Write the join of these."""
+        """Write the nodes of the join."""
         from odradek.streams.dsl.kstream import KStream
 
         graph, store_settings = this.graph, self._store_settings
@@ -198,7 +199,7 @@ class _StreamStreamJoin:
         return store.with_logging({**store_settings.log_config, "cleanup.policy": "delete"})
 
     def _waiting_store(self, drawn: str) -> WaitingStoreBuilder | None:
-        """The store of those without partners (OuterStreamJoinStoreFactory)."""
+        """The store of records without partners (OuterStreamJoinStoreFactory)."""
         if not self._left:
             return None
         store_settings = self._store_settings
@@ -225,7 +226,9 @@ class _StreamStreamJoin:
     def _write(
         self, names: list[str], merge: str, stores: tuple[StoreBuilder, StoreBuilder], waiting: StoreBuilder | None
     ) -> Callable[[Topology], None]:
-        """What writes both sides and their merge; `names` are those of the windowed streams, and of the two sides."""
+        """Write the nodes of both sides and their merge; `names` are those of the windowed streams, and of the two
+        sides.
+        """
         joiner, trackers, windows = self._joiner, TimeTrackers(), self._windows
         shared = None if waiting is None else waiting.name
 
@@ -307,7 +310,7 @@ def _add_buffer(graph: Graph, name: str, key: Any, value: Any, grace_ms: int) ->
 
 
 def _check_grace(topology: Topology, stores: tuple[str, ...], grace_ms: int) -> None:
-    """The table's history has to be as long as the stream waits. Raises TopologyError."""
+    """Check that the table's history retention covers the grace period. Raises TopologyError."""
     for name in stores:
         store: Any = topology.stores[name]
         if store.kind != "versioned":
@@ -352,7 +355,7 @@ def join_table(
     joined: TableJoined | None = None,
     name: str | None = None,
 ) -> KTable[Any, Any]:
-    """Join rows of the same key, or those that `foreign_key` names."""
+    """Join rows of the same key, or by `foreign_key`."""
     if foreign_key is None:
         if joined is not None:
             raise TypeError("TableJoined is for joins by a foreign key")

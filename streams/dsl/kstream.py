@@ -1,7 +1,7 @@
-"""KStream: records that are facts of their own, one after the other (org.apache.kafka.streams.kstream.KStream).
+"""KStream: a stream of independent records (Kafka: org.apache.kafka.streams.kstream.KStream).
 
-Every operator draws its name when it is called, adds what it will write into the topology, and returns the stream after
-it (KStreamImpl). What an operator does with a record is in operators/.
+Every operator takes its name when it is called, adds its node to the graph, and returns the resulting stream
+(KStreamImpl). The record functions are in operators/.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TO_TABLE = "KSTREAM-TOTABLE-"
 
 
 class KStream(Generic[K, V]):
-    """A stream of records. Made by StreamsBuilder.stream() and by operators."""
+    """A stream of records. StreamsBuilder.stream() and operators create it."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class KStream(Generic[K, V]):
         sources: frozenset[str],
         repartition_required: bool = False,
     ) -> None:
-        """`node` is whose children operators become; `sources` are the source nodes upstream, by name.
+        """`node` is the parent of the next operators; `sources` are the source nodes upstream, by name.
 
-        `repartition_required` says that keys have changed since, so that equal ones are not in one partition any more.
+        `repartition_required` is set after keys have changed, since equal keys may be in different partitions then.
         """
         self.graph = graph
         self.node = node
@@ -73,49 +73,49 @@ class KStream(Generic[K, V]):
         self.sources = sources
         self.repartition_required = repartition_required
         self.join_repartition: RepartitionNode | None = None
-        """The repartition that joins of this stream share, once there is one."""
+        """The repartition that joins of this stream share, after the first one."""
 
-    # ---- one record after the other
+    # ---- stateless operators
 
     def filter(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which `predicate` holds, a function of (value) or of (key, value)."""
         return self._same(self._processor(name, FILTER, stateless.Filter(predicate)))
 
     def filter_not(self, predicate: Callable[..., bool], *, name: str | None = None) -> KStream[K, V]:
-        """Leave out the records for which `predicate` holds."""
+        """Drop the records for which `predicate` holds."""
         return self._same(self._processor(name, FILTER, stateless.Filter(predicate, negate=True)))
 
     def select_key(self, selector: Callable[..., K2], *, name: str | None = None) -> KStream[K2, V]:
-        """Give each record the key that `selector` chooses, of (value) or of (key, value)."""
+        """Set the key of each record to the result of `selector`, of (value) or of (key, value)."""
         node = self._processor(name, "KSTREAM-KEY-SELECT-", stateless.SelectKey(selector))
         return KStream(self.graph, node, None, self.value, self.sources, True)
 
     def map(self, mapper: Callable[..., tuple[K2, V2]], *, name: str | None = None) -> KStream[K2, V2]:
-        """Make another key and value of each record: `mapper`, of (value) or of (key, value), returns the pair."""
+        """Map each record: `mapper`, of (value) or of (key, value), returns the new key and value."""
         node = self._processor(name, "KSTREAM-MAP-", stateless.Map(mapper))
         return KStream(self.graph, node, None, None, self.sources, True)
 
     def map_values(self, mapper: Callable[..., V2], *, name: str | None = None) -> KStream[K, V2]:
-        """Make another value of each record; the key stays. `mapper` is of (value) or of (key, value)."""
+        """Map the value of each record; the key stays. `mapper` is of (value) or of (key, value)."""
         node = self._processor(name, "KSTREAM-MAPVALUES-", stateless.MapValues(mapper))
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
     def flat_map(self, mapper: Callable[..., Iterable[tuple[K2, V2]]], *, name: str | None = None) -> KStream[K2, V2]:
-        """Make any number of records, pairs of key and value, of each."""
+        """Map each record to any number of records, pairs of key and value."""
         node = self._processor(name, "KSTREAM-FLATMAP-", stateless.FlatMap(mapper))
         return KStream(self.graph, node, None, None, self.sources, True)
 
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, name: str | None = None) -> KStream[K, V2]:
-        """Make any number of values of each record; the key stays."""
+        """Map the value of each record to any number of values; the key stays."""
         node = self._processor(name, "KSTREAM-FLATMAPVALUES-", stateless.FlatMapValues(mapper))
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
 
     def peek(self, action: Callable[..., Any], *, name: str | None = None) -> KStream[K, V]:
-        """Do something with each record and hand it on as it is."""
+        """Call a function with each record and forward it unchanged."""
         return self._same(self._processor(name, "KSTREAM-PEEK-", stateless.Peek(action)))
 
     def foreach(self, action: Callable[..., Any], *, name: str | None = None) -> None:
-        """Do something with each record; nothing comes after."""
+        """Call a function with each record; the branch ends here."""
         self._processor(name, "KSTREAM-FOREACH-", stateless.Foreach(action))
 
     def print(self, printed: Printed | None = None) -> None:
@@ -124,7 +124,7 @@ class KStream(Generic[K, V]):
         self._processor(store_settings.name, "KSTREAM-PRINTER-", stateless.Print(store_settings, self.node))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Send each record to the first of several branches that takes it."""
+        """Send each record to the first of several branches whose predicate holds."""
         return BranchedKStream(self, name)
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
@@ -134,10 +134,10 @@ class KStream(Generic[K, V]):
         sources = self.sources | other.sources
         return KStream(self.graph, node, None, None, sources, self.repartition_required or other.repartition_required)
 
-    # ---- to topics and back
+    # ---- topics
 
     def to(self, topic: str | TopicChooser, produced: Produced[K, V] | None = None) -> None:
-        """Write to a topic, or to the one that `topic`, a function of (key, value, RecordMetadata), chooses."""
+        """Write to a topic, or to the topic that `topic`, a function of (key, value, RecordMetadata), returns."""
         store_settings = produced or Produced()
         name = self.graph.name(store_settings.name, SINK)
         key, value, partitioner = (
@@ -171,7 +171,7 @@ class KStream(Generic[K, V]):
         return KStream(self.graph, node, key, value, frozenset((node,)))
 
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
-        """Write to a topic of the application's own and read that: equal keys are in one partition again."""
+        """Write to an internal topic and read it: equal keys are in one partition again."""
         store_settings = repartitioned or Repartitioned()
         prefix = store_settings.name if store_settings.name is not None else self.graph.new_name("KSTREAM-REPARTITION-")
         key, value = store_settings.key or self.key, store_settings.value or self.value
@@ -183,7 +183,7 @@ class KStream(Generic[K, V]):
     def to_table(
         self, materialized: Materialized[K, V] | str | None = None, *, name: str | None = None
     ) -> KTable[K, V]:
-        """Take each record as an update of a table; a null value deletes (KIP-523)."""
+        """Convert each record into an update of a table; a null value deletes (KIP-523)."""
         from odradek.streams.dsl.ktable import KTable
 
         node = self.graph.name(name, TO_TABLE)
@@ -206,16 +206,16 @@ class KStream(Generic[K, V]):
         )
         return table
 
-    # ---- processors written by hand
+    # ---- user-defined processors
 
     def process(self, supplier: ProcessorSupplier, *stores: str, name: str | None = None) -> KStream[Any, Any]:
-        """Hand the records to a processor of one's own, connected to these stores (Processor API, KIP-820)."""
+        """Process the records with a user's processor, connected to these stores (Processor API, KIP-820)."""
         node = name if name is not None else self.graph.new_name("KSTREAM-PROCESSOR-")
         self._by_hand(node, supplier, stores)
         return KStream(self.graph, node, None, None, self.sources, True)
 
     def process_values(self, supplier: ProcessorSupplier, *stores: str, name: str | None = None) -> KStream[K, Any]:
-        """The same with a FixedKeyProcessor, which leaves the keys as they are."""
+        """The same with a FixedKeyProcessor, which does not change keys."""
         node = name if name is not None else self.graph.new_name("KSTREAM-PROCESSVALUES-")
         self._by_hand(node, supplier, stores)
         return KStream(self.graph, node, self.key, None, self.sources, self.repartition_required)
@@ -223,7 +223,7 @@ class KStream(Generic[K, V]):
     # ---- groups
 
     def group_by(self, selector: Callable[..., K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]:
-        """Group by the key that `selector` chooses, of (value) or of (key, value).
+        """Group by the result of `selector`, of (value) or of (key, value).
 
         Serdes are those of `grouped`; without it the value's is this stream's.
         """
@@ -234,13 +234,13 @@ class KStream(Generic[K, V]):
         return KGroupedStream(self.graph, node, store_settings, self.sources, True)
 
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
-        """Group by the key as it is. Serdes are those of `grouped`; without it this stream's."""
+        """Group by the present key. Serdes are those of `grouped`; without it this stream's."""
         from odradek.streams.dsl.grouped import KGroupedStream
 
         store_settings = grouped or Grouped(self.key, self.value)
         return KGroupedStream(self.graph, self.node, store_settings, self.sources, self.repartition_required)
 
-    # ---- how
+    # ---- internals
 
     def _same(self, node: str) -> KStream[K, V]:
         return KStream(self.graph, node, self.key, self.value, self.sources, self.repartition_required)
@@ -278,9 +278,9 @@ class KStream(Generic[K, V]):
         key_selector: Callable[..., Any] | None = None,
         name: str | None = None,
     ) -> KStream[K, V2]:
-        """Records of both sides with the same key: of a stream within `windows`, of a table as it is at the time.
+        """Join with the records of a stream within `windows`, or with the current row of a table, by key.
 
-        For a GlobalKTable `key_selector`, of (key, value), finds the table's key.
+        For a GlobalKTable `key_selector`, of (key, value), returns the table's key.
         """
         from odradek.streams.dsl.joins import join_stream
 
@@ -315,7 +315,7 @@ class KStream(Generic[K, V]):
 
 
 class BranchedKStream(Generic[K, V]):
-    """A stream that is being split. Branches are asked in the order in which they were added (KIP-418)."""
+    """A stream that is being split. Predicates are evaluated in the order in which branches were added (KIP-418)."""
 
     def __init__(self, source: KStream[K, V], name: str | None) -> None:
         self._source = source
@@ -332,12 +332,14 @@ class BranchedKStream(Generic[K, V]):
         return self
 
     def default_branch(self, branched: Branched[K, V] | None = None) -> Mapping[str, KStream[Any, Any]]:
-        """A branch for what no predicate takes. Returns the branches by name: the split's, then theirs or a number."""
+        """A branch for records that match no predicate. Returns the branches by name: the split's, then theirs or a
+        number.
+        """
         self._add(branched or Branched(), 0)
         return self._branches
 
     def no_default_branch(self) -> Mapping[str, KStream[Any, Any]]:
-        """What no predicate takes is left out. Returns the branches by name."""
+        """Drop records that match no predicate. Returns the branches by name."""
         return self._branches
 
     def _add(self, branched: Branched[K, V], index: int) -> None:

@@ -1,8 +1,8 @@
-"""KTable: the latest value of each key, and how it changes (org.apache.kafka.streams.kstream.KTable); GlobalKTable.
+"""KTable: the latest value of each key, and its changes (Kafka: org.apache.kafka.streams.kstream.KTable); GlobalKTable.
 
-Between the nodes of tables a value is a `Change` of new and old. Old values are sent only where someone downstream
-needs them, and a table is kept in a store only if it was given a name, or if someone downstream has to look into it; a
-`filter` or `map_values` in between is then computed on the way (KTableImpl, KTableProcessorSupplier).
+Between the nodes of tables a value is a `Change` of new and old. Old values are sent only where a node downstream
+requires them. A table has a store only if the user named it, or if a node downstream looks up its rows; a `filter` or
+`map_values` in between is then computed at the lookup (KTableImpl, KTableProcessorSupplier).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRANSFORM_VALUES = "KTABLE-TRANSFORMVALUES-"
 
 
 class KTable(Generic[K, V]):
-    """A table that changes. Made by StreamsBuilder.table(), by aggregations and by operators."""
+    """A table that changes. StreamsBuilder.table(), aggregations and operators create it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class KTable(Generic[K, V]):
     ) -> None:
         """`supplier` is the operator of `node`; `store` the name under which the table can be queried, if at all.
 
-        `versioned` says that changes come from a store of versions (KIP-914).
+        `versioned` means that changes come from a versioned store (KIP-914).
         """
         self.graph = graph
         self.node = node
@@ -67,19 +67,21 @@ class KTable(Generic[K, V]):
 
     @property
     def queryable_store_name(self) -> str | None:
-        """The name of the table's store for interactive queries; None where it has none of its own."""
+        """The name of the table's store for interactive queries; None where it has no store of its own."""
         return self._store
 
-    # ---- for operators downstream
+    # ---- called by operators downstream
 
     def enable_sending_old_values(self, force: bool) -> bool:
-        """Have changes tell the old value; with `force` by a store where there is none. Returns whether they do."""
+        """Make changes carry the old value; with `force` by a new store where there is none. Returns whether they
+        do.
+        """
         if not self._sends_old_values:
             self._sends_old_values = self.supplier.enable_sending_old_values(force)
         return self._sends_old_values
 
     def view(self) -> View:
-        """How a node downstream looks up a key; a table that is read from a topic gets its store by this."""
+        """The lookup of keys for a node downstream; it gives a source table its store."""
         return self.supplier.view()
 
     # ---- operators
@@ -91,7 +93,9 @@ class KTable(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The rows for which `predicate`, of (value) or of (key, value), holds; a row that ceases to is deleted."""
+        """The rows for which `predicate`, of (value) or of (key, value), holds; a row is deleted when it no longer
+        holds.
+        """
         return self._filter(predicate, False, materialized, name)
 
     def filter_not(
@@ -111,7 +115,7 @@ class KTable(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[K, V2]:
-        """Another value for each row, by a function of (value) or of (key, value) that is not asked about null."""
+        """Map the value of each row, by a function of (value) or of (key, value) that is not called for null."""
         store_settings = self._materialization(materialized, MAP_VALUES)
         node = self.graph.name(name, MAP_VALUES)
         supplier = operators.MapValues(self, mapper, _queryable(store_settings))
@@ -124,7 +128,7 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, Any] | str | None = None,
         name: str | None = None,
     ) -> KTable[K, Any]:
-        """Another value for each row by a ValueTransformer, which may use these stores (KIP-292)."""
+        """Map the value of each row with a ValueTransformer, which may use these stores (KIP-292)."""
         store_settings = None if materialized is None else materialization(materialized, None, "")
         node = self.graph.name(name, TRANSFORM_VALUES)
         supplier = operators.TransformValues(self, transformer, _queryable(store_settings))
@@ -133,7 +137,7 @@ class KTable(Generic[K, V]):
     def to_stream(self, mapper: Callable[..., Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
         """The changes of this table as records of a stream; deletions are null values.
 
-        With a `mapper`, of (value) or of (key, value), records get the key that it chooses.
+        With a `mapper`, of (value) or of (key, value), records get the key that it returns.
         """
         node = self.graph.name(name, "KTABLE-TOSTREAM-")
         parent = self.node
@@ -162,7 +166,7 @@ class KTable(Generic[K, V]):
         self.enable_sending_old_values(True)
         return KGroupedTable(self.graph, node, store_settings, self.sources)
 
-    # ---- how
+    # ---- internals
 
     def _filter(
         self,
@@ -179,7 +183,9 @@ class KTable(Generic[K, V]):
     def _materialization(
         self, materialized: Materialized[Any, Any] | str | None, prefix: str
     ) -> Materialization | None:
-        """What was said. Kafka draws a name for a store without one, though there will not be such a store."""
+        """The settings of a store. Kafka takes a number for a store without a name, though there will not be such a
+        store.
+        """
         if materialized is None:
             return None
         store_settings = materialization(materialized, None, prefix)
@@ -195,7 +201,7 @@ class KTable(Generic[K, V]):
         value: Serde[Any] | None,
         stores: tuple[str, ...] = (),
     ) -> KTable[K, Any]:
-        """The table of an operator on this one; it gets a store of its own where one was named."""
+        """The table of an operator on this one; it gets a store of its own where the user named one."""
         parent = self.node
         key = self.key if store_settings is None else store_settings.key or self.key
         queryable = _queryable(store_settings)
@@ -224,7 +230,7 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V2]:
         """Rows of both tables with the same key. `joiner` is of (left, right) or, with a foreign key, also with a key.
 
-        With `foreign_key`, of (value) or of (key, value), each row finds its counterpart by that key (KIP-213).
+        With `foreign_key`, of (value) or of (key, value), each row joins the row with that key (KIP-213).
         """
         from odradek.streams.dsl.joins import join_table
 
@@ -274,7 +280,7 @@ def _value(store_settings: Materialization | None) -> Serde[Any] | None:
 
 
 class GlobalKTable(Generic[K, V]):
-    """A table that every instance has whole, for joins of streams by any key."""
+    """A table that every instance holds completely, for joins of streams by any key."""
 
     def __init__(self, graph: Graph, store: str, queryable: str | None) -> None:
         """`store` is the global store; `queryable` the name that the user gave it, if any."""

@@ -1,7 +1,7 @@
-"""How a table's store comes to be: what the user said of it, and what follows (MaterializedInternal).
+"""Materialization: the store of a table, from the user's settings and defaults (Kafka: MaterializedInternal).
 
-A store has a name in any case, since a table that nobody named may yet be needed by an operator downstream. Only one
-that the user named, or gave the description of, can be queried, and only such a one is kept where nothing demands it.
+A store always has a name, since an operator downstream may require the store of a table without a given name. Only a
+store that the user named, or described, can be queried; any other store exists only if an operator requires it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Materialization:
     """The store of one operator's table."""
 
     store_name: str | None
-    """None where the operator has drawn no name, so that the table has a store only if it is queryable."""
+    """None where the operator has taken no name, so that the table has a store only if it is queryable."""
     queryable_name: str | None
     key: Serde[Any] | None
     value: Serde[Any] | None
@@ -41,7 +41,7 @@ class Materialization:
         return replace(self, key=self.key or key, value=self.value or value)
 
     def with_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> Materialization:
-        """The same with these serdes, whatever was there."""
+        """The same, with these serdes in place of the present ones."""
         return replace(self, key=key, value=value)
 
     @property
@@ -51,16 +51,16 @@ class Materialization:
 
     @property
     def persistent(self) -> bool:
-        """Whether a store that is not given is one on disk."""
+        """Whether the default store is on disk."""
         return self.store_type != IN_MEMORY
 
     def finished(self, builder: StoreBuilder) -> StoreBuilder:
-        """A store's description with what was said about caching and logging."""
+        """A store's builder with the user's settings of caching and logging."""
         builder = builder.with_caching(self.caching)
         return builder.with_logging(self.log_config) if self.logging else builder.without_logging()
 
     def key_value_store(self) -> StoreBuilder:
-        """The description of the store of a table without windows (KeyValueStoreMaterializer). Raises TopologyError."""
+        """The builder of the store of a table without windows (KeyValueStoreMaterializer). Raises TopologyError."""
         assert self.store_name is not None
         if self.store is None:
             made = timestamped_key_value_store(self.store_name, self.key, self.value, self.persistent)
@@ -75,9 +75,9 @@ class Materialization:
 def materialization(
     materialized: Materialized[Any, Any] | str | None, graph: Graph | None, prefix: str
 ) -> Materialization:
-    """What was said of a store, with a name drawn where it has none; without a graph none is drawn.
+    """The settings of a store, with a generated name where it has none; without a graph none is generated.
 
-    A text is the store's name. Raises TopologyError for a name that cannot be.
+    A text is the store's name. Raises TopologyError for an invalid name.
     """
     store_settings = Materialized(materialized) if isinstance(materialized, str) else materialized or Materialized()
     store: StoreBuilder | None = store_settings.store

@@ -1,11 +1,11 @@
-"""What operators of the DSL can be told beside their functions, in Kafka's terms.
+"""Options of the DSL's operators, with Kafka's names.
 
 Each class is one of Kafka's (Consumed, Produced, Grouped, Materialized, ...); a field is one of its `with…` methods.
-Nothing here is needed: serdes that are left out are inherited from upstream where the type cannot have changed, or else
-are the application's defaults (`default.key.serde`, `default.value.serde`); names are generated.
+All of them are optional: omitted serdes are inherited from upstream where the type cannot have changed, or else are the
+application's defaults (`default.key.serde`, `default.value.serde`); names are generated.
 
-They can be made as `Materialized[str, int](...)`, for a type checker. So they have no slots: Python 3.11 fails to note
-the types on an object that is frozen and has slots.
+They can be created as `Materialized[str, int](...)`, for a type checker. So they have no slots: Python 3.11 fails to
+store the types on an object that is frozen and has slots.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Produced(Generic[K, V]):
 
 @dataclass(frozen=True)
 class Repartitioned(Generic[K, V]):
-    """A repartition topic; `name` and the number of partitions are chosen for it where they are left out."""
+    """A repartition topic; name and number of partitions are derived where they are omitted."""
 
     key: Serde[K] | None = None
     value: Serde[V] | None = None
@@ -62,7 +62,7 @@ class Repartitioned(Generic[K, V]):
 
 @dataclass(frozen=True)
 class Grouped(Generic[K, V]):
-    """A grouping; `name` is that of the operator and, with "-repartition", of the topic that it may need."""
+    """A grouping; `name` is that of the operator and, with "-repartition", of its repartition topic."""
 
     key: Serde[K] | None = None
     value: Serde[V] | None = None
@@ -71,10 +71,10 @@ class Grouped(Generic[K, V]):
 
 @dataclass(frozen=True)
 class Materialized(Generic[K, V]):
-    """The store of a table. With a name it can be queried; without one it is only there where it is needed.
+    """The store of a table. With a name it can be queried; without one it exists only where an operator requires it.
 
-    `store` brings a description of a store (see stores/builders.py) in place of a name and `store_type`; serdes are
-    taken from here. `retention` (ms or a timedelta) is for windowed stores. `log_config` are settings of the changelog.
+    `store` is a store builder (see stores/builders.py) in place of a name and `store_type`; serdes are taken from here.
+    `retention` (ms or a timedelta) is for windowed stores. `log_config` are configs of the changelog.
     """
 
     name: str | None = None
@@ -117,7 +117,7 @@ class StreamJoined(Generic[K, V, VO]):
 
 @dataclass(frozen=True, slots=True)
 class TableJoined:
-    """A foreign-key join of tables: how its topics are partitioned, and its name (KIP-775)."""
+    """A foreign-key join of tables: the partitioning of its topics, and its name (KIP-775)."""
 
     partitioner: Partitioner | None = None
     other_partitioner: Partitioner | None = None
@@ -126,9 +126,10 @@ class TableJoined:
 
 @dataclass(frozen=True)
 class Branched(Generic[K, V]):
-    """A branch of a split: its name, and what to do with its stream.
+    """A branch of a split: its name, and the function for its stream.
 
-    What `function` returns takes the branch's place in the map of branches; a branch with a `consumer` is not there.
+    The result of `function` takes the branch's place in the map of branches; a branch with a `consumer` is not in the
+    map.
     """
 
     name: str | None = None
@@ -138,7 +139,7 @@ class Branched(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Where print() writes: to stdout, or to a `file`. `mapper` makes the text of a key and a value."""
+    """The output of print(): stdout, or a `file`. `mapper` returns the text of a key and a value."""
 
     file: str | Path | None = None
     label: str | None = None

@@ -1,4 +1,4 @@
-"""suppress(): what a user says, and the node that comes of it (KTableImpl.suppress, KIP-328).
+"""suppress(): its options and its node (Kafka: KTableImpl.suppress, KIP-328).
 
 table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
 table.suppress(Suppressed.until_time_limit(timedelta(seconds=5), BufferConfig.max_records(1000)))
@@ -23,7 +23,7 @@ UNBOUNDED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """How much is held back, and what happens beyond it."""
+    """The limits of the buffer, and the action when it is full."""
 
     most_records: int = UNBOUNDED
     most_bytes: int = UNBOUNDED
@@ -33,17 +33,17 @@ class BufferConfig:
 
     @classmethod
     def unbounded(cls) -> BufferConfig:
-        """As much as there is memory."""
+        """A buffer without limits."""
         return cls()
 
     @classmethod
     def max_records(cls, count: int) -> BufferConfig:
-        """So many keys; then what is due first is told early."""
+        """At most `count` keys; beyond the limit the buffer emits the entry that is due first."""
         return cls(most_records=count, emits_when_full=True)
 
     @classmethod
     def max_bytes(cls, count: int) -> BufferConfig:
-        """So many bytes, as Kafka counts them; then what is due first is told early."""
+        """At most `count` bytes, by Kafka's estimate; beyond the limit the buffer emits the entry that is due first."""
         return cls(most_bytes=count, emits_when_full=True)
 
     def with_max_records(self, count: int) -> BufferConfig:
@@ -59,41 +59,41 @@ class BufferConfig:
         return replace(self, most_records=UNBOUNDED, most_bytes=UNBOUNDED, emits_when_full=False)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """The same, ending the application beyond the limits."""
+        """The same, shutting down the application beyond the limits."""
         return replace(self, emits_when_full=False)
 
     def emit_early_when_full(self) -> BufferConfig:
-        """The same, telling what is due first beyond the limits."""
+        """The same, emitting the entry that is due first beyond the limits."""
         return replace(self, emits_when_full=True)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same without a changelog: what is held back is lost with the task."""
+        """The same without a changelog: buffered changes are lost with the task."""
         return replace(self, logging=False)
 
     def with_logging_enabled(self, config: dict[str, str] | None = None) -> BufferConfig:
-        """The same with a changelog, whose topic gets these settings."""
+        """The same with a changelog, whose topic gets these configs."""
         return replace(self, logging=True, log_config=tuple((config or {}).items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """What is held back for how long. Made by `until_window_closes` or `until_time_limit`."""
+    """The changes to hold back, and for how long. `until_window_closes` or `until_time_limit` create it."""
 
     buffer: BufferConfig
     wait_ms: int | None
-    """None: until windows close, which follows from the windows upstream."""
+    """None: until windows close, with the grace of the windows upstream."""
     name: str | None = None
 
     @classmethod
     def until_window_closes(cls, buffer: BufferConfig) -> Suppressed:
-        """One final result for each window. The buffer may not tell anything early. Raises ValueError."""
+        """One final result for each window. The buffer must not emit early. Raises ValueError."""
         if buffer.emits_when_full:
             raise ValueError("a buffer that emits early cannot hold back until windows close: shut_down_when_full()")
         return cls(buffer, None)
 
     @classmethod
     def until_time_limit(cls, wait: Duration, buffer: BufferConfig) -> Suppressed:
-        """At most one change for each key in such a time, by stream time."""
+        """At most one change for each key in this time, by stream time."""
         return cls(buffer, to_ms(wait, "time to wait"))
 
     def with_name(self, name: str) -> Suppressed:
@@ -102,11 +102,11 @@ class Suppressed:
 
 
 def suppress_table(table: KTable[Any, Any], suppressed: Suppressed) -> KTable[Any, Any]:
-    """The table after suppress(). Raises TopologyError where there are no windows that could close."""
+    """The table after suppress(). Raises TopologyError where no window upstream can close."""
     graph = table.graph
     if suppressed.name is None:
         node, store = graph.new_name(SUPPRESS), graph.store_name(SUPPRESS)
-    else:  # here Kafka draws no number for what has a name
+    else:  # here Kafka takes no number for a given name
         node, store = validated(suppressed.name), f"{suppressed.name}-store"
     wait_ms = suppressed.wait_ms if suppressed.wait_ms is not None else graph.grace_of(table.node)
     if wait_ms is None:

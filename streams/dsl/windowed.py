@@ -1,7 +1,7 @@
-"""TimeWindowedKStream and SessionWindowedKStream: a grouped stream, aggregated for each window on its own.
+"""TimeWindowedKStream and SessionWindowedKStream: a grouped stream, aggregated for each window separately.
 
-The tables that come of it have windowed keys, and stores that forget: a window is kept for the retention, by default as
-long as it can still change (TimeWindowedKStreamImpl, SlidingWindowedKStreamImpl, SessionWindowedKStreamImpl).
+The resulting tables have windowed keys, and stores with a retention: by default a store keeps a window as long as it
+can still change (TimeWindowedKStreamImpl, SlidingWindowedKStreamImpl, SessionWindowedKStreamImpl).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ FixedWindows = TimeWindows | UnlimitedWindows | SlidingWindows
 
 
 def windowed_stream(grouped: KGroupedStream[K, V], windows: Any) -> Any:
-    """What windowed_by() returns. Raises TypeError for what is no kind of window."""
+    """The result of windowed_by(). Raises TypeError for any other type."""
     if isinstance(windows, SessionWindows):
         return SessionWindowedKStream(grouped, windows)
     if isinstance(windows, TimeWindows | UnlimitedWindows | SlidingWindows):
         return TimeWindowedKStream(grouped, windows)
     raise TypeError(
-        f"{windows!r} is no window: TimeWindows, SlidingWindows, SessionWindows and UnlimitedWindows are (JoinWindows "
+        f"{windows!r} is no window: use TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows (JoinWindows "
         "are for joins)"
     )
 
@@ -68,7 +68,9 @@ class TimeWindowedKStream(Generic[K, V]):
         self._emit = emit
 
     def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream[K, V]:
-        """Tell results at each update, or once when a window is closed. Raises TopologyError where none ever is."""
+        """Emit results at each update, or once when a window is closed. Raises TopologyError for windows that never
+        close.
+        """
         if isinstance(self._windows, UnlimitedWindows) and emit is EmitStrategy.ON_WINDOW_CLOSE:
             raise TopologyError("ON_WINDOW_CLOSE emit strategy cannot be used for unlimited windows: they never close")
         return TimeWindowedKStream(self._grouped, self._windows, emit)
@@ -76,7 +78,7 @@ class TimeWindowedKStream(Generic[K, V]):
     def count(
         self, materialized: Materialized[K, int] | str | None = None, *, name: str | None = None
     ) -> KTable[Windowed, int]:
-        """How many records each key has had in each window."""
+        """How many records each key has in each window."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, LONG)
         return self._table(store_settings, name, AGGREGATE, plain.zero, plain.count)
 
@@ -87,7 +89,7 @@ class TimeWindowedKStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[Windowed, V]:
-        """The values of each key in each window made one by `reducer`, of (value so far, new value)."""
+        """Combine the values of each key in each window by `reducer`, of (current value, new value)."""
         store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
             self._grouped.key, self._grouped.value
         )
@@ -101,7 +103,7 @@ class TimeWindowedKStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[Windowed, A]:
-        """Values added to what `initializer` makes for each window, by `aggregator` of (key, value, aggregate)."""
+        """Add values to the result of `initializer` for each window, by `aggregator` of (key, value, aggregate)."""
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
         return self._table(store_settings, name, AGGREGATE, initializer, aggregator)
 
@@ -139,7 +141,7 @@ class SessionWindowedKStream(Generic[K, V]):
         self._emit = emit
 
     def emit_strategy(self, emit: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """Tell results at each update, or once when a session is over."""
+        """Emit results at each update, or once when a session is closed."""
         return SessionWindowedKStream(self._grouped, self._windows, emit)
 
     def count(
@@ -158,7 +160,7 @@ class SessionWindowedKStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[Windowed, V]:
-        """The values of each session made one by `reducer`, of (value so far, new value)."""
+        """Combine the values of each session by `reducer`, of (current value, new value)."""
         store_settings = self._store_settings(materialized, REDUCE).with_default_serdes(
             self._grouped.key, self._grouped.value
         )
@@ -174,9 +176,9 @@ class SessionWindowedKStream(Generic[K, V]):
         *,
         name: str | None = None,
     ) -> KTable[Windowed, A]:
-        """Values added to what `initializer` makes for each session.
+        """Add values to the result of `initializer` for each session.
 
-        `merger`, of (key, aggregate, aggregate), makes one of two sessions that a record joins.
+        `merger`, of (key, aggregate, aggregate), merges two sessions that a record connects.
         """
         store_settings = self._store_settings(materialized, AGGREGATE).with_default_serdes(self._grouped.key, None)
         return self._table(store_settings, name, AGGREGATE, initializer, aggregator, merger)
@@ -202,7 +204,7 @@ class SessionWindowedKStream(Generic[K, V]):
         return self._grouped.aggregation(node, supplier, store_settings, store, key=key)
 
 
-# ---- what aggregations by windows have in common, those of co-groups too
+# ---- common to windowed aggregations, those of co-groups included
 
 
 def window_operator(
@@ -219,12 +221,12 @@ def window_operator(
 
 
 def size_of(windows: FixedWindows) -> int:
-    """How long a window is, in ms."""
+    """The length of a window, in ms."""
     return windows.time_difference_ms if isinstance(windows, SlidingWindows) else windows.size_ms
 
 
 def window_store(store_settings: Materialization, windows: FixedWindows, emit: EmitStrategy) -> StoreBuilder:
-    """The store of windows. Raises TopologyError for a retention in which a window could not be finished."""
+    """The store of windows. Raises TopologyError for a retention that is shorter than size and grace."""
     size, grace = size_of(windows), windows.grace_ms
     needed = min((2 * size if isinstance(windows, SlidingWindows) else size) + grace, END_OF_TIME)
     if store_settings.store is not None:
@@ -257,7 +259,7 @@ def window_store(store_settings: Materialization, windows: FixedWindows, emit: E
 
 
 def session_window_store(store_settings: Materialization, windows: SessionWindows, emit: EmitStrategy) -> StoreBuilder:
-    """The store of sessions. Raises TopologyError for a retention in which a session could not be finished."""
+    """The store of sessions. Raises TopologyError for a retention that is shorter than gap and grace."""
     needed = windows.inactivity_gap_ms + windows.grace_ms
     if store_settings.store is not None:
         if store_settings.store.kind != "session":
@@ -293,8 +295,9 @@ def session_window_store(store_settings: Materialization, windows: SessionWindow
 def _cached(
     builder: StoreBuilder, store_settings: Materialization, emit: EmitStrategy, cached: bool = False
 ) -> StoreBuilder:
-    """A store whose windows are told when they are closed has nothing to hold back; `cached` is whether Kafka lets it
-    have a cache for reads all the same."""
+    """A store whose windows are emitted when they are closed does not cache updates; `cached` is whether Kafka allows
+    it a cache for reads all the same.
+    """
     from_config = store_settings.store is None and store_settings.store_type is None
     finished = replace(store_settings.finished(builder), type_from_config=from_config)
     if emit is EmitStrategy.ON_WINDOW_CLOSE:
@@ -303,7 +306,7 @@ def _cached(
 
 
 def nothing() -> Any:
-    """What reduce() begins with."""
+    """The initial value of reduce()."""
     return None
 
 

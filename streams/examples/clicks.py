@@ -1,16 +1,17 @@
-"""Page views, enriched: who looked (a table of profiles), and what they searched for just before (another stream).
+"""Page views, joined with user profiles (a table) and with the searches just before them (another stream).
 
-One command; views, searches and profiles are made up:
+One command; the example generates views, searches and profiles:
 
     python -m odradek.streams.examples.clicks --seconds 20
     clicks: RUNNING
     Josef K. (Prague) looked at /castle after searching for "land surveyor"
     Grete (Prague) looked at /violin
 
-A view is joined with the profile as it stands at that time: a table gives the latest of each key. It is joined with a
-search of the same user of the second before the view, in a window. Views without either go on, too (left joins). A view
-that finds no search is told when the window is closed, once another record says that this much time has passed.
-The three topics have the same keys and the same number of partitions, so that equal keys meet in one task.
+A view is joined with the profile at that time: a table returns the latest row of each key. It is joined with a search
+of the same user of the second before the view, in a window. Views without either are results, too (left joins). A view
+without a search becomes a result when its window is closed, once the timestamp of another record shows that this much
+time has passed. The three topics have the same keys and the same number of partitions, so that one task processes all
+equal keys.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ PROFILES: Final = "clicks-profiles"
 SEARCHES: Final = "clicks-searches"
 ACTIVITY: Final = "clicks-activity"
 BEFORE: Final = timedelta(seconds=1)
-"""How long before a view a search may have been."""
+"""The longest time between a search and a view."""
 
 Json = dict[str, Any]
 
 
 def with_profile(view: Json, profile: Json | None) -> Json:
-    """A view and who looked."""
+    """A view and its profile."""
     known = profile or {}
     return {"page": view["page"], "name": known.get("name"), "city": known.get("city")}
 
 
 def with_search(activity: Json, search: Json | None) -> Json:
-    """The same and what was searched for."""
+    """The same and its search."""
     return {**activity, "search": search and search["terms"]}
 
 
 def show(user: str, activity: Json) -> None:
-    """Say what was found out."""
+    """Print one view."""
     who = f"{activity['name']} ({activity['city']})" if activity["name"] else user
     why = f' after searching for "{activity["search"]}"' if activity["search"] else ""
     print(f"{who} looked at {activity['page']}{why}", flush=True)
@@ -81,7 +82,7 @@ def topology() -> Topology:
 
 
 def clicks() -> Iterator[Written]:
-    """Who there is, and what they do."""
+    """Profiles, and random searches and views."""
     people = {
         "k": {"name": "Josef K.", "city": "Prague"},
         "grete": {"name": "Grete", "city": "Prague"},

@@ -1,6 +1,6 @@
-"""Records that cannot be processed go to a topic of their own, with the reason; all others go on.
+"""Dead letters: records that cannot be processed go to a separate topic, with the reason; all others continue.
 
-One command; orders are made up, and some of them are poison:
+One command; the example generates orders, and some of them are invalid:
 
     python -m odradek.streams.examples.dead_letters --seconds 20
     dead-letters: RUNNING
@@ -9,13 +9,13 @@ One command; orders are made up, and some of them are poison:
     dead letter: orders-0@5, processing at price: ZeroDivisionError: integer division or modulo by zero
     dead letter: orders-0@9, production at totals: error: int too large to convert
 
-Three handlers decide: one for records that cannot be read, one for records that a node chokes on, one for records that
-cannot be written. Each writes the record to orders-dead-letters and answers CONTINUE. The headers say where it comes
-from and what was wrong, by the names of KIP-1034 (__streams.errors.topic, .partition, .offset, .exception, .message).
-The value is what the failing step was given: bytes as they came, or JSON of the object.
+Three handlers decide: one for records that cannot be read, one for records that a node cannot process, one for records
+that cannot be written. Each writes the record to orders-dead-letters and returns CONTINUE. The headers contain its
+origin and the error, with the names of KIP-1034 (__streams.errors.topic, .partition, .offset, .exception, .message).
+The value is the input of the failing step: the original bytes, or JSON of the object.
 
-A dead letter is written by a producer of its own and acknowledged before the record is passed over, so that none is
-lost. It is not part of a transaction: after a crash, a record that is read again may be buried again.
+A separate producer writes a dead letter and waits for its acknowledgment before the record is skipped, so that none is
+lost. It is not part of a transaction: after a crash, a record that is read again may be written again.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class DeadLetters:
     """The three handlers of an application, as methods."""
 
     def __init__(self, write: Write) -> None:
-        """`write` has to have written when it returns: the record's offset is committed soon after."""
+        """`write` must have written the record when it returns: the record's offset is committed soon after."""
         self._write = write
 
     def deserialization(
         self, context: ErrorContext, key: bytes | None, value: bytes | None, error: Exception
     ) -> Response:
-        """A record that cannot be read: its bytes as they are."""
+        """A record that cannot be read: its bytes unchanged."""
         return self._dead_letter("deserialization", context, key, value, error)
 
     def processing(self, context: ErrorContext, key: Any, value: Any, error: Exception) -> Response:
-        """A record that a node chokes on: what that node was given."""
+        """A record that a node cannot process: the node's input."""
         return self._dead_letter("processing", context, as_bytes(key), as_bytes(value), error)
 
     def production(self, context: ErrorContext, record: Undelivered, error: Exception) -> Response:
-        """A record that cannot be written: what was to be written."""
+        """A record that cannot be written."""
         return self._dead_letter("production", context, as_bytes(record.key), as_bytes(record.value), error)
 
     def config(self) -> dict[str, Any]:
-        """The properties that name these handlers."""
+        """The properties that configure these handlers."""
         return {
             "default.deserialization.exception.handler": self.deserialization,
             "processing.exception.handler": self.processing,
@@ -117,7 +117,7 @@ def priced(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(order: str, value: dict[str, Any]) -> None:
-    """Say what was ordered."""
+    """Print the order."""
     print(
         f"order {order}: {value['pieces']} at {value['each'] / 100:.2f} each, in all {value['total'] / 100:.2f}",
         flush=True,
@@ -138,7 +138,7 @@ def topology() -> Topology:
 
 
 def orders() -> Iterator[Written]:
-    """Orders, one in four of them poison."""
+    """Orders, one in four of them invalid."""
     chance = random.Random(1)
     number = 0
     while True:

@@ -1,6 +1,6 @@
-"""Interactive queries over HTTP: how often a word has been there, answered by whichever instance counts it.
+"""Interactive queries over HTTP: the count of a word, answered by the instance that counts it.
 
-Two instances, in two terminals; sentences are made up:
+Two instances, in two terminals; they generate sentences:
 
     python -m odradek.streams.examples.queries_http --http 127.0.0.1:7001
     python -m odradek.streams.examples.queries_http --http 127.0.0.1:7002
@@ -12,10 +12,10 @@ Two instances, in two terminals; sentences are made up:
     curl http://127.0.0.1:7001/instances
     ["127.0.0.1:7001", "127.0.0.1:7002"]
 
-Every instance counts the words of its partitions, in a store of its own. `application.server` tells the others where it
-answers; it travels with the assignment of partitions. An instance that is asked for a word finds out in which partition
-the word is and who has that partition, and passes the question on if that is not itself. While partitions move there is
-no answer for a moment: status 503, ask again.
+Every instance counts the words of its partitions, in a store of its own. `application.server` is the endpoint of an
+instance; the assignment of partitions distributes it. An instance that receives a query for a word finds the partition
+of the word and the instance that has that partition, and forwards the query if that is another one. While partitions
+move there is no answer for a moment: status 503, retry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMEOUT_S: Final = 5.0
 
 
 def topology() -> Topology:
-    """Words counted, into a store with a name; in memory, so that instances on one machine need no folders of state."""
+    """Count words, in a named store; in memory, so that instances on one machine need no separate state directories."""
     builder = StreamsBuilder()
     (
         builder.stream(SENTENCES, Consumed(STRING, STRING))
@@ -55,14 +55,16 @@ def topology() -> Topology:
 
 
 class Answers:
-    """What an instance knows, and whom it asks."""
+    """The HTTP endpoint of an instance: answers from its own store, forwards other queries."""
 
     def __init__(self, streams: KafkaStreams) -> None:
         self._streams = streams
         self.here: str = streams.config["application.server"]
 
     def count(self, word: str) -> dict[str, Any]:
-        """The count of one word, from its instance. Raises InvalidStateStoreError, OSError (it is not reached)."""
+        """The count of one word, from its instance. Raises InvalidStateStoreError, or OSError if that is
+        unreachable.
+        """
         found = self._streams.query_metadata_for_key(STORE, word, STRING)
         if found is None or found.partition == NO_PARTITION:
             raise InvalidStateStoreError("partitions are on the move; ask again")
@@ -82,7 +84,7 @@ class Answers:
             return {"instance": self.here, "counts": dict(rows)}
 
     def instances(self) -> list[str]:
-        """Where all instances answer."""
+        """The endpoints of all instances."""
         found = self._streams.metadata_for_all_streams_clients()
         return sorted(str(each.host_info) for each in found)
 
@@ -99,7 +101,7 @@ class Answers:
 
 
 def server(address: str, streams: KafkaStreams) -> ThreadingHTTPServer:
-    """Answers at `address` from now on, in threads of its own. Raises OSError."""
+    """Serve `address` from now on, in separate threads. Raises OSError."""
     answers = Answers(streams)
 
     class Handler(BaseHTTPRequestHandler):
@@ -118,7 +120,7 @@ def server(address: str, streams: KafkaStreams) -> ThreadingHTTPServer:
             self.wfile.write(text)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Say nothing about requests."""
+            """Do not log requests."""
 
     host, _, port = address.rpartition(":")
     made = ThreadingHTTPServer((host, int(port)), Handler)

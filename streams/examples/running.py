@@ -1,6 +1,6 @@
-"""How the examples run: options, topics, made-up input, and an end in good order.
+"""Runner of the examples: options, topics, generated input, and a clean shutdown.
 
-An example is its topology and a few words to `run`. Nothing here is needed by an application of your own, which makes a
+An example passes its topology and a few settings to `run`. Your own application needs none of this: it creates a
 KafkaStreams, starts it and closes it (docs/streams.md).
 """
 
@@ -24,7 +24,7 @@ from odradek.streams.topology import Topology
 
 TIMEOUT_S: Final = 30.0
 ANSWER_S: Final = 10.0
-"""How long to wait for the first sign of a broker."""
+"""How long to wait for the first response of a broker."""
 
 
 class Written(NamedTuple):
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 def parser(module_doc: str | None, application_id: str, *, rate: float | None = None) -> argparse.ArgumentParser:
     """The options that all examples have; the help shows the module's own text, with a session.
 
-    `rate` is how many records a second the example makes up unless it is told otherwise; None: it makes none.
+    `rate` is the default number of generated records a second; None: the example generates none.
     """
     command = re.search(r"python -m \S+", module_doc or "")
     options = argparse.ArgumentParser(
@@ -72,12 +72,12 @@ def parser(module_doc: str | None, application_id: str, *, rate: float | None = 
 
 
 def configuration(arguments: argparse.Namespace, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The application's properties: those of the example, and over them what was said at the command line."""
+    """The application's properties: those of the example, overridden by those of the command line."""
     config: dict[str, Any] = {
         "application.id": arguments.application_id,
         "bootstrap.servers": arguments.bootstrap_servers,
         "commit.interval.ms": 1000,
-        # One that was killed is missed after six seconds rather than 45, and its partitions go to the next.
+        # The group removes a killed instance after six seconds rather than 45, and its partitions go to another one.
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 1000,
         **(defaults or {}),
@@ -87,7 +87,7 @@ def configuration(arguments: argparse.Namespace, defaults: Mapping[str, Any] | N
     for text in arguments.property:
         name, equals, value = text.partition("=")
         if not equals:
-            raise SystemExit(f"--property {text}: NAME=VALUE is wanted")
+            raise SystemExit(f"--property {text}: must be NAME=VALUE")
         config[name] = value
     return config
 
@@ -95,7 +95,7 @@ def configuration(arguments: argparse.Namespace, defaults: Mapping[str, Any] | N
 def make_topics(
     bootstrap: str, partitions: int, topics: Iterable[str], config: Mapping[str, str] | None = None
 ) -> None:
-    """Create topics, unless they are there. Raises SystemExit where no broker answers or one refuses."""
+    """Create topics, unless they exist. Raises SystemExit where no broker answers or one rejects the request."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         admin.list_topics(timeout=ANSWER_S)
@@ -110,14 +110,14 @@ def make_topics(
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise SystemExit(f"topic {name} could not be made at {bootstrap}: {error.str()}") from None
+                raise SystemExit(f"topic {name} could not be created at {bootstrap}: {error.str()}") from None
 
 
 class Feeding:
-    """Writes made-up input, so many records a second, in a thread of its own."""
+    """Writes generated input, so many records a second, in a separate thread."""
 
     def __init__(self, bootstrap: str, records: Iterator[Written], rate: float) -> None:
-        # Keys have to be in the partitions where Java and the runtime put them; librdkafka's own choice is another.
+        # Keys have to be in the partitions that Java and the runtime choose; librdkafka's own choice is another.
         settings = {"partitioner": "murmur2_random", "linger.ms": 5, "enable.idempotence": True}
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
         self._records = records
@@ -134,7 +134,7 @@ class Feeding:
                 return
 
     def close(self) -> None:
-        """Write no more, and wait until all that was written is acknowledged."""
+        """Stop writing, and wait until all records are acknowledged."""
         self._ended.set()
         self._thread.join()
         self._producer.flush(TIMEOUT_S)
@@ -150,7 +150,8 @@ def run(
 ) -> int:
     """Run until ctrl-C, the end of the time or a failure. Returns the exit status.
 
-    `made_up` is written while it runs, at the rate of the command line. `while_running` is called once it is running.
+    `made_up` is written meanwhile, at the rate of the command line. `while_running` is called once the client is
+    running.
     """
     if arguments.log:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")

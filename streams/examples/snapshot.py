@@ -1,6 +1,6 @@
-"""State of one's own in memory, saved together with the offsets that it came from, and recovered, without a changelog.
+"""Custom state in memory, saved together with the offsets of its input, and recovered, without a changelog.
 
-One command; readings of sensors are made up. Kill it (`kill -9`) and start it again, and it goes on:
+One command; the example generates readings of sensors. Kill it (`kill -9`) and start it again, and it continues:
 
     python -m odradek.streams.examples.snapshot --snapshots ./snapshots
     snapshot: RUNNING
@@ -9,16 +9,16 @@ One command; readings of sensors are made up. Kill it (`kill -9`) and start it a
     python -m odradek.streams.examples.snapshot --snapshots ./snapshots
     0_0: recovered 2 sensors after snapshot-readings-0@78
 
-State here is a dict of Python objects, changed in place: nothing is serialized for a record, and no store writes a
-changelog. Instead the whole of it goes to a file whenever the application is about to commit, together with the offset
-of the last record that is in it; the file takes its place by a rename. Committed offsets are therefore never ahead of
-the snapshot. After a crash some records come again that are in the snapshot already: their offsets say so, and they
-are passed over. So each reading counts once, though the application runs at_least_once.
+The state is a dict of Python objects, changed in place: no record needs serialization, and no store writes a changelog.
+Instead each commit first writes the whole state to a file, together with the offset of the last record that is in it; a
+rename replaces the old file. Committed offsets are therefore never ahead of the snapshot. After a crash the application
+gets some records again that are in the snapshot already: it compares their offsets, and skips them. So each reading
+counts once, though the application runs at_least_once.
 
 That is right for state that is small, and costly to log for each change. Instances that share tasks need a folder that
-all of them see; the example `snapshot_topic` keeps snapshots in Kafka and needs none. A changelog (any store of the
-runtime) is the better choice for everything else: it is written as it changes, it moves with its task, and standbys can
-follow it.
+all of them can access; the example `snapshot_topic` keeps snapshots in Kafka and needs none. A changelog (any store of
+the runtime) is the better choice for everything else: it is written at each change, it moves with its task, and
+standbys can follow it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ STORE: Final = "sensors"
 
 @dataclass(slots=True)
 class Sensor:
-    """What is known of a sensor."""
+    """The statistics of a sensor."""
 
     count: int = 0
     least: float = float("inf")
@@ -62,28 +62,28 @@ class Sensor:
     total: float = 0.0
 
     def add(self, value: float) -> None:
-        """One reading more."""
+        """Add a reading."""
         self.count += 1
         self.least = min(self.least, value)
         self.most = max(self.most, value)
         self.total += value
 
     def summary(self) -> dict[str, Any]:
-        """What is told of it."""
+        """The output record."""
         mean = round(self.total / self.count, 4)
         return {"count": self.count, "least": self.least, "most": self.most, "mean": mean}
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """The state of one task, and up to where it has read each partition."""
+    """The state of one task, and its position in each partition."""
 
     sensors: dict[str, Sensor] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     """The offset of the last record, by "topic-partition"."""
 
     def save(self, path: Path) -> None:
-        """Write it, whole or not at all. Raises OSError."""
+        """Write it, atomically. Raises OSError."""
         beside = path.with_suffix(".tmp")
         with open(beside, "wb") as file:
             file.write(self.encode())
@@ -103,13 +103,13 @@ class Snapshot:
 
     @classmethod
     def decode(cls, data: bytes) -> Snapshot:
-        """What `encode` has written."""
+        """Reads the result of `encode`."""
         found = json.loads(data)
         return cls({name: Sensor(*each) for name, each in found["sensors"].items()}, found["positions"])
 
 
 class SnapshotStore(Protocol):
-    """What `Summarize` does with a store."""
+    """The store operations of `Summarize`."""
 
     state: Snapshot
     changed: bool
@@ -155,7 +155,7 @@ class FileSnapshotStore(StateStore):
 
 @dataclass(frozen=True)
 class FileSnapshotStoreBuilder:
-    """Makes the store of each task."""
+    """Builds the store of each task."""
 
     folder: Path
     name: str = STORE
@@ -168,7 +168,7 @@ class FileSnapshotStoreBuilder:
 
 
 class Summarize(Processor):
-    """Adds readings up, each once."""
+    """Adds each reading once."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -183,7 +183,7 @@ class Summarize(Processor):
         assert source is not None
         place = f"{source.topic}-{source.partition}"
         if source.offset <= state.positions.get(place, -1):
-            return  # in the snapshot, though its offset was not committed any more
+            return  # already in the snapshot, though its offset was not committed
         sensor = state.sensors.setdefault(record.key, Sensor())
         sensor.add(record.value)
         state.positions[place] = source.offset
@@ -192,7 +192,7 @@ class Summarize(Processor):
 
 
 def show(sensor: str, summary: dict[str, Any]) -> None:
-    """Say what is known."""
+    """Print a summary."""
     print(
         f"{sensor:10} {summary['count']:5} readings  from {summary['least']:6.2f} to {summary['most']:6.2f}  "
         f"mean {summary['mean']:6.2f}",
@@ -206,7 +206,7 @@ def topology(folder: Path) -> Topology:
 
 
 def summarizing(store: Any, readings: str, summaries: str) -> Topology:
-    """The topology from one topic to the other; `store` is what builds the SnapshotStore of each task."""
+    """The topology from one topic to the other; `store` builds the SnapshotStore of each task."""
     builder = StreamsBuilder()
     builder.add_state_store(store)
     (

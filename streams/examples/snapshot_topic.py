@@ -1,6 +1,7 @@
-"""State of one's own in memory, with snapshots in Kafka: an instance needs no disk, and no file, to go on.
+"""Custom state in memory, with snapshots in Kafka: an instance needs no disk, and no file, to continue.
 
-One command; readings of sensors are made up. Kill it (`kill -9`) and start it again, here or on another machine:
+One command; the example generates readings of sensors. Kill it (`kill -9`) and start it again, here or on another
+machine:
 
     python -m odradek.streams.examples.snapshot_topic
     snapshot-topic: RUNNING
@@ -9,19 +10,19 @@ One command; readings of sensors are made up. Kill it (`kill -9`) and start it a
     python -m odradek.streams.examples.snapshot_topic
     0_0: recovered 2 sensors after snapshot-topic-readings-0@78
 
-The state is that of the example `snapshot`: a dict of Python objects, changed in place. Whenever the application is
-about to commit, each task writes the whole of its state as one record to the changelog of the store,
-snapshot-topic-sensors-changelog, which is compacted. The runtime restores a task from that topic, wherever it runs
-next, and standbys follow it (--property num.standby.replicas=1).
+The state is that of the example `snapshot`: a dict of Python objects, changed in place. Before each commit, each task
+writes its whole state as one record to the changelog of the store, snapshot-topic-sensors-changelog, which is
+compacted. The runtime restores a task from that topic, wherever it runs next, and standbys follow it (--property
+num.standby.replicas=1).
 
 The application runs exactly_once_v2: snapshots, summaries, and the offsets of the readings are committed in one
-transaction. So the snapshot that is restored is that of the committed offsets, each reading counts once, and readers of
-committed records see each summary once. A thread that lost its tasks is fenced: it cannot write its old snapshot behind
+transaction. So the restored snapshot belongs to the committed offsets, each reading counts once, and readers of
+committed records get each summary once. A thread that lost its tasks is fenced: it cannot write its old snapshot behind
 the new owner's.
 
-A snapshot is one record, so it has to be smaller than the topic's max.message.bytes (1 MB by default), and it is
-written whole at each commit that has seen readings: commit.interval.ms sets the price. State that is larger is for a
-store of the runtime, which logs each key that changes.
+A snapshot is one record, so it has to be smaller than the topic's max.message.bytes (1 MB by default), and each commit
+with new readings writes it completely: commit.interval.ms determines the cost. Larger state belongs in a store of the
+runtime, which logs each changed key.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class TopicSnapshotStore(StateStore):
         self._context = context
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
-        """Take over the latest snapshot; all of them have the key of this task."""
+        """Restore the latest snapshot; all snapshots have the key of this task."""
         _, value, *_ = records[-1]
         self.state = Snapshot() if value is None else Snapshot.decode(value)
 
@@ -80,14 +81,14 @@ class TopicSnapshotStore(StateStore):
 
 @dataclass(frozen=True)
 class TopicSnapshotStoreBuilder:
-    """Makes the store of each task, and says how its changelog is."""
+    """Builds the store of each task, and sets the configs of its changelog."""
 
     name: str = STORE
     kind: str = "key-value"
     logging: bool = True
     persistent: bool = False
     log_config: Mapping[str, str] = field(
-        # A task that is restored reads every snapshot that compaction has left.
+        # The restoration of a task reads every snapshot that compaction has left.
         default_factory=lambda: {"min.cleanable.dirty.ratio": "0.01", "segment.ms": "60000"}
     )
 

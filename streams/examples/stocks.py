@@ -1,15 +1,15 @@
-"""Trades: for each symbol, over the last five seconds, every second: how many, the lowest price, the average price.
+"""Trades: count, lowest price and average price of each symbol over the last five seconds, every second.
 
-One command; trades are made up:
+One command; the example generates trades:
 
     python -m odradek.streams.examples.stocks --seconds 20
     stocks: RUNNING
     12:00:05 to 12:00:10  KAFK    24 trades  least  99.12  average 100.04
     12:00:05 to 12:00:10  ODRA    25 trades  least  49.80  average  50.11
 
-Windows are five seconds long and one begins every second, so that a trade is in five of them. Each is told once, when
-it is closed: when a trade has come whose time is a second (the grace) after the window's end. Trades may so be late by
-a second; later ones are left out. To write trades of your own to stocks-trades, use `--rate 0` and lines as
+Windows are five seconds long and one begins every second, so that a trade is in five of them. Each window has one
+result, when it is closed: after a trade with a timestamp a second (the grace) after the window's end. Trades may so be
+late by a second; later ones are dropped. To write your own trades to stocks-trades, use `--rate 0` and lines such as
 KAFK:{"price": 99.5, "size": 10}.
 """
 
@@ -64,13 +64,13 @@ def add(symbol: str, trade: Json, so_far: Json) -> Json:
 
 
 def averaged(statistics: Json) -> Json:
-    """What is told of a window."""
+    """The output record of a window."""
     count = statistics["count"]
     return {"count": count, "minimum": statistics["minimum"], "average": round(statistics["total"] / count, 4)}
 
 
 def show(key: Windowed, measured: Json) -> None:
-    """Say what was told."""
+    """Print a result."""
     begin, end = (datetime.fromtimestamp(ms / 1000) for ms in key.window)
     print(
         f"{begin:%H:%M:%S} to {end:%H:%M:%S}  {key.key}  {measured['count']:4} trades  "
@@ -80,7 +80,7 @@ def show(key: Windowed, measured: Json) -> None:
 
 
 def topology() -> Topology:
-    """Trades by symbol, in hopping windows, each told when it is closed."""
+    """Trades by symbol, in hopping windows, each with one result when it is closed."""
     builder = StreamsBuilder()
     (
         builder.stream(TRADES, Consumed(STRING, JSON))
@@ -97,7 +97,7 @@ def topology() -> Topology:
 
 
 def trades() -> Iterator[Written]:
-    """Prices that wander."""
+    """Random-walk prices."""
     chance = random.Random(1)
     prices = {"KAFK": 100.0, "ODRA": 50.0, "SPOO": 20.0}
     while True:

@@ -1,6 +1,6 @@
-"""Money between accounts, exactly once: whatever is killed at whatever moment, none is created and none is lost.
+"""Money between accounts, exactly once: no crash of any process creates or loses money.
 
-One command; deposits and transfers are made up. Kill it (`kill -9`) as often as you like and start it again:
+One command; the example generates deposits and transfers. Kill it (`kill -9`) as often as you like and start it again:
 
     python -m odradek.streams.examples.transfer --seconds 20
     transfer: RUNNING
@@ -8,12 +8,11 @@ One command; deposits and transfers are made up. Kill it (`kill -9`) as often as
     audit: 5 accounts, 500 deposited, 500 in accounts, 0 on their way
     python -m odradek.streams.examples.transfer --audit
 
-A transfer touches two accounts, which may be in different partitions, so that different tasks have them. The task of
-the payer takes the amount from its account, if there is so much, and writes a credit for the payee to
-transfer-credits, which the application reads as well; the task of the payee adds it. In between the money is on its
-way, in that topic.
-With processing.guarantee=exactly_once_v2 each step (what was read, the account in its store, the changelog, the credit,
-the line in transfer-entries) is in one transaction: all of it has happened, or nothing has.
+A transfer changes two accounts, which may be in different partitions, so that different tasks have them. The task of
+the payer debits its account, if the balance suffices, and writes a credit for the payee to transfer-credits, which the
+application reads, too; the task of the payee adds it. In between the money is on its way, in that topic. With
+processing.guarantee=exactly_once_v2 each step (the input, the account in its store, the changelog, the credit, the line
+in transfer-entries) is in one transaction: either all of it happens, or nothing.
 
 `--audit` reads transfer-entries as any reader with isolation.level=read_committed may, and checks that every entry
 follows from the one before, that each transfer was debited once and credited at most once, and that the sums agree.
@@ -63,7 +62,7 @@ class Accounts(Processor):
             self.context.forward(record.with_key(order["to"]).with_value(credit), "credits")
 
     def enter(self, record: Record, change: int, cause: str) -> bool:
-        """Change an account. Returns whether it could be: no account goes below zero."""
+        """Change an account. Returns whether the change is allowed: no account goes below zero."""
         balance = (self.accounts.get(record.key) or 0) + change
         if balance < 0:
             return False
@@ -74,7 +73,7 @@ class Accounts(Processor):
 
 
 def topology() -> Topology:
-    """The ledger, which reads orders and its own credits."""
+    """The topology, which reads orders and its own credits."""
     return (
         Topology()
         .add_source("orders", (ORDERS, CREDITS), key=STRING, value=JSON)
@@ -128,7 +127,7 @@ def audit(entries: Iterable[tuple[str, dict[str, Any]]]) -> Audit:
 
 
 def committed_entries(bootstrap: str) -> list[tuple[str, dict[str, Any]]]:
-    """What is in transfer-entries now, without what was aborted or is not committed yet."""
+    """The committed records of transfer-entries."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -179,7 +178,7 @@ class Auditor:
 
 
 def report(bootstrap: str) -> int:
-    """Say what the audit finds. Returns the exit status."""
+    """Print the result of the audit. Returns the exit status."""
     try:
         print(f"audit: {audit(committed_entries(bootstrap))}", flush=True)
     except ValueError as wrong:
@@ -189,7 +188,7 @@ def report(bootstrap: str) -> int:
 
 
 def orders(accounts: int = 5, each: int = 100) -> Iterator[Written]:
-    """A deposit for every account, and then transfers, some of more than there is."""
+    """A deposit for every account, and then transfers, some above the balance."""
     names = [f"account-{number}" for number in range(1, accounts + 1)]
     for name in names:
         yield _order(name, {"deposit": each})

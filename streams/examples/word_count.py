@@ -1,4 +1,4 @@
-"""Word count, as in Kafka's tutorial: lines come in, each word goes out with how often it has been there.
+"""Word count, as in Kafka's tutorial: reads lines, writes each word with its count.
 
 A session, in three terminals (or with the console tools of any Kafka):
 
@@ -21,11 +21,12 @@ A session, in three terminals (or with the console tools of any Kafka):
     kafka    2
     streams  2
 
-With `--windows 5s` words are counted for every five seconds by themselves, and the key says which: [kafka@5000/10000].
-These counts are in the topic streams-wordcount-windowed-output. The application is another one as well
-(streams-wordcount-5000ms), since the state of the one is not that of the other.
+With `--windows 5s` every five seconds have their own counts, and the key contains the window: [kafka@5000/10000]. These
+counts are in the topic streams-wordcount-windowed-output. The application is another one as well
+(streams-wordcount-5000ms), since the two kinds of state differ.
 
-Streams, topics, names and bytes are those of Java's WordCountDemo. ctrl-C ends it; started again, it goes on counting.
+Streams, topics, names and bytes are those of Java's WordCountDemo. ctrl-C ends it; started again, it continues
+counting.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ INPUT: Final = "streams-plaintext-input"
 OUTPUT: Final = "streams-wordcount-output"
 WINDOWED_OUTPUT: Final = "streams-wordcount-windowed-output"
 APPLICATION: Final = "streams-wordcount"
-CONFIG: Final = {"statestore.cache.max.bytes": 0}  # tell every count; a cache would leave out some that change soon
+CONFIG: Final = {"statestore.cache.max.bytes": 0}  # emit every count; a cache would drop intermediate ones
 
 _NO_WORD = re.compile(r"\W+", re.ASCII)
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a line as Java's `toLowerCase().split("\\\\W+")` finds them."""
+    """The words of a line, split as Java's `toLowerCase().split("\\\\W+")` does."""
     words = _NO_WORD.split(line.lower())
     if len(words) > 1:
         while words and not words[-1]:
@@ -58,12 +59,12 @@ def words_of(line: str) -> list[str]:
 
 
 def show(word: str, count: int) -> None:
-    """Say what was counted."""
+    """Print a count."""
     print(f"{word}\t{count}", flush=True)
 
 
 def topology(window: timedelta | None = None) -> Topology:
-    """Count all words for ever, or for each window by itself."""
+    """Count all words forever, or for each window separately."""
     builder = StreamsBuilder()
     words = (
         builder.stream(INPUT, Consumed(STRING, STRING))
@@ -80,7 +81,7 @@ def topology(window: timedelta | None = None) -> Topology:
 
 
 def output(window: timedelta | None) -> str:
-    """The topic of the counts: keys of windows and bare words are not in one topic."""
+    """The topic of the counts: windowed keys and bare words are not in one topic."""
     return OUTPUT if window is None else WINDOWED_OUTPUT
 
 
