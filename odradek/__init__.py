@@ -1,6 +1,6 @@
-"""Odradek: a Kafka-compatible broker, with a thin streams runtime and Spark jobs beside it.
+"""Odradek: a Kafka-compatible broker, with a thin streams runtime and Spark jobs.
 
-The command line is `odradek` (or `python -m odradek`); `odradek.pytest_plugin` gives a test suite a broker of its own.
+The command line is `odradek` (or `python -m odradek`); `odradek.pytest_plugin` provides a broker for a test suite.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A broker in a process of its own, for tests and scripts: start, stop, kill, pause, all on one port and one folder.
+"""Broker in a separate process, for tests and scripts: start, stop, kill, pause, all on one port and one folder.
 
     with BrokerProcess(tmp_path) as broker:
         Producer({"bootstrap.servers": broker.bootstrap})
 
-The pytest plugin gives these out as fixtures; `cluster_process` makes a cluster of several.
+The pytest plugin provides these as fixtures; `cluster_process` makes a cluster of several.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ __all__ = ["DEFAULT_OVERRIDES", "BrokerError", "BrokerProcess"]
 
 DEFAULT_OVERRIDES: Final[Mapping[str, str]] = {
     "broker.id": "0",
-    # One broker is the whole cluster, and a test does not wait for members that never come.
+    # One broker is the whole cluster, and a test does not wait for members that never join.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""What differs from Kafka's defaults unless a test says otherwise."""
+"""Properties that differ from Kafka's defaults unless a test overrides them."""
 
 
 class BrokerProcess(ReadyProcess):
     """One broker over the life of its data: any number of processes, one after the other, on one port.
 
-    `folder` holds the data and the log. `overrides` are broker properties by Kafka's names, over DEFAULT_OVERRIDES;
-    who sets `listeners` there chooses the port, too, and keeps it over restarts only by naming it.
-    `command` starts the command line, in case it is not that of this interpreter. `timeout_s` bounds every wait.
+    `folder` holds the data and the log. `overrides` are broker properties with Kafka's names, over DEFAULT_OVERRIDES;
+    an override of `listeners` determines the port, too, and restarts keep the port only if it is explicit. `command` is
+    the command line to start, by default that of this interpreter. `timeout_s` bounds every wait.
     """
 
     KIND = "broker"
@@ -58,7 +58,7 @@ class BrokerProcess(ReadyProcess):
 
     @property
     def bootstrap(self) -> str:
-        """host:port, as a client's `bootstrap.servers` wants it."""
+        """host:port, for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
 
     def _arguments(self) -> list[str]:

@@ -2,8 +2,8 @@
 
 `odradek broker [server.properties] [--override key=value]…` serves in the foreground. It prints one line to stdout when
 it serves, everything else goes to stderr, and ends with status 0 after SIGTERM, SIGHUP or Ctrl-C, 1 after an error.
-What only a broker needs is imported when one starts. `--daemon` and `stop` are in `daemon`, `cluster`, `registry` and
-`health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli`.
+Modules that only a broker needs are imported when one starts. `--daemon` and `stop` are in `daemon`, `cluster`,
+`registry` and `health` in `cluster_cli`, `dump-log` in `log_cli`, `streams` in `streams_cli`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _environment_option = click.option(
     "--from-environment",
     is_flag=True,
     help=f"Take properties from {PREFIX}… variables, too, as Kafka's image does: {PREFIX}BROKER_ID is broker.id. "
-    "They count more than the file and less than --override.",
+    "They override the file, and --override overrides them.",
 )
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -92,9 +92,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--metrics",
     metavar="HOST:PORT",
     callback=_address,
-    help="Serve a page of figures for Prometheus there, under the names that its JMX exporter gives to Kafka's.",
+    help="Serve a page of metrics for Prometheus there, under the names that its JMX exporter gives to Kafka's.",
 )
-@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has gone.")
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True)
 def broker(
@@ -112,7 +112,7 @@ def broker(
 ) -> None:
     """Serve until SIGTERM, SIGHUP or Ctrl-C.
 
-    Properties have Kafka's names and defaults. With port 0 in `listeners` the broker takes a free port and names it.
+    Properties have Kafka's names and defaults. With port 0 in `listeners` the broker takes a free port and prints it.
     """
     log_to_stderr(log_level, log_format)
     config = _load(properties, overrides, from_environment)
@@ -151,7 +151,7 @@ def stop(
 ) -> None:
     """Stop a broker that was started with --daemon, and wait for its end.
 
-    The arguments are those of the start: they say in which data directory the pid file is.
+    The arguments are those of the start: they determine the data directory that contains the pid file.
     """
     from odradek.daemon import DaemonError
     from odradek.daemon import stop as stop_daemon
@@ -178,7 +178,7 @@ def _start_daemon(arguments: list[str], config: BrokerConfig, pid_file: Path | N
 
 @contextlib.contextmanager
 def _holding(path: Path | None) -> Iterator[None]:
-    """Hold the pid file, if there is to be one."""
+    """Hold the pid file within the block, if a path is given."""
     if path is None:
         yield
         return
@@ -214,12 +214,12 @@ def _load(properties: Path | None, overrides: tuple[str, ...], from_environment:
 def _say_what_is_odd(config: BrokerConfig) -> None:
     logger = logging.getLogger("odradek.config")
     for name, nearest in config.unknown().items():
-        hint = f"; did you mean {nearest}?" if nearest else ""
-        logger.warning("unknown property %s%s", name, hint)
+        hint = f" closest={nearest}" if nearest else ""
+        logger.warning("unknown property name=%s%s", name, hint)
     for name, replacement in config.replaced().items():
-        logger.warning("ignored property %s, removed in Kafka 3.0; %s decides", name, replacement)
+        logger.warning("ignoring a property that Kafka 3.0 removed name=%s replacement=%s", name, replacement)
     if idle := config.without_effect():
-        logger.warning("set, but without effect in this version: %s", ", ".join(idle))
+        logger.warning("properties without effect in this version names=%s", ", ".join(idle))
 
 
 def _serve(config: BrokerConfig, metrics: tuple[str, int] | None, detached: bool) -> int:
@@ -242,7 +242,7 @@ def _announce(broker_id: int, host: str, port: int, data: Path | str) -> None:
 
 
 def _announce_and_leave(broker_id: int, host: str, port: int, data: Path | str) -> None:
-    """The command that started this daemon reads the ready line and ends; what is printed later goes into the log."""
+    """The command that started this daemon reads the ready line and ends; later output goes into the log."""
     _announce(broker_id, host, port, data)
     os.dup2(2, 1)
 

@@ -1,6 +1,6 @@
-"""The commands about clusters: `odradek cluster up`, `restart` and `status`, `odradek registry`, `odradek health`.
+"""Commands for clusters: `odradek cluster up`, `restart` and `status`, `odradek registry`, `odradek health`.
 
-What a command needs is imported when it runs.
+Modules that a command needs are imported when it runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BOOTSTRAP_HELP = "Any brokers of the cluster, host:port with commas between the
 
 @click.group()
 def cluster() -> None:
-    """Run a cluster on this machine, or look at one anywhere."""
+    """Run a cluster on this machine, or show the status of any cluster."""
 
 
 @cluster.command()
@@ -35,7 +35,7 @@ def cluster() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("cluster-data"),
     show_default=True,
-    help="The folder for everything. A cluster that was there before goes on with its topics.",
+    help="The folder of the cluster. An existing cluster in it continues with its topics.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -54,10 +54,10 @@ def cluster() -> None:
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A property for every broker.")
 def up(brokers: int, data: Path, host: str, port: int, registry_port: int, properties: tuple[str, ...]) -> None:
-    """Run a cluster until Ctrl-C: a process a broker, the registry in this one.
+    """Run a cluster until Ctrl-C: a process for each broker, the registry in this one.
 
-    Topics get three replicas, and acks=all waits for two, as far as there are brokers, unless --property says
-    otherwise. On a machine with many cores this is the way to use them. SIGTERM and SIGHUP stop it as Ctrl-C does.
+    Topics get three replicas, and acks=all waits for two, as far as there are brokers, unless --property overrides
+    this. On a machine with many cores this is the way to use them. SIGTERM and SIGHUP stop it as Ctrl-C does.
     """
     from odradek import cluster_up
     from odradek.broker.registry.journal import DamagedJournalError, JournalInUseError
@@ -149,7 +149,7 @@ def status(bootstrap_server: str, topics: tuple[str, ...], as_json: bool, timeou
     help="Take HOST:PORT from KAFKA_LISTENERS, as the broker does that `odradek broker --from-environment` runs.",
 )
 def health(address: str, timeout_s: float, from_environment: bool) -> None:
-    """End with status 0 if the broker at HOST:PORT serves and knows a controller, else with 1."""
+    """End with status 0 if the broker at HOST:PORT serves and has a controller, else with 1."""
     from odradek import cluster_status, wire
     from odradek.service import broker_address
 
@@ -168,7 +168,7 @@ def health(address: str, timeout_s: float, from_environment: bool) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="0 takes a free one.")
 @click.option("--tick-ms", type=click.IntRange(1), default=2000, show_default=True, help="ZooKeeper's tickTime.")
-@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has gone.")
+@click.option("--until-stdin-ends", is_flag=True, hidden=True, help="Stop when the parent has ended.")
 def registry(data: Path, host: str, port: int, tick_ms: int, until_stdin_ends: bool) -> None:
     """Serve the cluster's state over ZooKeeper's protocol, for brokers of one machine.
 

@@ -1,11 +1,13 @@
-"""How `odradek cluster restart` reaches the `odradek cluster up` that owns the brokers: a Unix socket, a line each way.
+"""Cluster control: `odradek cluster restart` sends requests to the `odradek cluster up` that owns the brokers.
+
+The connection is a Unix socket, with a line in each direction:
 
     restart 2
     {"ok": "broker 2 at 127.0.0.1:9093, process 4711, data in DIR/2"}
     {"error": "there is no broker 7; there are 1, 2, 3"}
 
-The socket is in a folder of its own that only its user can open, since the path of a socket may be no longer than 107
-bytes; the file DIR/control says where it is.
+The socket is in a separate folder that only its user can open, since the path of a socket may be no longer than 107
+bytes; the file DIR/control contains its path.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ Restart = Callable[[int], Awaitable[str]]
 
 
 class ControlError(Exception):
-    """The request was refused, or nothing takes it; the message says why."""
+    """The request was rejected, or no process serves it; the message contains the reason."""
 
 
 class ControlServer:
-    """Takes the requests, in the process that owns the brokers."""
+    """Serves the requests, in the process that owns the brokers."""
 
     def __init__(self, folder: Path, restart: Restart) -> None:
-        """`restart` gets a broker id and returns a line; what it raises is the answer, too."""
+        """`restart` gets a broker id and returns a line; the text of its errors is a response, too."""
         self._file = folder / CONTROL_FILE
         self._restart = restart
         self._socket_folder: str | None = None
@@ -41,14 +43,14 @@ class ControlServer:
         self._requests: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Take requests from now on. Raises OSError."""
+        """Accept requests from now on. Raises OSError."""
         self._socket_folder = tempfile.mkdtemp(prefix="odradek-")
         path = f"{self._socket_folder}/{CONTROL_FILE}"
         self._server = await asyncio.start_unix_server(self._serve, path, limit=_REQUEST_BYTES)
         self._file.write_text(path)
 
     async def close(self) -> None:
-        """Take no more requests, and end those under way without an answer."""
+        """Accept no more requests, and end those in progress without a response."""
         if self._server is not None:
             self._server.close()
             self._file.unlink(missing_ok=True)
@@ -85,7 +87,7 @@ class ControlServer:
 
 
 def ask_restart(folder: Path, broker_id: int) -> str:
-    """Have the `cluster up` over `folder` restart a broker; returns where it is. Raises ControlError."""
+    """Request the restart of a broker from the `cluster up` over `folder`; returns its line. Raises ControlError."""
     try:
         path = (folder / CONTROL_FILE).read_text()
         with socket.socket(socket.AF_UNIX) as connection:

@@ -1,14 +1,14 @@
-"""The links between the brokers of a test cluster, and from each broker to the registry, so that they can be cut.
+"""Links between the brokers of a test cluster, and from each broker to the registry, for simulated network partitions.
 
-Each broker tells its peers the address of a relay in place of its own, and has a relay of its own to the registry;
-clients never pass through one. Who is at the other end of a connection between brokers stands in its first request:
-brokers, Apache Kafka's too, use client ids that hold their number (broker-2-fetcher-0, or 2).
+Each broker registers the address of a relay with its peers in place of its own, and has a relay to the registry;
+clients never use one. The first request of a connection between brokers identifies its sender: brokers, Apache Kafka's
+too, use client ids that contain their number (broker-2-fetcher-0, or 2).
 
-A cut is silence, as in a network that drops packets: connections stay open, what was sent is kept and arrives after
-`heal`, and so does the news that one side has closed. A new connection seems to succeed and gets no answer. One way
-only, packets from a to b vanish and those from b to a arrive.
+A cut is silence, as in a network that drops packets: connections stay open, sent bytes are buffered and arrive after
+`heal`, and so does the close of a side. A new connection seems to succeed and gets no response. With a one-way cut,
+packets from a to b are lost and those from b to a arrive.
 
-All relays run in one thread with an event loop. A `cut` has happened when it returns.
+All relays run in one thread with an event loop. A `cut` is effective when it returns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Node: TypeAlias = int | str
 
 
 class Links:
-    """Relays between nodes, and which of them are cut."""
+    """Relays between nodes, and the cuts between them."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -45,15 +45,15 @@ class Links:
         self._pipes: set[_Pipe] = set()
 
     def to_broker(self, broker_id: int, port: int) -> int:
-        """Make the relay to the peers' listener of a broker, which is at `port`; returns the relay's port."""
+        """Create the relay to the peers' listener of a broker, which is at `port`; returns the relay's port."""
         return self._call(self._listen(_Relay(None, broker_id, port)))
 
     def to_registry(self, broker_id: int) -> int:
-        """Make the relay from a broker to the registry; returns its port. `registry_is_at` says where it leads."""
+        """Create the relay from a broker to the registry; returns its port. `registry_is_at` sets its target."""
         return self._call(self._listen(_Relay(broker_id, REGISTRY, None)))
 
     def registry_is_at(self, port: int) -> None:
-        """The registry serves at `port`; who has connected before is passed on now."""
+        """Set the registry's port; earlier connections are forwarded now."""
         self._call(self._find_registry(port))
 
     def cut(self, a: Node, b: Node, *, one_way: bool = False) -> None:
@@ -61,7 +61,7 @@ class Links:
         self._call(self._change({(a, b)} if one_way else {(a, b), (b, a)}))
 
     def heal(self) -> None:
-        """Let everything pass again, and first of all what was kept."""
+        """Let everything pass again, buffered bytes first."""
         self._call(self._change(None))
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Links:
 
 
 class _Relay:
-    """Where connections come from and where they lead; a caller of None says who it is, a port of None is not known."""
+    """A relay's source and target: a caller of None is identified by its first request, a port of None is unknown."""
 
     def __init__(self, caller: Node | None, callee: Node, port: int | None) -> None:
         self.caller = caller
@@ -121,7 +121,7 @@ class _Relay:
 
 
 class _Pipe:
-    """One connection through a relay: the near end was accepted, the far one leads to the callee."""
+    """One connection through a relay: the near end was accepted, the far one goes to the target."""
 
     def __init__(self, relay: _Relay, is_cut: Callable[[Node, Node], bool], on_end: Callable[[_Pipe], None]) -> None:
         self._relay = relay
@@ -134,7 +134,7 @@ class _Pipe:
         self.far = _End(self.advance)
 
     def advance(self) -> None:
-        """Pass on what may pass; called whenever something has arrived, left, ended, or was cut or healed."""
+        """Forward bytes unless cut; called after bytes arrived or left, a side ended, or a cut or heal."""
         self._find_caller()
         caller, callee = self._caller, self._relay.callee
         cut_out = caller is not None and self._is_cut(caller, callee)
@@ -147,7 +147,7 @@ class _Pipe:
             self._on_end(self)
 
     def _find_caller(self) -> None:
-        """Look into the first request, once enough of it is here."""
+        """Parse the first request, once enough of it has arrived."""
         if self._known:
             return
         head = bytes(self.near.kept[: _HEAD.size])
@@ -178,7 +178,7 @@ class _Pipe:
 
 
 class _End(asyncio.Protocol):
-    """One side of a pipe: what has arrived on it and not left yet."""
+    """One side of a pipe: the received bytes that have not been forwarded yet."""
 
     MOST_KEPT_BYTES: Final = 1 << 20
 
@@ -188,11 +188,11 @@ class _End(asyncio.Protocol):
         self._writable = True
         self.kept = bytearray()
         self.ended = False
-        """Nothing more arrives: the node at this side has closed, or was never reached."""
+        """No more bytes arrive: the node at this side has closed, or was never reached."""
         self.gone = False
 
     def pour_into(self, other: _End, *, cut: bool) -> None:
-        """Hand on what was kept, and the end; nothing while `cut`, nor before the other side is there."""
+        """Forward buffered bytes, and the close; nothing while `cut`, nor before the other side is connected."""
         if other.gone:
             self.kept.clear()
         if not cut and other._transport is not None:

@@ -1,13 +1,13 @@
-"""A replicated cluster of processes for tests: brokers with ids from 1, and a registry, on one machine.
+"""Replicated cluster of processes for tests: brokers with ids from 1, and a registry, on one machine.
 
     with ClusterProcess(tmp_path, brokers=3) as cluster:
         leader = cluster.leader_of("orders", 0)
         cluster.kill(leader)
         cluster.await_leader("orders", 0, other_than=leader)
 
-Every call blocks until what it says has happened. What a broker believes can lag behind, so leaders and ISR are read in
-the registry, which is the truth about them; `controller` too. Brokers reach each other, and the registry, through
-relays (`cluster_links`), so that `cut` can part them; clients reach every broker directly.
+Every call blocks until its effect is complete. A broker's metadata can lag behind, so leaders, ISR and controller are
+read from the registry, which is authoritative. Brokers connect to each other, and to the registry, through relays
+(`cluster_links`), so that `cut` can partition them; clients connect to every broker directly.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ CLUSTER_OVERRIDES: Final[Mapping[str, str]] = {
     "replica.socket.timeout.ms": "3000",
     "controlled.shutdown.retry.backoff.ms": "200",
 }
-"""What differs from Kafka's defaults unless a test says otherwise: failures are noticed in seconds."""
+"""Properties that differ from Kafka's defaults unless a test overrides them: failures are detected in seconds."""
 
 LOOK_AGAIN_S: Final = 1.0
-"""A watch can be lost with its connection; so look again even if nothing was heard."""
+"""The interval of additional reads: a watch can be lost with its connection."""
 POLL_S: Final = 0.01
 Found = TypeVar("Found")
 
 
 class RegistryProcess(ReadyProcess):
-    """The registry in a process of its own: `odradek registry`."""
+    """The registry in a separate process: `odradek registry`."""
 
     KIND = "registry"
 
@@ -75,9 +75,9 @@ class RegistryProcess(ReadyProcess):
 class ClusterProcess:
     """Brokers 1 to `brokers` and their registry, over the life of their data in `folder`.
 
-    `overrides` are properties of every broker by Kafka's names, over CLUSTER_OVERRIDES; `racks` gives each its
-    broker.rack. With `zookeeper` (host:port and a chroot) the registry is there, and REGISTRY cannot be killed, but
-    cut. `timeout_s` bounds every wait.
+    `overrides` are properties of every broker with Kafka's names, over CLUSTER_OVERRIDES; `racks` gives each its
+    broker.rack. With `zookeeper` (host:port and a chroot) that is the registry, and REGISTRY cannot be killed, but cut.
+    `timeout_s` bounds every wait.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class ClusterProcess:
     ) -> None:
         self.close()
 
-    # Where it is
+    # Addresses
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers, as a client's `bootstrap.servers` wants them."""
+        """The addresses of all brokers, for a client's `bootstrap.servers`."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
@@ -133,18 +133,18 @@ class ClusterProcess:
     def registry(self) -> RegistryProcess:
         """The registry's process. Raises BrokerError when it is not this cluster's own."""
         if self._registry is None:
-            raise BrokerError(f"the registry at {self._zookeeper} is not this cluster's to handle")
+            raise BrokerError(f"the registry at {self._zookeeper} is not a process of this cluster")
         return self._registry
 
     @property
     def output(self) -> str:
-        """What the brokers have logged, one after the other."""
+        """The logs of the brokers, one after the other."""
         return "\n".join(f"--- broker {number}\n{broker.output}" for number, broker in self.brokers.items())
 
-    # What can be done to it
+    # Control
 
     def start(self) -> None:
-        """Start everything; on return all brokers serve, know each other and have a controller."""
+        """Start everything; on return all brokers serve, have each other's addresses and have a controller."""
         if self._registry is not None:
             self._registry.launch()
         for broker in self.brokers.values():
@@ -160,11 +160,13 @@ class ClusterProcess:
         self._process(node).kill()
 
     def stop(self, node: Node) -> None:
-        """SIGTERM, and the wait for the end: a broker hands its leaderships over before."""
+        """SIGTERM, and wait for the end: a broker moves its leaderships to others before."""
         self._process(node).stop()
 
     def restart(self, node: Node) -> None:
-        """Start it on its port and data, after a `stop` if it runs; on return the others know it again."""
+        """Start it on its port and data, after a `stop` if it runs; on return the other brokers have it in their
+        metadata.
+        """
         process = self._process(node)
         if process.running:
             process.stop()
@@ -175,7 +177,7 @@ class ClusterProcess:
             self.await_brokers(number for number, broker in self.brokers.items() if broker.running)
 
     def pause(self, node: Node) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """SIGSTOP: it keeps its connections and sends nothing."""
         self._process(node).pause()
 
     def resume(self, node: Node) -> None:
@@ -197,11 +199,11 @@ class ClusterProcess:
                 self.cut(broker_id, other)
 
     def heal(self) -> None:
-        """The end of every `cut`: what was sent arrives."""
+        """The end of every `cut`: buffered bytes arrive."""
         self._links.heal()
 
     def close(self) -> None:
-        """End everything at once. Raises BrokerError if a process had ended by itself, and badly."""
+        """End everything at once. Raises BrokerError if a process had ended by itself, with an error."""
         processes = [*self.brokers.values(), *([self._registry] if self._registry is not None else [])]
         failure: BrokerError | None = None
         for process in processes:
@@ -213,10 +215,10 @@ class ClusterProcess:
         if failure is not None:
             raise failure
 
-    # What is asked of it
+    # State
 
     def controller(self) -> int:
-        """The id of the broker in the controller's seat; waits until there is one."""
+        """The id of the active controller; waits until there is one."""
         return self._await_node(znodes.CONTROLLER, _controller, lambda found: True, "a controller")
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
@@ -230,7 +232,7 @@ class ClusterProcess:
         ).leader
 
     def isr_of(self, topic: str, partition: int = 0) -> set[int]:
-        """The ids of the replicas in sync; waits until the partition is there."""
+        """The ids of the replicas in sync; waits until the partition exists."""
         return set(self._await_state(topic, partition, lambda state: True, "a state").isr)
 
     def await_isr(self, topic: str, partition: int, isr: Iterable[int]) -> None:
@@ -239,7 +241,7 @@ class ClusterProcess:
         self._await_state(topic, partition, lambda state: set(state.isr) == wanted, f"the ISR {sorted(wanted)}")
 
     def await_brokers(self, ids: Iterable[int]) -> None:
-        """Wait until each of these brokers tells its clients of exactly these brokers and of a controller."""
+        """Wait until the Metadata response of each of these brokers contains exactly these brokers and a controller."""
         wanted = set(ids)
 
         def knows_them(received: m.MetadataResponse) -> bool:
@@ -251,9 +253,10 @@ class ClusterProcess:
             self._await_metadata(self.brokers[broker_id], [], knows_them, f"brokers {sorted(wanted)}", deadline)
 
     def await_topic(self, topic: str) -> None:
-        """Wait until each broker that runs tells its clients of this topic and of a leader for every partition.
+        """Wait until the Metadata response of each running broker contains this topic and a leader for every partition.
 
-        Whoever made the topic heard from the controller; the other brokers learn of it a moment later.
+        The controller notifies the broker that created the topic first; the other brokers receive its metadata a moment
+        later.
         """
 
         def knows_it(received: m.MetadataResponse) -> bool:
@@ -265,10 +268,10 @@ class ClusterProcess:
             if broker.running:
                 self._await_metadata(broker, [topic], knows_it, f"topic {topic}", deadline)
 
-    # ---- how
+    # ---- internals
 
     def _make_broker(self, broker_id: int) -> BrokerProcess:
-        """A broker whose peers are told the address of a relay."""
+        """A broker that registers the address of a relay with its peers."""
         port, for_peers = free_port(HOST), free_port(HOST)
         relay = self._links.to_broker(broker_id, for_peers)
         _, slash, chroot = (self._zookeeper or "").partition("/")
@@ -318,7 +321,7 @@ class ClusterProcess:
                 time.sleep(POLL_S)
         brokers = sorted(each.node_id for each in received.brokers) if received is not None else []
         raise BrokerError(
-            f"broker at {broker.bootstrap} does not know {what} after {self.timeout_s:g} s, but brokers {brokers}; "
+            f"broker at {broker.bootstrap} does not return {what} after {self.timeout_s:g} s, but brokers {brokers}; "
             f"its log ends:\n{broker.output[-4096:]}"
         )
 
@@ -331,7 +334,7 @@ class ClusterProcess:
     def _await_node(
         self, path: str, decode: Callable[[bytes | None], Found], holds: Callable[[Found], bool], what: str
     ) -> Found:
-        """Wait until the node is there and holds what it should. Raises BrokerError."""
+        """Wait until the node exists and holds the expected data. Raises BrokerError."""
         deadline = time.monotonic() + self.timeout_s
         seen: Found | str = "nothing"
         while (left_s := deadline - time.monotonic()) > 0:
@@ -349,7 +352,7 @@ class ClusterProcess:
         raise BrokerError(f"not {what} within {self.timeout_s:g} s; there is {seen}")
 
     def _look(self, path: str, changed: threading.Event) -> bytes | None:
-        """The node's data, or None while it is not there; `changed` is set when that is no longer so."""
+        """The node's data, or None if it does not exist; `changed` is set at its next change."""
         client = self._registry_client()
         try:
             data, _ = client.get(path, watch=lambda event: changed.set())
@@ -361,7 +364,7 @@ class ClusterProcess:
 
     def _registry_client(self) -> KazooClient:
         if self._client is None:
-            # Its own would double the pause between two attempts for as long as the registry is gone.
+            # Its own would double the pause between two attempts for as long as the registry is unavailable.
             retry = KazooRetry(max_tries=-1, delay=POLL_S, max_delay=LOOK_AGAIN_S / 4)
             client = KazooClient(self.zookeeper_connect, timeout=10.0, connection_retry=retry)
             client.start(timeout=self.timeout_s)

@@ -1,8 +1,9 @@
-"""What `odradek cluster status` shows: brokers, leaders, ISR, and how far each follower is behind.
+"""Status of a cluster for `odradek cluster status`: brokers, leaders, ISR, and the lag of each follower.
 
-Who leads and who is in sync comes from one broker's Metadata. Where a replica's log ends is asked of every broker with
-ListOffsets under the replica id of Kafka's debugging consumer (-2), which a follower answers, too; a follower's lag is
-the leader's log end less its own, in records. A broker that does not answer is said not to; the rest is shown.
+Leaders and in-sync replicas come from one broker's Metadata response. Every broker receives a ListOffsets request for
+the log ends of its replicas, with the replica id of Kafka's debugging consumer (-2), which a follower answers, too; a
+follower's lag is the leader's log end less its own, in records. A broker that does not respond is reported as such; the
+rest is shown.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ ASKED_AT_ONCE: Final = 8
 
 Partition = tuple[str, int]
 Ends = dict[Partition, int]
-"""Where one broker's replicas end, in offsets."""
+"""The log ends of one broker's replicas, in offsets."""
 
 
 class BrokerStatus(NamedTuple):
-    """One broker; `error` says why it did not answer, and is empty when it did."""
+    """One broker; `error` is the reason for a missing response, and empty otherwise."""
 
     broker_id: int
     address: str
@@ -36,7 +37,7 @@ class BrokerStatus(NamedTuple):
 
 
 class PartitionStatus(NamedTuple):
-    """One partition; the leader is -1 where there is none, and a lag None where it is not known."""
+    """One partition; the leader is -1 where there is none, and a lag None where it is unknown."""
 
     topic: str
     partition: int
@@ -49,14 +50,14 @@ class PartitionStatus(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What is wrong with it, in one word, or nothing."""
+        """Its problem, in one word, or nothing."""
         if self.leader == NO_MEMBER:
             return "offline"
         return "under-replicated" if len(self.isr) < len(self.replicas) else ""
 
 
 class Status(NamedTuple):
-    """A cluster as one of its brokers sees it."""
+    """A cluster in the view of one of its brokers."""
 
     cluster_id: str
     controller_id: int
@@ -95,7 +96,8 @@ class Status(NamedTuple):
 
 
 def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ()) -> Status:
-    """Ask the first of `bootstrap_servers` that answers, and then every broker; about `topics` alone if there are any.
+    """Query the first of `bootstrap_servers` that answers, and then every broker; about `topics` alone if there are
+    any.
 
     Raises ConnectionError, ValueError, and LookupError for a topic that does not exist.
     """
@@ -118,14 +120,14 @@ def gather(bootstrap_servers: str, timeout_s: float, topics: Sequence[str] = ())
 
 
 def is_healthy(host: str, port: int, timeout_s: float) -> str:
-    """Nothing when the broker there serves as a part of a cluster with a controller; else what is wrong."""
+    """Nothing when the broker there serves as a part of a cluster with a controller; else the problem."""
     try:
         with Wire(host, port, timeout_s) as wire:
             metadata = wire.metadata([])
     except (OSError, ProtocolError) as error:
         return f"no answer from {shown_address(host, port)}: {error}"
     if metadata.controller_id not in {each.node_id for each in metadata.brokers}:
-        return f"{shown_address(host, port)} knows no controller"
+        return f"{shown_address(host, port)} has no controller"
     return ""
 
 
@@ -201,7 +203,7 @@ def _lags(partition: Partition, leader: int, replicas: Iterable[int], ends: dict
     for broker_id in replicas:
         if broker_id != leader:
             end = ends.get(broker_id, {}).get(partition)
-            # Both were asked at slightly different times: a follower is never ahead.
+            # The two responses are from slightly different times: a follower is never ahead.
             lags[broker_id] = None if end is None or leader_end is None else max(0, leader_end - end)
     return lags
 

@@ -1,14 +1,14 @@
-"""`odradek cluster up`: a cluster on one machine, a process a broker, with the registry in this one.
+"""`odradek cluster up`: a cluster on one machine, a process for each broker, with the registry in this one.
 
     DIR/registry/     the journal of the registry: topics and their state outlive a restart
     DIR/1/, DIR/2/…   the brokers' data
-    DIR/broker-1.log  what broker 1 logs
-    DIR/control       where `odradek cluster restart` finds this process (`cluster_control`)
+    DIR/broker-1.log  the log of broker 1
+    DIR/control       the path for `odradek cluster restart` to this process (`cluster_control`)
 
-The brokers are children that end when this process does, however it ends. Ctrl-C and SIGTERM stop them one after the
-other, each handing its leaderships over (controlled shutdown), the controller last, and then the registry; a second
-Ctrl-C does not wait. A broker that dies is reported with the end of its log, and the others go on: its session, which
-nobody can be using any more, ends at once instead of after zookeeper.session.timeout.ms.
+The brokers are children that end when this process does, in every case. Ctrl-C and SIGTERM stop them one after the
+other, each with a controlled shutdown, the controller last, and then the registry; a second Ctrl-C does not wait. If a
+broker dies, this process prints the end of its log, and the others continue: the session of the dead broker, which no
+process uses any more, ends at once instead of after zookeeper.session.timeout.ms.
 """
 
 from __future__ import annotations
@@ -33,29 +33,31 @@ READY_S: Final = 60.0
 STOP_S: Final = 60.0
 SHOWN_LOG_LINES: Final = 25
 OWN_PROPERTIES: Final = frozenset({"broker.id", "node.id", "listeners", "log.dir", "log.dirs", "zookeeper.connect"})
-"""What the plan sets for each broker, and nobody else."""
+"""Properties that the plan sets for each broker; a user cannot override them."""
 
 Say = Callable[[str], None]
 
 
 class UpError(Exception):
-    """The cluster cannot be started; the message says why."""
+    """The cluster cannot be started; the message contains the reason."""
 
 
 class Plan(NamedTuple):
-    """What is to be started."""
+    """The cluster to start."""
 
     brokers: int
     folder: Path
     host: str
     port: int
-    """Of the first broker; the next ones follow. 0 takes free ones."""
+    """The port of the first broker; the next ones follow. 0 takes free ones."""
     properties: Mapping[str, str]
     registry_port: int = 0
-    """0 takes a free one."""
+    """The port of the registry. 0 takes a free one."""
 
     def overrides(self, broker_id: int, registry_port: int) -> dict[str, str]:
-        """The properties of one broker: three copies of everything, as far as there are brokers, unless told other."""
+        """The properties of one broker: three replicas of everything, as far as there are brokers, unless
+        overridden.
+        """
         copies = str(min(3, self.brokers))
         in_sync = str(min(2, self.brokers))
         port = self.port + broker_id - 1 if self.port else 0
@@ -91,7 +93,7 @@ class _Child:
         return self.process.returncode is None
 
     async def await_ready(self) -> None:
-        """Raises UpError, with the end of the log, when it does not come up."""
+        """Raises UpError, with the end of the log, when the broker does not become ready."""
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(READY_S):
@@ -105,7 +107,7 @@ class _Child:
         self.port = port
 
     async def stop(self) -> None:
-        """SIGTERM, and the time to hand over; then SIGKILL."""
+        """SIGTERM, and time for the controlled shutdown; then SIGKILL."""
         self.stopping = True
         if not self.running:
             return
@@ -125,16 +127,16 @@ class _Child:
         await self.process.wait()
 
     def end_of_log(self) -> str:
-        """The last lines of what it logged, as the end of a message."""
+        """The last lines of its log, as the end of a message."""
         lines = self._log.read_text("utf-8", "replace").splitlines()[-SHOWN_LOG_LINES:]
         shown = "".join(f"\n    {line}" for line in lines) or " is empty"
         return f"; {self._log}{' ends:' if lines else ''}{shown}"
 
 
 def run(plan: Plan, say: Say) -> None:
-    """Start the cluster, tell of it through `say`, and keep it up until SIGTERM or SIGINT.
+    """Start the cluster, report progress through `say`, and keep it running until SIGTERM or SIGINT.
 
-    Raises UpError, OSError, and what the registry's journal raises.
+    Raises UpError, OSError, and the errors of the registry's journal.
     """
     import uvloop
 
@@ -143,7 +145,7 @@ def run(plan: Plan, say: Say) -> None:
 
 
 class _Cluster:
-    """The registry here, and the brokers as children."""
+    """The registry in this process, and the brokers as children."""
 
     def __init__(self, plan: Plan, say: Say) -> None:
         self._plan = plan
@@ -195,7 +197,7 @@ class _Cluster:
             await asyncio.gather(*coming_up, stopped, return_exceptions=True)
 
     async def _launch(self, broker_id: int, registry_port: int, port: int = 0) -> _Child:
-        """Start a process; `port` is the one that the broker has had before."""
+        """Start a process; `port` is the previous port of the broker."""
         overrides = self._plan.overrides(broker_id, registry_port)
         if port:
             overrides["listeners"] = f"PLAINTEXT://{self._plan.host}:{port}"
@@ -209,7 +211,7 @@ class _Cluster:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C at the terminal is for this process alone; it stops them in order
+                start_new_session=True,  # Ctrl-C at the terminal reaches this process alone, which stops them in order
             )
         return _Child(broker_id, process, log, self._plan.host)
 
@@ -229,7 +231,7 @@ class _Cluster:
         return f"broker {child.broker_id} at {child.host}:{child.port}, process {child.process.pid}, data in {data}"
 
     async def _watch(self, served: Served) -> None:
-        """Report brokers that end until it is time to stop, or none is left."""
+        """Report brokers that end, until the cluster stops, or none is left."""
         for child in self._children.values():
             self._watch_child(child, served)
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -262,8 +264,7 @@ class _Cluster:
     async def _restart(self, broker_id: int, served: Served) -> str:
         """Stop a broker if it runs, with controlled shutdown, and start it on its port and data.
 
-        Returns the line that says where it is. Raises UpError when it does not start, and for a broker that is not
-        there; OSError.
+        Returns the line with its address. Raises UpError when it does not start, and for an unknown broker; OSError.
         """
         child = self._children.get(broker_id)
         if child is None:
@@ -277,7 +278,7 @@ class _Cluster:
             if child.running:
                 self._say(f"stopping broker {broker_id}")
                 await child.stop()
-            await self._watchers[broker_id]  # a session that was left behind is over
+            await self._watchers[broker_id]  # the session of a dead process has ended
             fresh = self._children[broker_id] = await self._launch(broker_id, served.port, child.port)
             await self._await_restarted(fresh)
             self._watch_child(fresh, served)
@@ -316,7 +317,7 @@ class _Cluster:
 
 
 async def _controller(served: Served) -> int:
-    """The broker in the controller's seat, or -1."""
+    """The id of the active controller, or -1."""
     try:
         session = await served.ensemble.connect()
         try:
@@ -329,7 +330,7 @@ async def _controller(served: Served) -> int:
 
 
 async def _end_session(served: Served, broker_id: int) -> None:
-    """End the session of a broker whose process is gone, if it is still there."""
+    """End the session of a broker whose process has ended, if it still exists."""
     try:
         session = await served.ensemble.connect()
         try:
@@ -343,5 +344,5 @@ async def _end_session(served: Served, broker_id: int) -> None:
 
 
 def say_on_stdout(line: str) -> None:
-    """The progress of a cluster is what this command prints."""
+    """Print progress, the output of this command."""
     print_line(line)

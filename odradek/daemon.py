@@ -1,8 +1,8 @@
-"""`odradek broker --daemon`: a broker in a session of its own, which outlives the terminal, and `odradek stop`.
+"""`odradek broker --daemon`, a broker in a session of its own that outlives the terminal, and `odradek stop`.
 
 The command waits until the broker serves, prints its ready line and ends; where the broker does not start, it prints
-the reason and ends with status 1. Pid file and log lie in the broker's first data directory unless other places are
-named; Kafka passes over both there.
+the reason and ends with status 1. Pid file and log are in the broker's first data directory unless options set other
+paths; Kafka ignores both there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN_LINES: Final = 25
 
 
 class DaemonError(Exception):
-    """The daemon has not started, or cannot be stopped; the message says why."""
+    """The daemon has not started, or cannot be stopped; the message contains the reason."""
 
 
 def start(arguments: Sequence[str], pid_file: Path, log_file: Path) -> None:
@@ -56,7 +56,7 @@ def start(arguments: Sequence[str], pid_file: Path, log_file: Path) -> None:
 
 
 def _reason(log_file: Path, begin: int) -> str:
-    """Why a broker has not started: the line that says so, or else the end of its log."""
+    """The reason for a failed start: the broker's error line, or else the end of its log."""
     with log_file.open("rb") as log:
         log.seek(begin)
         lines = log.read().decode("utf-8", "replace").splitlines()

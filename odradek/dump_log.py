@@ -1,8 +1,8 @@
-"""The text of `odradek dump-log`: what kafka-dump-log of Kafka 3.9 prints about the files of a log, line for line.
+"""The text of `odradek dump-log`: the output of kafka-dump-log of Kafka 3.9 for the files of a log, line for line.
 
-Batches and records (DumpLogSegments.dumpLog), offset and time indexes held against their log, snapshots of producers,
-indexes of aborted transactions. What is wrong between an index and its log, and gaps between offsets, goes to stderr
-behind everything else. Where Kafka's tool ends with a stack trace, `DumpError` says in one line what was found.
+Batches and records (DumpLogSegments.dumpLog), offset and time indexes checked against their log, snapshots of
+producers, indexes of aborted transactions. Mismatches between an index and its log, and gaps between offsets, go to
+stderr after everything else. Where Kafka's tool ends with a stack trace, `DumpError` contains the problem in one line.
 
 Left out: batches of magic 0 and 1, which Odradek does not read, and the records of KRaft's metadata log.
 """
@@ -39,7 +39,7 @@ class DumpError(Exception):
 
 
 def plain_text(record: Record) -> KeyAndValue:
-    """Key and value as text, which is what records are taken for unless a decoder is asked for."""
+    """Key and value as text, the default form without a decoder."""
     key, value = record.key, record.value
     return (None if key is None else java_text(key)), (None if value is None else java_text(value))
 
@@ -56,16 +56,16 @@ class Options:
     """Offset, time and sizes of each record."""
     decode: Callable[[Record], KeyAndValue] = plain_text
     verify_only: bool = False
-    """Hold indexes against the log, without printing them."""
+    """Check indexes against the log, without printing them."""
     sanity_only: bool = False
-    """Make the check of indexes that a broker makes when it starts, nothing else."""
+    """Run only the index check of a starting broker."""
     max_message_size: int = 5 * 1024 * 1024
     max_bytes: int = NO_LIMIT
 
 
 @dataclass(slots=True)
 class _Complaints:
-    """What goes to stderr at the end; pairs by file, in the order in which Kafka's tool prints them."""
+    """Messages for stderr at the end; pairs by file, in the order in which Kafka's tool prints them."""
 
     index: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     timestamps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def _record_line(batch: Batch, record: Record, options: Options) -> str:
         if value is not None:
             parts.append(f"payload: {value}")
             if len(parts) == 1:
-                return f" {parts[0]}"  # nothing before it writes the bar that begins a line
+                return f" {parts[0]}"  # without record metadata no bar begins the line
     return f"| {' '.join(parts)}" if parts else ""
 
 
@@ -183,7 +183,7 @@ def _control_text(record: Record) -> str:
         if name in _END_OF_TRANSACTION:
             return f" endTxnMarker: {name} coordinatorEpoch: {_MARKER_VALUE.unpack_from(record.value or b'')[1]}"
     except struct.error:
-        raise DumpError(f"the control record at offset {record.offset} is too short for what it is") from None
+        raise DumpError(f"the control record at offset {record.offset} is too short for its type") from None
     return f" controlType: {name}({number})"
 
 
@@ -322,7 +322,7 @@ def _transaction_index_lines(path: str, options: Options, complaints: _Complaint
     _check_size(path, len(data), _TRANSACTION_ENTRY.size)
     for version, producer_id, first, last, stable in _TRANSACTION_ENTRY.iter_unpack(data):
         if version != 0:
-            raise DumpError(f"{path}: an entry of version {version}, where 0 is read")
+            raise DumpError(f"{path}: an entry of version {version}, where only 0 is supported")
         yield (
             f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
             f"lastStableOffset: {stable}"

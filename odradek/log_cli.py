@@ -1,6 +1,6 @@
 """The command `odradek dump-log`: the options of kafka-dump-log, and `--verify`.
 
-What it needs is imported when it runs.
+Modules that it needs are imported when it runs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import click
 @click.option(
     "--verify", is_flag=True, help="Check every batch of .log files, or of all in a directory; print no more."
 )
-@click.option("--print-data-log", is_flag=True, help="Print keys and values, too. Any decoder asks for it.")
+@click.option("--print-data-log", is_flag=True, help="Print keys and values, too. Any decoder implies it.")
 @click.option("--deep-iteration", is_flag=True, help="Print every record, not the batches alone.")
-@click.option("--offsets-decoder", is_flag=True, help="Take records for those of __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="Take records for those of __transaction_state.")
-@click.option("--skip-record-metadata", is_flag=True, help="Print of each record no more than key and value.")
-@click.option("--index-sanity-check", is_flag=True, help="Check of indexes what a broker checks when it starts.")
-@click.option("--verify-index-only", is_flag=True, help="Hold indexes against their log without printing them.")
+@click.option("--offsets-decoder", is_flag=True, help="Decode records as those of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Decode records as those of __transaction_state.")
+@click.option("--skip-record-metadata", is_flag=True, help="Print only key and value of each record.")
+@click.option("--index-sanity-check", is_flag=True, help="Run the index check of a starting broker.")
+@click.option("--verify-index-only", is_flag=True, help="Check indexes against their log without printing them.")
 @click.option("--max-message-size", type=click.IntRange(1), default=5 * 1024 * 1024, show_default=True, metavar="BYTES")
 @click.option("--max-bytes", type=click.IntRange(0), metavar="BYTES", help="Read no more of each log.")
 def dump_log(files: str, verify: bool, **asked: object) -> None:
@@ -33,7 +33,7 @@ def dump_log(files: str, verify: bool, **asked: object) -> None:
     """
     paths = [name.strip() for name in files.split(",") if name.strip()]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # what records hold, in any locale
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # the bytes of records, in any locale
     sys.exit(0 if (_verify(paths) if verify else _dump(paths, asked)) else 1)
 
 
@@ -70,14 +70,14 @@ def _dump(paths: list[str], asked: dict[str, object]) -> bool:
     except PermissionError as error:
         return _complain(f"not allowed to read {error.filename}")
     except BrokenPipeError:
-        raise  # whoever read has had enough; click ends quietly
+        raise  # the reader has closed the pipe; click ends silently
     except OSError as error:
         return _complain(f"cannot read {error.filename or paths}: {error.strerror}")
     return True
 
 
 def _complain(message: str) -> bool:
-    sys.stdout.flush()  # what was printed before stands before it
+    sys.stdout.flush()  # earlier output comes first
     click.echo(f"odradek: {message}", err=True)
     return False
 

@@ -1,8 +1,8 @@
-"""How the log looks on stderr: one line for each entry, as text or as JSON.
+"""Log format on stderr: one line for each entry, as text or as JSON.
 
-An entry's own fields (`extra={"topic": …}`) follow the message as name=value, or stand in the JSON object, which also
-says which broker speaks, once that is known. Times are UTC with milliseconds, so that the logs of several brokers can
-be laid side by side.
+An entry's own fields (`extra={"topic": …}`) follow the message as name=value, or are members of the JSON object, which
+also contains the broker id once it is set. Times are UTC with milliseconds, so that the logs of several brokers can be
+merged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message",
 
 
 def log_to_stderr(level: str, layout: str) -> None:
-    """Send what the package logs to stderr: `level` is one of LEVELS, `layout` one of FORMATS."""
+    """Send the package's log to stderr: `level` is one of LEVELS, `layout` one of FORMATS."""
     handler = StderrHandler(sys.stderr)
     handler.setFormatter(JsonLines() if layout == "json" else TextLines())
     logger = logging.getLogger("odradek")
@@ -32,7 +32,7 @@ def log_to_stderr(level: str, layout: str) -> None:
 
 
 def say_broker(broker_id: int) -> None:
-    """From now on every entry in JSON has the number of the broker in `broker`."""
+    """Add the broker id to every later JSON entry, as `broker`."""
     for handler in logging.getLogger("odradek").handlers:
         if isinstance(handler.formatter, JsonLines):
             handler.formatter.broker_id = broker_id
@@ -43,7 +43,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={_quoted(str(value))}" for name, value in _fields(record).items())
-        # A line is an entry: what a client sent must not be able to begin a new one.
+        # A line is an entry: bytes from a client must not begin a new one.
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
         line = f"{_timestamp(record)} {record.levelname} {record.name}: {message}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

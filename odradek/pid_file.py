@@ -1,7 +1,7 @@
-"""Pid files: which process runs here, and whether it still does.
+"""Pid files: the id of a running process, and whether it still runs.
 
-A process holds a lock on its pid file for as long as it lives, so a file that a crash has left names nobody, even when
-another process has got its number. The lock also shows the end of a process without asking for it again and again.
+A process holds a lock on its pid file for as long as it lives, so a file that a crash has left identifies no process,
+even when another process has the same id. The lock also signals the end of a process without polling.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 
 class PidFileInUseError(Exception):
-    """Another process holds the pid file; the message names both."""
+    """Another process holds the pid file; the message contains its id and the file."""
 
 
 class PidFile:
     """The pid file of this process, from `PidFile(path)` to `remove`."""
 
     def __init__(self, path: Path) -> None:
-        """Take the file and write this process's id into it. Raises PidFileInUseError, OSError."""
+        """Lock the file and write this process's id into it. Raises PidFileInUseError, OSError."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = _lock(path)

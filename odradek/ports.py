@@ -1,11 +1,13 @@
-"""Ports for processes that end and come back on them.
+"""Ports for processes that end and return to them.
 
-The system gives outgoing connections ports of its own range, from which bind(0) takes, too. A port of a broker that is
-down may be given away there: to a stranger, or to a client that tries to reach the broker and finds itself (a TCP
-connection from a port to the same port succeeds). The broker cannot come back then. So a port is taken from below.
+The system assigns ports of its own range to outgoing connections, and bind(0) takes from that range, too. The port of a
+stopped broker may be assigned there: to a foreign process, or to a client that connects to the broker and reaches
+itself (a TCP connection from a port to the same port succeeds). The broker cannot return to it then. So a port is taken
+from below that range.
 
-Nobody else may be given it either, though no one listens there while the broker is down. The ports below are shared out
-in blocks: a block belongs to the process that has bound the UDP port of its first number, until that process ends.
+No other process may get it either, though no process listens there while the broker is down. The ports below are
+divided into blocks: a block belongs to the process that has bound the UDP port of its first number, until that process
+ends.
 """
 
 from __future__ import annotations
@@ -20,21 +22,21 @@ from typing import Final
 
 FIRST: Final = 10_240
 FIRST_OF_SYSTEM: Final = 32_768
-"""Where the range begins by default on Linux; elsewhere it begins above that."""
+"""The start of the range by default on Linux; on other systems it is higher."""
 BLOCK: Final = 64
 HOST: Final = "127.0.0.1"
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port(host: str = HOST) -> int:
-    """A port that nobody uses now, that no outgoing connection is given, and that was given to no one on this machine
-    by this function, as long as those processes live. Raises OSError where there is none.
+    """A port that no process uses now, that the system assigns to no outgoing connection, and that this function has
+    returned to no other process on this machine, as long as those processes live. Raises OSError where there is none.
     """
     with _lock:
         for port in _by_process.setdefault(os.getpid(), _Blocks()).ports():
             if _is_free(host, port):
                 return port
-    with socket.socket() as probe:  # all is taken: let the system choose
+    with socket.socket() as probe:  # all are taken: let the system choose
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
@@ -47,10 +49,10 @@ class _Blocks:
         self._rest: Iterator[int] = iter(())
 
     def ports(self) -> Iterator[int]:
-        """What is left of the block that was begun, then that of further ones. Whatever it yields is used up."""
+        """The rest of the current block, then ports of further ones. Each yielded port is used up."""
         yield from self._rest
         firsts = range(FIRST, _first_of_system() - BLOCK + 1, BLOCK)
-        # Tests seed the common generator, several processes with the same number.
+        # Tests seed the global generator, in several processes with the same number.
         for first in random.SystemRandom().sample(firsts, len(firsts)):
             if self._take(first):
                 self._rest = iter(range(first, first + BLOCK))
@@ -69,7 +71,7 @@ class _Blocks:
 
 _lock = threading.Lock()
 _by_process: dict[int, _Blocks] = {}
-"""By process id: one that was forked has none of its parent's."""
+"""By process id: a forked process has none of its parent's."""
 
 
 def _is_free(host: str, port: int) -> bool:

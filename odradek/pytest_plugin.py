@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-if TYPE_CHECKING:  # every test run of a user imports this module, few of them start a broker
+if TYPE_CHECKING:  # every test run imports this module, few of them start a broker
     from odradek.broker_process import BrokerProcess
     from odradek.cluster_process import ClusterProcess
 
@@ -42,9 +42,9 @@ class BrokerFactory(Protocol):
     """Makes brokers that end with the test."""
 
     def __call__(self, overrides: Mapping[str, str] | None = None, *, start: bool = True) -> BrokerProcess:
-        """A broker with `overrides`, properties by Kafka's names; each is a cluster of its own.
+        """A broker with `overrides`, properties with Kafka's names; each is a cluster of its own.
 
-        Without `start` it is left for the test to start. Raises BrokerError when it does not come up.
+        Without `start` the test has to start it. Raises BrokerError when it does not become ready.
         """
 
 
@@ -138,7 +138,7 @@ def _as_property(value: object) -> str:
 
 
 def _end(processes: Sequence[BrokerProcess | ClusterProcess]) -> None:
-    """End every one, whatever becomes of the others, and then report the first that did not end well."""
+    """End every one, also after errors of others, and then raise the first error."""
     failure: AssertionError | None = None
     for process in processes:
         try:

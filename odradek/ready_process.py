@@ -1,8 +1,8 @@
-"""A process of ours beside a test: it serves once it has printed its ready line, and logs to a file.
+"""A child process for tests: it serves once it has printed its ready line, and logs to a file.
 
-What a broker's process and the registry's have in common: start, stop, kill, pause, resume, and a message that ends
-with the log when something goes wrong. Its standard input is a pipe that nobody writes to; when the process that holds
-the other end is gone, however it went, so is this one (`--until-stdin-ends`). POSIX only, as signals are.
+The common part of a broker's process and the registry's: start, stop, kill, pause, resume, and an error message that
+ends with the log. Its standard input is a pipe without data; when the process that holds the other end ends, in any
+way, this one ends, too (`--until-stdin-ends`). POSIX only, as signals are.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from typing import Final
 from odradek.ports import free_port
 
 OWN_COMMAND: Final = (sys.executable, "-P", "-m", "odradek")
-"""The command line in a process of its own. -P: modules come from where Odradek is installed, never from the working
-directory, which holds a click.py of the user or, in a clone, source folders that are no packages of odradek."""
+"""The command line in a separate process. -P: modules come from the installed Odradek, never from the working
+directory, which may hold a click.py of the user or, in a clone, source folders that are no packages of odradek.
+"""
 HOST: Final = "127.0.0.1"
 SHOWN_LOG_BYTES: Final = 16_384
 UNTIL_STDIN_ENDS: Final = "--until-stdin-ends"
 
 
 class BrokerError(AssertionError):
-    """A process did not do what was asked; the message ends with the last of its log."""
+    """A process failed a request; the message ends with the last part of its log."""
 
 
 class ReadyProcess(ABC):
-    """Any number of processes, one after the other, on one port. Subclasses say how one is started."""
+    """Any number of processes, one after the other, on one port. Subclasses define the command."""
 
     KIND = "process"
 
     def __init__(self, log_path: Path, command: Sequence[str], timeout_s: float) -> None:
-        """`command` starts the command line; `timeout_s` bounds every wait."""
+        """`command` is the command line to start; `timeout_s` bounds every wait."""
         self.log_path: Path = log_path
         self._command = tuple(command)
         self._timeout_s = timeout_s
@@ -49,7 +50,7 @@ class ReadyProcess(ABC):
     def _arguments(self) -> list[str]:
         """The subcommand and its options."""
 
-    # Where it is
+    # Address
 
     @property
     def host(self) -> str:
@@ -75,10 +76,10 @@ class ReadyProcess(ABC):
 
     @property
     def output(self) -> str:
-        """All that was logged so far, over all processes."""
+        """The log so far, of all processes."""
         return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
 
-    # What can be done to it
+    # Control
 
     def start(self) -> None:
         """Start a process and wait until it serves. Raises BrokerError with the log when it does not."""
@@ -86,7 +87,7 @@ class ReadyProcess(ABC):
         self.await_ready()
 
     def launch(self) -> None:
-        """Start a process and do not wait for it; `await_ready` is to follow. Raises BrokerError if one runs."""
+        """Start a process and do not wait for it; call `await_ready` afterwards. Raises BrokerError if one runs."""
         if self.running:
             raise BrokerError(f"the {self.KIND} is running already")
         self._port = self._port or free_port(HOST)
@@ -100,7 +101,7 @@ class ReadyProcess(ABC):
             )
 
     def await_ready(self) -> None:
-        """Wait until the process that was launched serves. Raises BrokerError; it is ended then."""
+        """Wait until the launched process serves. Raises BrokerError, after ending it."""
         process = self._process
         if process is None:
             raise BrokerError(f"the {self.KIND} is not running")
@@ -113,7 +114,7 @@ class ReadyProcess(ABC):
     def stop(self) -> None:
         """SIGTERM, then wait for the end. Raises BrokerError unless it ends by itself with status 0."""
         process = self._running_process()
-        process.send_signal(signal.SIGCONT)  # a paused process would not see the other signal
+        process.send_signal(signal.SIGCONT)  # a paused process would not receive the other signal
         process.terminate()
         try:
             status = process.wait(self._timeout_s)
@@ -134,10 +135,10 @@ class ReadyProcess(ABC):
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing, as in a long stall. It is still on return."""
+        """SIGSTOP: it keeps its connections and sends nothing, as in a long stall. It has stopped on return."""
         process = self._running_process()
         process.send_signal(signal.SIGSTOP)
-        # The signal is on its way when kill(2) returns; without this wait a thread may still answer. Not on macOS.
+        # The signal is pending when kill(2) returns; without this wait a thread may still answer. Not on macOS.
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -146,19 +147,21 @@ class ReadyProcess(ABC):
         self._running_process().send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End whatever runs. Raises BrokerError when a process did not stop cleanly, after ending it."""
+        """End the process, if any. Raises BrokerError when a process did not stop cleanly, after ending it."""
         if self.running:
             self.stop()
         else:
             self.reap()
 
     def discard(self) -> None:
-        """End whatever runs at once, and ask nothing."""
+        """End the process at once, without checks."""
         if self._process is not None:
             self._kill(self._process)
 
     def reap(self) -> None:
-        """Nothing, if a process runs or was ended from here. Raises BrokerError if one ended by itself, and badly."""
+        """Nothing, if a process runs or was ended from here. Raises BrokerError if one ended by itself, with an
+        error.
+        """
         process = self._process
         if process is not None and (status := process.poll()) is not None:
             self._forget(process)
@@ -166,7 +169,7 @@ class ReadyProcess(ABC):
                 raise self._error(f"it ended by itself with exit status {status}")
 
     def _await_ready_line(self, process: subprocess.Popen[bytes]) -> int:
-        """Read stdout up to the ready line and return the port that it names."""
+        """Read stdout up to the ready line and return its port."""
         assert process.stdout is not None
         deadline = time.monotonic() + self._timeout_s
         received = b""

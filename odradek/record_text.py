@@ -1,7 +1,7 @@
-"""Records as kafka-dump-log of Kafka 3.9 prints them: plain text, and what coordinators keep in their topics.
+"""Records as kafka-dump-log of Kafka 3.9 prints them: plain text, and the records of coordinators.
 
 `offsets_text` is OffsetsMessageParser: type and fields of keys and values of `__consumer_offsets` as JSON, with the
-subscription and the assignment of a member of a consumer group taken apart. `transaction_text` is
+subscription and the assignment of a member of a consumer group decoded. `transaction_text` is
 TransactionLog.formatRecordKeyAndValue. The JSON is that of Kafka's generated converters: names in camel case, bytes in
 base64, a tagged field only where it is not its default.
 """
@@ -22,7 +22,7 @@ from odradek.protocol.grammar import Field, Message, Struct, parse
 from odradek.protocol.records import Record
 
 KeyAndValue = tuple[str | None, str | None]
-"""What is printed behind `key:` and `payload:`; None prints nothing."""
+"""The text behind `key:` and `payload:`; None prints nothing."""
 
 _VERSION: Final = struct.Struct(">h")
 _KINDS: Final = {
@@ -101,7 +101,7 @@ def _version(data: bytes) -> int:
 
 
 def _taken_apart(name: str, text: str | None) -> Any:
-    """A message inside a field of bytes as JSON; the field as it was where it holds something else."""
+    """A message inside a field of bytes as JSON; the unchanged field where it holds something else."""
     data = base64.b64decode(text or "")
     try:
         version = min(_version(data), getattr(m, name).MAX_VERSION)
@@ -156,7 +156,7 @@ def _shown(definition: Message, field: Field, content: Any, version: int) -> Any
 
 
 def _json(value: object) -> str:
-    """As Jackson writes it: nothing between the tokens, and escapes in capital digits."""
+    """JSON as Jackson writes it: nothing between the tokens, and escapes in capital digits."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPE.sub(lambda found: f"\\u{found[0][2:].upper()}" if found[0][1] == "u" else found[0], text)
 
@@ -192,10 +192,11 @@ def _state_text(data: bytes | None) -> str:
 
 
 def in_order_of_scala(topics: list[tuple[str, list[int]]]) -> list[tuple[str, int]]:
-    """Partitions in the order in which Scala 2.13 goes through a mutable HashSet to which topic by topic was added.
+    """Partitions in the iteration order of a Scala 2.13 mutable HashSet to which they were added topic by topic.
 
-    The set begins with 16 places, and a place holds its members by their hash. Adding up to four members looks whether
-    the set is three quarters full, and doubles the places; adding more at once only sees to it that those have room.
+    The set begins with 16 buckets, and a bucket holds its members by their hash. Adding up to four members checks
+    whether the set is three quarters full, and doubles the buckets; adding more at once only ensures that those have
+    room.
     """
     places = 16
     hashes: dict[tuple[str, int], int] = {}
@@ -210,7 +211,7 @@ def in_order_of_scala(topics: list[tuple[str, list[int]]]) -> list[tuple[str, in
 
 
 def _hash(topic: str, index: int) -> int:
-    """What Java's TopicPartition hashes to, mixed as Scala does, as an unsigned number."""
+    """The hash of Java's TopicPartition, mixed as Scala does, as an unsigned number."""
     units = topic.encode("utf-16-be", "surrogatepass")
     text = 0
     for (unit,) in struct.iter_unpack(">H", units):

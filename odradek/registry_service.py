@@ -1,7 +1,7 @@
-"""The registry for several brokers on one machine: the embedded tree, served over ZooKeeper's protocol.
+"""Registry for several brokers on one machine: the embedded tree, served over ZooKeeper's protocol.
 
-`odradek registry` runs it alone, `odradek cluster up` runs it beside the brokers that it starts. The journal lies in a
-folder, so topics outlive the process. It is for one machine; a production cluster runs Apache ZooKeeper.
+`odradek registry` runs it alone, `odradek cluster up` runs it together with its brokers. The journal is in a folder, so
+topics outlive the process. It is for one machine; a production cluster runs Apache ZooKeeper.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Served(NamedTuple):
 async def serving(
     folder: Path, host: str, port: int, tick_ms: int = TICK_MS, *, keep_sessions: bool
 ) -> AsyncIterator[Served]:
-    """Serve what the journal in `folder` holds, within the block. Port 0 takes a free one.
+    """Serve the journal in `folder`, within the block. Port 0 takes a free one.
 
-    `keep_sessions` when clients may have outlived the process that served before; else their sessions end now.
+    `keep_sessions` when clients may have outlived the previous process; else their sessions end now.
 
     Raises JournalInUseError, DamagedJournalError, OSError.
     """
@@ -54,7 +54,7 @@ async def serving(
 
 
 def run(folder: Path, host: str, port: int, tick_ms: int, on_ready: Callable[[int], None]) -> None:
-    """Serve until one of `stop_signals` arrives; `on_ready` hears the port. Raises what `serving` raises."""
+    """Serve until one of `stop_signals` arrives; `on_ready` is called with the port. Raises the errors of `serving`."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,7 +1,7 @@
-"""`odradek-server-start` and `odradek-server-stop`: arguments as Kafka's kafka-server-start.sh and -stop.sh take them.
+"""`odradek-server-start` and `odradek-server-stop`, with the arguments of Kafka's kafka-server-start.sh and -stop.sh.
 
-They are not installed under Kafka's names: those belong to the scripts of an Apache Kafka that a user may have on the
-PATH. A clone has both in its folder bin, which is on nobody's PATH by itself.
+They are not installed under Kafka's names: those belong to the scripts of an Apache Kafka that may be on the PATH. A
+clone has both in its folder bin, which is not on the PATH by default.
 """
 
 from __future__ import annotations

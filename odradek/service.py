@@ -1,9 +1,10 @@
-"""A process and whoever runs it: properties from a container's environment, a word to systemd, an end with the parent.
+"""Service environment: properties from a container's variables, notifications to systemd, shutdown with the parent.
 
 - KAFKA_BROKER_ID=1 stands for broker.id=1, as in Apache Kafka's own image (KIP-975): lower case, `_` is a dot, `__` an
-  underscore, `___` a dash. The variables that are for that image's start scripts are passed over.
-- systemd hears READY=1 and STOPPING=1 where NOTIFY_SOCKET names its socket (sd_notify(3), Type=notify).
-- A child that is to end with its parent reads its standard input, a pipe whose other end the parent holds: the kernel
+  underscore, `___` a dash. Variables for that image's start scripts are ignored.
+- The process sends READY=1 and STOPPING=1 to systemd where NOTIFY_SOCKET contains its socket (sd_notify(3),
+  Type=notify).
+- A child that has to end with its parent reads its standard input, a pipe whose other end the parent holds: the kernel
   closes it however the parent ends.
 """
 
@@ -36,13 +37,13 @@ FOR_START_SCRIPTS: Final = frozenset(
     }
 )
 _ANY_ADDRESS: Final = {"": "localhost", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-"""A listener at every address of the host -> where the host itself reaches it."""
+"""A listener at every address of the host -> the address at which the host itself reaches it."""
 GRACE_S: Final = 20.0
-"""How long a process may take to stop after its parent has gone: nobody is left to lose patience with it."""
+"""The timeout for a shutdown after the end of the parent, which cannot end the process itself any more."""
 
 
 def properties_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """The broker properties that variables named KAFKA_… stand for, by Kafka's names."""
+    """The broker properties of variables named KAFKA_…, by Kafka's names."""
     return {
         property_named(name): value
         for name, value in sorted(environment.items())
@@ -76,7 +77,7 @@ def broker_address(environment: Mapping[str, str]) -> str | None:
 
 
 def tell_systemd(state: str) -> None:
-    """Send `state`, for example READY=1, if systemd wants to hear it; it not listening is no reason to fail."""
+    """Send `state`, for example READY=1, if systemd requests it; an unreachable systemd is not an error."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -1,8 +1,8 @@
-"""Standard streams that are closed, or whose reader has gone, must not harm a broker.
+"""Standard streams: makes closed ones, and pipes without a reader, harmless for a broker.
 
-Where descriptor 0, 1 or 2 is closed at the start, the next file that is opened gets its number: a log segment as
-descriptor 2 would receive whatever a library prints. Where the reader of a pipe has gone, a write fails, and so would
-the process.
+Where descriptor 0, 1 or 2 is closed at the start, the next opened file gets its number: a log segment as descriptor 2
+would receive any output of a library. Where the reader of a pipe has closed it, a write fails, and the process would
+fail, too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 
 _STREAMS: Final = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 _GONE: Final = frozenset({errno.EPIPE, errno.EIO, errno.EBADF})
-"""Errors of a pipe without a reader, of a terminal that has hung up, and of a closed descriptor: they stay."""
+"""Errors of a pipe without a reader, of a terminal that has hung up, and of a closed descriptor: they are permanent."""
 
 
 def open_missing_streams() -> None:
-    """Open /dev/null in the place of each standard stream that is closed. To be called before any file is opened."""
+    """Open /dev/null in the place of each closed standard stream. Call it before any file is opened."""
     for number, name, mode in _STREAMS:
         try:
             os.fstat(number)
@@ -30,7 +30,7 @@ def open_missing_streams() -> None:
 
 
 def print_line(text: str) -> None:
-    """Print to standard output and flush; a reader that has gone is no error."""
+    """Print to standard output and flush; a closed pipe is not an error."""
     try:
         print(text, file=sys.stdout, flush=True)
     except OSError:
@@ -38,7 +38,7 @@ def print_line(text: str) -> None:
 
 
 class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes log entries to standard error; stops where its reader has gone."""
+    """Writes log entries to standard error; stops after its reader has closed it."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         error = sys.exc_info()[1]
@@ -49,9 +49,9 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def _discard(number: int) -> None:
-    """Let what is written to a descriptor go to /dev/null from now on."""
+    """Redirect a descriptor to /dev/null from now on."""
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, number)  # also where they are the same: child processes are to inherit it
+    os.dup2(null, number)  # also where they are the same: child processes have to inherit it
     os.set_inheritable(number, True)
     if null != number:
         os.close(null)

@@ -1,4 +1,4 @@
-"""Why a broker has not started, and what to change: one line, in terms of the user's own properties."""
+"""Start errors: the reason why a broker has not started, and its remedy, in one line with the user's own properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.broker.config.broker_config import BrokerConfig
 
 START_ERRORS = (KafkaError, RegistryError, znodes.ZnodeError, DamagedJournalError, OSError)
-"""What a start raises where the reason lies outside the broker; `explain` has a line for each."""
+"""Errors of a start whose cause is outside the broker; `explain` has a line for each."""
 
 
 def explain(error: Exception, config: BrokerConfig) -> str:

@@ -1,6 +1,6 @@
-"""The command `odradek streams`: what there is to do about an application of the streams runtime from outside.
+"""The command `odradek streams`: administration of applications of the streams runtime.
 
-What it needs is imported when it runs.
+Modules that it needs are imported when it runs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def streams() -> None:
     default="localhost:9092",
     show_default=True,
     metavar="HOST:PORT,…",
-    help="Brokers to ask first.",
+    help="The bootstrap brokers.",
 )
-@click.option("--input-topics", default="", metavar="TOPIC,…", help="Set their offsets: to the beginning, or as said.")
+@click.option("--input-topics", default="", metavar="TOPIC,…", help="Set their offsets: to the beginning, or as given.")
 @click.option("--intermediate-topics", default="", metavar="TOPIC,…", help="Set their offsets to the end.")
 @click.option(
     "--internal-topics", default="", metavar="TOPIC,…", help="Delete these alone of the application's own topics."
@@ -44,14 +44,16 @@ def streams() -> None:
 @click.option("--to-earliest", is_flag=True, help="Go to the beginning.")
 @click.option("--to-latest", is_flag=True, help="Go to the end.")
 @click.option(
-    "--from-file", type=click.Path(path_type=Path, exists=True), help="Go where a file of TOPIC,PARTITION,OFFSET says."
+    "--from-file",
+    type=click.Path(path_type=Path, exists=True),
+    help="Go to the offsets of a file of TOPIC,PARTITION,OFFSET lines.",
 )
 @click.option("--shift-by", type=int, metavar="N", help="Go on by so many records, or back by a negative number.")
 @click.option(
     "--config-file", type=click.Path(path_type=Path, exists=True), help="Further properties of the client, key=value."
 )
 @click.option("--force", is_flag=True, help="Remove members that are still in the group.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the actions without performing them.")
 def reset(
     application_id: str,
     servers: str,
@@ -63,11 +65,11 @@ def reset(
     dry_run: bool,
     **how: object,
 ) -> None:
-    """Set an application back, as kafka-streams-application-reset does: offsets go to the beginning of its input
-    topics, its internal topics are deleted.
+    """Reset an application, as kafka-streams-application-reset does: offsets go to the beginning of its input topics,
+    its internal topics are deleted.
 
-    Stop all instances before. Output topics stay, and so does the state in state.dir: have KafkaStreams.clean_up()
-    remove it. Try --dry-run first, since there is no way back.
+    Stop all instances before. Output topics stay, and so does the state in state.dir: KafkaStreams.clean_up() removes
+    it. Try --dry-run first, since a reset cannot be undone.
     """
     from odradek.streams.reset import Reset, ResetError
     from odradek.streams.reset import reset as do
@@ -121,7 +123,7 @@ def _position(how: dict[str, object]) -> Position:
 
 
 def _properties(path: Path | None) -> dict[str, str]:
-    """key=value lines; what stands behind # is for readers."""
+    """key=value lines; # begins a comment."""
     lines = path.read_text().splitlines() if path is not None else []
     pairs = (line.partition("=") for line in map(str.strip, lines) if line and not line.startswith(("#", "!")))
     return {name.strip(): value.strip() for name, _, value in pairs}

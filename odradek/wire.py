@@ -1,6 +1,6 @@
-"""One connection to a broker, blocking: a request, its answer. For commands and fixtures that ask a few questions.
+"""Blocking connection to a broker, for commands and fixtures with a few requests.
 
-The versions asked in are ones that Apache Kafka has from 2.4 on, so that a broker of a mixed cluster can answer, too.
+It uses versions that Apache Kafka has from 2.4 on, so that a broker of a mixed cluster can answer, too.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class Wire:
         self.close()
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """The answer to a request, in that version or the one of `VERSIONS`. Raises OSError, ProtocolError."""
+        """The response to a request, in that version or the one of `VERSIONS`. Raises OSError, ProtocolError."""
         if version is None:
             version = VERSIONS[request.API_KEY]
         response = m.response_class(request.API_KEY)
         return response.decode(self.exchange(request, version), version, 5 if version >= response.FIRST_FLEXIBLE else 4)
 
     def exchange(self, request: Any, version: int) -> bytes:
-        """The answer to a request as it comes, with its header. Raises OSError, ProtocolError."""
+        """The unparsed response to a request, with its header. Raises OSError, ProtocolError."""
         self._correlation_id += 1
         head = request_header(request.API_KEY, version, self._correlation_id, self._client_id)
         self._socket.sendall(frame(head, request.encode(version)))
         (size,) = struct.unpack(">i", self._read(4))
         if not 4 <= size <= LARGEST_ANSWER_BYTES:
-            raise ProtocolError("size", 0, f"{size} bytes are no answer of a broker")
+            raise ProtocolError("size", 0, f"{size} bytes are not a broker's response")
         return self._read(size)
 
     def metadata(self, topics: list[str] | None = None) -> m.MetadataResponse:
-        """What the broker knows of the cluster and of `topics` (None for all); it makes no topic for being asked."""
+        """The broker's metadata of the cluster and of `topics` (None for all); the request creates no topic."""
         wanted = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         answer: m.MetadataResponse = self.ask(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         return answer

@@ -220,8 +220,8 @@ def test_the_ready_line_goes_to_stdout_and_the_rest_to_stderr(serve: Callable[[R
     assert ended.stdout == f"odradek {odradek.__version__} ready: broker 7 at 127.0.0.1:40000, data in /data\n"
     warnings = ended.stderr.splitlines()
     assert len(warnings) == 2
-    assert "unknown property num.partition; did you mean num.partitions?" in warnings[0]
-    assert "without effect in this version: num.io.threads" in warnings[1]
+    assert "unknown property name=num.partition closest=num.partitions" in warnings[0]
+    assert "without effect in this version names=num.io.threads" in warnings[1]
 
 
 def test_an_ipv6_address_stands_in_brackets(serve: Callable[[Run], None]) -> None:

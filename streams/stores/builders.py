@@ -1,4 +1,4 @@
-"""Descriptions of stores, and the topics that log them (org.apache.kafka.streams.state.Stores, StoreBuilder)."""
+"""Store builders and the configs of changelog topics (Kafka: org.apache.kafka.streams.state.Stores, StoreBuilder)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True)
 class StoreBuilder:
-    """What a store is like; each task builds its own from it. Times are in ms."""
+    """The description of a store; each task builds its own store from it. Times are in ms."""
 
     name: str
     kind: Kind
@@ -34,34 +34,35 @@ class StoreBuilder:
     caching: bool = False
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the changelog topic beside the ones that the kind of store demands."""
+    """Configs of the changelog topic beside those that the kind of store requires."""
     retention_ms: int = 0
     window_size_ms: int = 0
     retain_duplicates: bool = False
     segment_interval_ms: int = 0
     history_retention_ms: int = 0
     max_entries: int = 0
-    """An LRU map of so many keys; 0: any number."""
+    """An LRU map of at most so many keys; 0: without a limit."""
     type_from_config: bool = False
-    """Whether the application says if it is on disk (`default.dsl.store`)."""
+    """Whether the application's default decides if it is on disk (`default.dsl.store`)."""
     in_time_order: bool = False
-    """A store from which windows are told when they are closed: reads of several rows give them by time, and it shows a
-    ms more than its retention (RocksDBTimeOrderedWindowStore)."""
+    """A store from which windows are emitted when they are closed: reads of several rows return them in time order, and
+    it shows a ms more than its retention (RocksDBTimeOrderedWindowStore).
+    """
 
     def with_caching(self, enabled: bool = True) -> StoreBuilder:
-        """The same with a cache in front (or without). Versioned stores and such with duplicates never have one."""
+        """The same with a cache (or without). Versioned stores and stores with duplicates never have one."""
         return replace(self, caching=enabled and not self.retain_duplicates and self.kind != "versioned")
 
     def with_logging(self, config: Mapping[str, str] | None = None) -> StoreBuilder:
-        """The same with a changelog, whose topic gets these settings."""
+        """The same with a changelog, whose topic gets these configs."""
         return replace(self, logging=True, log_config=dict(config or {}))
 
     def without_logging(self) -> StoreBuilder:
-        """The same without a changelog: what it held is gone with the task."""
+        """The same without a changelog: its content is lost with the task."""
         return replace(self, logging=False, log_config={})
 
     def configured(self, config: Mapping[str, Any]) -> StoreBuilder:
-        """The same for one application: with no cache where it has none, in memory where it keeps its state there."""
+        """The same for one application: without a cache if it has none, in memory if that is its default."""
         made = self.with_caching(self.caching and config.get("statestore.cache.max.bytes", 1) > 0)
         if self.type_from_config and config.get("default.dsl.store") == "in_memory":
             made = replace(made, persistent=False, in_time_order=False)
@@ -98,7 +99,7 @@ def timestamped_key_value_store(
 
 
 def lru_map(name: str, max_entries: int, key: Serde[Any] | None, value: Serde[Any] | None) -> StoreBuilder:
-    """A key-value store in memory of the keys that were used last. Raises ValueError."""
+    """A key-value store in memory of the most recently used keys. Raises ValueError."""
     if max_entries < 1:
         raise ValueError("max_entries has to be at least 1")
     return StoreBuilder(name, "key-value", key, value, persistent=False, max_entries=max_entries)
@@ -176,7 +177,7 @@ def session_store(
 
 
 def _segment_interval(retention_ms: int, persistent: bool) -> int:
-    """Stores in memory have a segment for every ms, persistent ones at least two within the retention."""
+    """The segment length: a ms for stores in memory, at least two segments within the retention for persistent ones."""
     return max(retention_ms // 2, LEAST_SEGMENT_MS) if persistent else 1
 
 
@@ -188,10 +189,10 @@ def versioned_key_value_store(
     *,
     segment_interval_ms: int | None = None,
 ) -> StoreBuilder:
-    """A persistent store of versions, for as long as the history retention, which is the grace of late puts, too.
+    """A persistent store of versions, for the history retention, which is the grace of late puts, too.
 
-    Without an interval segments are as long as Java's (RocksDbVersionedKeyValueBytesStoreSupplier): short histories in
-    few, long ones in up to 24. Raises ValueError.
+    Without an interval the segments have Java's length (RocksDbVersionedKeyValueBytesStoreSupplier): few segments for
+    short histories, up to 24 for long ones. Raises ValueError.
     """
     if history_retention_ms < 0:
         raise ValueError("history_retention_ms cannot be negative")
@@ -219,10 +220,10 @@ _VERSION_SEGMENTS: Final = (
 
 
 def changelog_config(builder: StoreBuilder, config: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The settings of a store's changelog topic (WindowedChangelogTopicConfig and its kin).
+    """The configs of a store's changelog topic (WindowedChangelogTopicConfig and its siblings).
 
     `config` is the application's: `windowstore.changelog.additional.retention.ms` keeps windows longer than the store
-    does, since the broker deletes by its own clock. The store's own settings win.
+    does, since the broker deletes by its own clock. The store's own settings override the others.
     """
     additional = int((config or {}).get("windowstore.changelog.additional.retention.ms", DAY_MS))
     found = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}

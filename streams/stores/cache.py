@@ -1,10 +1,11 @@
-"""The record cache of a stream thread: what was written last is kept, and goes on only now and then (KIP-63).
+"""Record cache of a stream thread: keeps the latest writes and forwards them later (KIP-63; Kafka: ThreadCache,
+NamedCache).
 
 All cached stores of a thread share `statestore.cache.max.bytes` (ThreadCache); each has its own entries in two orders
 (NamedCache): of their last use, in which they are evicted, and of their last write, in which dirty ones are flushed.
 The eviction of a dirty entry flushes all dirty ones of its store, itself first.
 
-Sizes are counted as Java counts them, so that evictions come at the same moments.
+Sizes are computed as in Java, so that evictions happen at the same moments.
 """
 
 from __future__ import annotations
@@ -18,25 +19,27 @@ from sortedcontainers import SortedList
 from odradek.streams.records import Headers
 
 Entry = tuple[Any, bytes | None, Any, int, int, Headers, str | None, int, int]
-"""What is cached: (cell, raw, key, size, timestamp, headers, topic, partition, offset).
+"""A cached entry: (cell, raw, key, size, timestamp, headers, topic, partition, offset).
 
 `cell` is the value as a store in memory keeps it, `raw` its bytes for the changelog, both None for a deletion; `key` is
-the key as an object, None where keys may change. The rest is the size in bytes and the record that wrote the entry.
-A plain tuple, since one is made for each put.
+the key as an object, None where keys may change. The rest is the size in bytes and the record that wrote the entry. A
+plain tuple, since each put creates one.
 """
 CELL: Final = 0
 SIZE: Final = 3
 ENTRY_BYTES: Final = 45
-"""What an entry counts beside key, value, topic and headers: three references, a flag, timestamp, offset, partition."""
+"""The size of an entry beyond key, value, topic and headers: three references, a flag, timestamp, offset, partition."""
 
 
 def headers_bytes(headers: Headers) -> int:
-    """What headers count."""
+    """The size of headers."""
     return sum(len(name) + len(value or b"") for name, value in headers or ())
 
 
 class ThreadCache:
-    """The room that the cached stores of one thread share. `limit` is in bytes; with 0 every write goes on at once."""
+    """The cache size that the stores of one thread share. `limit` is in bytes; with 0 every write is forwarded at
+    once.
+    """
 
     __slots__ = ("caches", "limit", "size")
 
@@ -46,18 +49,18 @@ class ThreadCache:
         self.caches: dict[str, NamedCache] = {}
 
     def named(self, namespace: str, write: Callable[[list[tuple[bytes, Entry]]], None]) -> NamedCache:
-        """The cache of one store (the namespace is task and name). `write` takes what leaves it dirty."""
+        """The cache of one store (the namespace is task and name). `write` gets flushed dirty entries."""
         cache = self.caches[namespace] = NamedCache(self, write)
         return cache
 
     def close(self, namespace: str) -> None:
-        """Forget the entries of a store, dirty ones included."""
+        """Remove the entries of a store, dirty ones included."""
         cache = self.caches.pop(namespace, None)
         if cache is not None:
             cache.clear()
 
     def resize(self, limit: int) -> None:
-        """Another limit, as threads come and go. Evicts one entry of each store in turn until all fits."""
+        """Change the limit when threads start or end. Evicts one entry of each store in turn until the rest fits."""
         self.limit = max(0, limit)
         while self.size > self.limit and any(cache.entries for cache in self.caches.values()):
             for cache in list(self.caches.values()):
@@ -74,29 +77,29 @@ class NamedCache:
         self.thread = thread
         self.entries: OrderedDict[bytes, Entry] = OrderedDict()
         self.touch = self.entries.move_to_end
-        """Say that an entry is used."""
+        """Mark an entry as used."""
         self.dirty: dict[bytes, None] = {}
         self.misses = 0
-        """Reads by key that had to look into the store below."""
+        """Reads by key that missed the cache."""
         self._write = write
-        self._order: Any = None  # the keys in order; only once a range has been asked for
+        self._order: Any = None  # the sorted keys; only after the first range read
 
     def get(self, key: bytes) -> Entry | None:
-        """An entry, which is used by that."""
+        """An entry, which counts as a use."""
         entry = self.entries.get(key)
         if entry is not None:
             self.entries.move_to_end(key)
         return entry
 
     def put(self, key: bytes, entry: Entry) -> None:
-        """Take a dirty entry. It may flush this store, and so write and forward."""
+        """Add a dirty entry. It may flush this store, and so write and forward."""
         entries, dirty, thread = self.entries, self.dirty, self.thread
         grown = entry[3]
         if key in entries:
             grown -= entries[key][3]
             self.touch(key)
             if key in dirty:
-                del dirty[key]  # it is flushed where it was written last
+                del dirty[key]  # its position in flush order is that of its last write
         elif self._order is not None:
             self._order.add(key)
         entries[key] = entry
@@ -106,7 +109,7 @@ class NamedCache:
             self._make_room()
 
     def keep(self, key: bytes, entry: Entry) -> None:
-        """Take what was read from the store below. The key must not be here yet."""
+        """Add an entry that was read from the store below. The key must not be cached yet."""
         self.entries[key] = entry
         if self._order is not None:
             self._order.add(key)
@@ -116,11 +119,13 @@ class NamedCache:
 
     def _make_room(self) -> None:
         thread = self.thread
-        while thread.size > thread.limit and self.entries:  # a flush may have put into other stores; theirs is not ours
+        while (
+            thread.size > thread.limit and self.entries
+        ):  # a flush may have put into other stores, which evict for themselves
             self.evict()
 
     def evict(self) -> None:
-        """Let the entry go that was not used for the longest time."""
+        """Evict the least recently used entry."""
         if not self.entries:
             return
         key, entry = self.entries.popitem(last=False)
@@ -140,7 +145,7 @@ class NamedCache:
             del self.dirty[key]
         batch.extend(zip(self.dirty, map(self.entries.__getitem__, self.dirty), strict=True))
         deleted = [key for key, entry in batch if entry[CELL] is None and key in self.dirty]
-        self.dirty.clear()  # before anything is forwarded, which may come back here
+        self.dirty.clear()  # before anything is forwarded, since that may write to this cache
         self._write(batch)
         for key in deleted:
             self._delete(key)
@@ -156,7 +161,7 @@ class NamedCache:
     def range(
         self, low: bytes | None, high: bytes | None, inclusive: bool = True, reverse: bool = False
     ) -> Iterator[tuple[bytes, Entry]]:
-        """The entries of the keys between, which are used by that."""
+        """The entries of the keys between, which counts as a use."""
         if self._order is None:
             self._order = SortedList(self.entries)
         entries = self.entries
@@ -166,7 +171,7 @@ class NamedCache:
         return iter(rows)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self.thread.size -= sum(entry[SIZE] for entry in self.entries.values())
         self.entries.clear()
         self.dirty.clear()

@@ -1,10 +1,10 @@
-"""What a state store is to its task and to the processors that use it (org.apache.kafka.streams.state).
+"""State store interfaces for tasks and processors (Kafka: org.apache.kafka.streams.state).
 
-A store belongs to one task and is used by its thread alone. Keys and values are Python objects here; null is None.
+A store belongs to one task, and only the task's thread uses it. Keys and values are Python objects; null is None.
 Iterators show the store as it was at the call, and may be consumed later.
 
-Timestamped stores hold `(value, timestamp)`. To a flush listener, though, they give the bare values and the timestamp
-apart, since that is what goes on to the next node.
+Timestamped stores hold `(value, timestamp)`. A flush listener, however, gets the bare values and the timestamp
+separately, since that is the input of the next node.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from odradek.streams.stores.cache import ThreadCache
 
 ChangelogRecord = tuple[bytes, bytes | None, int, Headers]
-"""Key, value, timestamp and headers, as they stand in a changelog topic."""
+"""Key, value, timestamp and headers, as in a changelog topic."""
 FlushListener = Callable[[Any, Any, Any, int, Headers], None]
-"""Told of an entry that leaves the cache: key, new value, old value, timestamp, headers."""
+"""Called with an entry that leaves the cache: key, new value, old value, timestamp, headers."""
 
 PUT_NOT_DONE: Final = -(2**63)
-"""What a versioned put returns for a record that came too late (PUT_RETURN_CODE_NOT_PUT)."""
+"""The result of a versioned put that was too late (PUT_RETURN_CODE_NOT_PUT)."""
 VALID_TO_UNDEFINED: Final = -1
-"""What a versioned put returns for a record that is the latest (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
+"""The result of a versioned put of the latest version (PUT_RETURN_CODE_VALID_TO_UNDEFINED)."""
 
 
 class StoreContext(Protocol):
-    """What a store sees of its task."""
+    """The context of a task for its stores."""
 
     task_id: TaskId
     application_id: str
     config: Mapping[str, Any]
     store_dir: Path | None
-    """The task's directory; None where there is no disk, and persistent stores live in memory until they are closed."""
+    """The task's directory; None without a disk: persistent stores are then in memory until they are closed."""
     cache: ThreadCache
     """Shared by all stores of a thread."""
     timestamp: int
@@ -52,7 +52,7 @@ class StoreContext(Protocol):
     """Records that were dropped, late ones among them (dropped-records-total)."""
 
     def log(self, store: str, key: bytes, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
-        """Write to the store's changelog. Nothing happens where the store is not logged."""
+        """Write to the store's changelog. No effect where the store is not logged."""
 
 
 class Rows(Iterator[Any]):
@@ -64,13 +64,13 @@ class Rows(Iterator[Any]):
         self._rows = rows
 
     def __iter__(self) -> Iterator[Any]:
-        return self._rows  # a loop has no need to come through here for each row
+        return self._rows  # a loop then does not call this class for each row
 
     def __next__(self) -> Any:
         return next(self._rows)
 
     def close(self) -> None:
-        """Let go of what the read holds. Rows that were not read yet are gone."""
+        """Release the resources of the read. Rows that were not read yet are lost."""
         self._rows = iter(())
 
     def __enter__(self) -> Rows:
@@ -83,11 +83,11 @@ class Rows(Iterator[Any]):
 
 
 class StateStore(abc.ABC):
-    """What a task does with any store."""
+    """The operations of a task on any store."""
 
     name: str
     persistent: bool
-    """Whether what is written survives the process: such a store has a checkpoint."""
+    """Whether the content survives the process: such a store has a checkpoint."""
 
     @abc.abstractmethod
     def init(self, context: StoreContext) -> None:
@@ -95,19 +95,19 @@ class StateStore(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
-        """Take over a batch of the changelog, in one write; nothing of it is logged, cached or forwarded."""
+        """Restore a batch of the changelog, in one write; nothing of it is logged, cached or forwarded."""
 
     def flush_cache(self) -> None:
-        """Write, log and forward what waits in the cache, in Kafka's order. A commit begins with it."""
+        """Write, log and forward the dirty entries of the cache, in Kafka's order. A commit begins with it."""
         return
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Bring to disk what is in memory, so that a checkpoint may follow."""
+        """Flush memory to disk, so that a checkpoint may follow."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of files and memory. What waits in the cache is lost: flush before. A second call does nothing."""
+        """Release files and memory. Dirty cache entries are lost: flush before. A second call does nothing."""
 
     @property
     @abc.abstractmethod
@@ -115,7 +115,7 @@ class StateStore(abc.ABC):
         """Whether reads and writes are possible."""
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool) -> bool:
-        """Have `listener` told of what leaves the cache. False where there is none, and the caller forwards itself."""
+        """Call `listener` with entries that leave the cache. False without a cache: then the caller forwards itself."""
         return False
 
 
@@ -132,7 +132,7 @@ class KeyValueStore(StateStore):
 
     @abc.abstractmethod
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set a value where there is none. Returns what was there."""
+        """Set a value where there is none. Returns the previous value."""
 
     def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
         """Set several values."""
@@ -141,7 +141,7 @@ class KeyValueStore(StateStore):
 
     @abc.abstractmethod
     def delete(self, key: Any) -> Any:
-        """Remove a key. Returns what was there."""
+        """Remove a key. Returns the previous value."""
 
     @abc.abstractmethod
     def range(self, frm: Any, to: Any) -> Rows:
@@ -165,7 +165,7 @@ class KeyValueStore(StateStore):
 
     @abc.abstractmethod
     def approximate_num_entries(self) -> int:
-        """How many keys there are, roughly; what waits in a cache does not count."""
+        """How many keys there are, approximately; entries in the cache do not count."""
 
 
 class TimestampedKeyValueStore(KeyValueStore):
@@ -267,7 +267,7 @@ class SessionStore(StateStore):
 
 
 class VersionedRecord(NamedTuple):
-    """One version: its value, and from when it holds. Java's gets do not tell until when either."""
+    """One version: its value, and the start of its validity. Java's gets do not return the end either."""
 
     value: Any
     timestamp: int
@@ -275,19 +275,21 @@ class VersionedRecord(NamedTuple):
 
 
 class VersionedKeyValueStore(StateStore):
-    """Keys and what their values were at any time within the history retention (KIP-889)."""
+    """Keys and their values at any time within the history retention (KIP-889)."""
 
     @abc.abstractmethod
     def put(self, key: Any, value: Any, timestamp: int) -> int:
-        """Set the value as of `timestamp`; None deletes. Returns until when it holds, or one of the two codes above."""
+        """Set the value as of `timestamp`; None deletes. Returns the end of its validity, or one of the two codes
+        above.
+        """
 
     @abc.abstractmethod
     def delete(self, key: Any, timestamp: int) -> VersionedRecord | None:
-        """Delete as of `timestamp`. Returns what held then."""
+        """Delete as of `timestamp`. Returns the value that was valid then."""
 
     @abc.abstractmethod
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord | None:
-        """The latest version, or the one that held at `as_of`."""
+        """The latest version, or the one that was valid at `as_of`."""
 
 
 def not_open(store: str) -> InvalidStateStoreError:
@@ -296,7 +298,7 @@ def not_open(store: str) -> InvalidStateStoreError:
 
 
 def unreadable(store: str, what: str, given: Any, error: Exception) -> Exception:
-    """The error for a key or value that a serde refused; `what` says which of the two it was."""
+    """The error for a key or value that a serde rejected; `what` is "key" or "value"."""
     if given is None and what == "key":
         return SerializationError(f"store {store}: key cannot be null")
     return SerializationError(

@@ -1,8 +1,8 @@
 """Key-value stores: in memory, in RocksDB, as an LRU map; with and without timestamps; with and without a cache.
 
 Kafka builds such a store of four layers (metered, caching, change-logging, bytes). Here `PlainKeyValueStore` is the
-first, the third and the fourth, and `CachedKeyValueStore` puts the second on top: its reads look into the cache first
-and its writes go there alone, until a flush hands them down (CachingKeyValueStore.putAndMaybeForward).
+first, the third and the fourth, and `CachedKeyValueStore` adds the second: its reads check the cache first and its
+writes go to the cache alone, until a flush writes them to the store (CachingKeyValueStore.putAndMaybeForward).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class LruMap(MemoryMap):
-    """At most so many keys; the one that was used least recently makes room (MemoryLRUCache)."""
+    """At most so many keys; the least recently used one is evicted (MemoryLRUCache)."""
 
     __slots__ = ("_entries", "_evicted", "_most")
 
@@ -62,14 +62,14 @@ class LruMap(MemoryMap):
     def range(
         self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
     ) -> Iterator[tuple[bytes, Any]]:
-        """Raises StreamsError: there is no order of keys here, in Java's either."""
+        """Raises StreamsError: there is no order of keys, as in Java."""
         raise StreamsError("MemoryLRUCache does not support range() and all() functions.")
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries.clear()
 
 
@@ -101,7 +101,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         self._decode = self._codec.decode_stored if self._in_rocks else self._codec.decode
 
     def _log_removal(self, key: bytes) -> None:
-        if self._spec.stamped:  # Kafka's change-logging layer does not see through the marker of timestamped stores
+        if self._spec.stamped:  # Kafka's change-logging layer does not unwrap the marker of timestamped stores
             return
         self._context.log(self.name, key, None, self._context.timestamp)
 
@@ -116,7 +116,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
         return key_bytes(self.name, self._key_serde.serialize, key)
 
     def _put_bytes(self, key: bytes, cell: Any, raw: bytes | None) -> None:
-        """Write and log: what both kinds of stores do in the end."""
+        """Write and log: the final step of both kinds of stores."""
         self._live().put(key, self._codec.stored(cell, raw) if self._in_rocks else cell)
         self._log(key, cell, raw)
 
@@ -168,7 +168,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
 
     def _rows(self, low: bytes | None, high: bytes | None, inclusive: bool = True, reverse: bool = False) -> Rows:
         if low is not None and high is not None and low > high:
-            return Rows(iter(()))  # Java warns, and gives nothing
+            return Rows(iter(()))  # Java warns, and returns nothing
         return Rows(self._typed(self._live().range(low, high, inclusive, reverse)))
 
     def _typed(self, cells: Iterable[tuple[bytes, Any]]) -> Iterator[tuple[Any, Any]]:
@@ -193,7 +193,7 @@ class PlainKeyValueStore(TimestampedKeyValueStore):
 
 
 class CachedKeyValueStore(PlainKeyValueStore):
-    """A key-value store whose writes wait in the thread's cache."""
+    """A key-value store whose writes stay in the thread's cache until a flush."""
 
     _listener: FlushListener | None = None
     _send_old = False
@@ -213,7 +213,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
         return True
 
     def _make_get(self) -> Callable[[Any], Any]:
-        """get() with all that it needs bound: operators call it for each record."""
+        """get() with all its references bound: operators call it for each record."""
         name, to_bytes, entry_of, touch = (
             self.name,
             self._key_serde.serialize,
@@ -240,7 +240,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
         return get
 
     def peek(self, key: Any) -> Any:
-        """What `get` gives; but what is not in the cache does not enter it, so that no query has others flushed."""
+        """The result of `get`; a miss does not enter the cache, so that no query flushes other entries."""
         raw_key = self._bytes(key)
         entry = self._cache.get(raw_key)
         return self._decode(self._get_cell(raw_key)) if entry is None else self._codec.decode(entry[0])
@@ -262,7 +262,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
         return codec.bytes_of(kept) if codec.immutable else kept
 
     def _make_put(self) -> Callable[[Any, Any], None]:
-        """put() with all that it needs bound, and the common case of encoding written out."""
+        """put() with all its references bound, and the common case of encoding inlined."""
         name, to_bytes, put_entry, context = self.name, self._key_serde.serialize, self._cache.put, self._context
         codec, known_key, fixed_size = self._codec, self._known_key, ENTRY_BYTES + self._cell_bytes
         encode, serialize, quick = codec.encode, codec.serialize, codec.stamped and codec.immutable
@@ -297,7 +297,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
             self.put(key, value)
 
     def _write_down(self, batch: list[tuple[bytes, Entry]]) -> None:
-        """Write, log and forward what leaves the cache, each entry as of the record that wrote it."""
+        """Write, log and forward flushed entries, each with the context of the record that wrote it."""
         context, codec, listener = self._context, self._codec, self._listener
         current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)
         read_key, get_cell, decode, bare = self._key_serde.deserialize, self._get_cell, self._decode, codec.bare
@@ -310,7 +310,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
                 if listener is not None and (raw is None or send_old):
                     old = decode(get_cell(raw_key))
                     if raw is None and old is None:
-                        continue  # it came and went within the cache: nobody has to know
+                        continue  # created and deleted within the cache: no change to forward
                 context.timestamp, context.headers = timestamp, headers
                 put(raw_key, stored(cell, raw))
                 dated = stamped and cell is not None
@@ -348,7 +348,7 @@ class CachedKeyValueStore(PlainKeyValueStore):
     def close(self) -> None:
         if self._map is not None:
             self._context.cache.close(self._namespace)
-            del self.get, self.put  # the class's own say that the store is closed
+            del self.get, self.put  # the class's own methods raise that the store is closed
         super().close()
 
 
@@ -359,9 +359,9 @@ def _first(cell: Any, raw: bytes | None) -> Any:
 def merged(
     cached: Iterator[tuple[bytes, Entry]], below: Iterator[tuple[bytes, Any]], reverse: bool
 ) -> Iterator[tuple[bytes, Entry | None, Any]]:
-    """What cache and store show together: (key, entry, None) or (key, None, cell), without what the cache has deleted.
+    """The merged rows of cache and store: (key, entry, None) or (key, None, cell), without deletions in the cache.
 
-    Both come in the order of their keys, backwards with `reverse`.
+    Both are in the order of their keys, backwards with `reverse`.
     """
     mine, theirs = next(cached, None), next(below, None)
     while mine is not None or theirs is not None:
@@ -378,13 +378,13 @@ def merged(
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """The first bytes behind all that begin with `prefix`; None where there are none."""
+    """The first bytes after all that begin with `prefix`; None where there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def open_map(spec: StoreBuilder, context: StoreContext) -> MemoryMap | RocksMap:
-    """Where a store's bytes lie: RocksDB where it is persistent and there is a disk. Raises StreamsError."""
+    """The map for a store's bytes: RocksDB where it is persistent and there is a disk. Raises StreamsError."""
     if not spec.persistent or context.store_dir is None:
         return MemoryMap()
     path = directory_of(context.store_dir, spec.name)
@@ -392,10 +392,10 @@ def open_map(spec: StoreBuilder, context: StoreContext) -> MemoryMap | RocksMap:
 
 
 def directory_of(store_dir: Path, name: str) -> Path:
-    """Where the RocksDB of a store lies within its task's directory."""
+    """The directory of a store's RocksDB within its task's directory."""
     return store_dir / "rocksdb" / name
 
 
 def wipe(store_dir: Path, name: str) -> None:
-    """Remove a closed store's files, as a task does that has no checkpoint for them."""
+    """Remove a closed store's files; a task does so without a checkpoint for them."""
     shutil.rmtree(directory_of(store_dir, name), ignore_errors=True)

@@ -1,10 +1,10 @@
-"""Where the bytes of stores lie: ordered maps in memory and in RocksDB (InMemoryKeyValueStore, RocksDBStore).
+"""Ordered maps for the bytes of stores: in memory and in RocksDB (Kafka: InMemoryKeyValueStore, RocksDBStore).
 
-A map takes bytes to cells. In RocksDB a cell is bytes; in memory it is whatever the store above finds handy. Both give
-their rows in the order of the keys' bytes, and iterators that show the map as it was.
+A map takes bytes to cells. In RocksDB a cell is bytes; in memory it is any object of the store above. Both return their
+rows in the order of the keys' bytes, and iterators that show the map as it was.
 
 Options of RocksDB are Kafka's: universal compaction, no compression, 16 MB memtables, 50 MB block cache, bloom filters,
-no write-ahead log (the changelog is one). Writes wait in a dict and reach RocksDB in batches, since one call of it
+no write-ahead log (the changelog is one). A dict buffers writes, which reach RocksDB in batches, since one call of it
 costs as much as many operations of a dict.
 """
 
@@ -25,13 +25,13 @@ Cells = Iterator[tuple[bytes, Any]]
 ConfigSetter = Callable[[str, Any], None]
 """Changes the options of a store's RocksDB: called with the name of the store and rocksdict's Options."""
 
-_FEW: Final = 32  # so many keys are sorted for a read sooner than kept in order
-_BUFFERED: Final = 8192  # writes that wait for RocksDB at most
+_FEW: Final = 32  # so few keys are sorted for each read; more are kept in order
+_BUFFERED: Final = 8192  # the most buffered writes for RocksDB
 _ABSENT: Final = object()
 
 
 class MemoryMap:
-    """A dict, with its keys in order once a range has been asked for."""
+    """A dict; its keys are kept in order after the first range read."""
 
     __slots__ = ("_cells", "_order", "get")
 
@@ -59,7 +59,7 @@ class MemoryMap:
     def range(
         self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
     ) -> Cells:
-        """The rows between; None stands for an open end, `inclusive` says whether `high` itself is one of them."""
+        """The rows between; None stands for an open end, `inclusive` is whether `high` itself is one of them."""
         cells = self._cells
         if self._order is None:
             if len(cells) <= _FEW:
@@ -78,10 +78,10 @@ class MemoryMap:
         return len(self._cells)
 
     def flush(self) -> None:
-        """Nothing to be done: nothing of it will last."""
+        """No effect: nothing is on disk."""
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._cells.clear()
         self._order = None
 
@@ -93,10 +93,10 @@ def _between(key: bytes, low: bytes | None, high: bytes | None, inclusive: bool)
 
 
 class _Reading:
-    """Rows on their way from RocksDB, one at a time.
+    """Rows from RocksDB, read one at a time.
 
-    RocksDB's own iterator keeps the database open, and its directory locked, for as long as anybody has it. So whoever
-    reads has this one, which loses it when the map is closed.
+    RocksDB's own iterator keeps the database open, and its directory locked, for as long as it is referenced. So
+    readers get this object, which drops its iterator when the map is closed.
     """
 
     __slots__ = ("__weakref__", "rows")
@@ -112,12 +112,12 @@ class _Reading:
 
 
 class RocksMap:
-    """A RocksDB database and the writes that wait for it."""
+    """A RocksDB database and its buffered writes."""
 
     __slots__ = ("_buffer", "_db", "_db_get", "_readings", "_store")
 
     def __init__(self, path: Path, store: str, setter: ConfigSetter | None = None) -> None:
-        """Open or make the database. Raises StreamsError."""
+        """Open or create the database. Raises StreamsError."""
         options = _options()
         if setter is not None:
             setter(store, options)
@@ -127,7 +127,7 @@ class RocksMap:
         except Exception as error:  # rocksdict raises plain Exceptions
             raise StreamsError(f"Error opening store {store} at location {path}: {error}") from error
         unlogged: Any = rocksdict.WriteOptions()
-        unlogged.disable_wal = True  # an attribute, whatever its stub says
+        unlogged.disable_wal = True  # an attribute, contrary to its stub
         self._db.set_write_options(unlogged)
         self._db_get = self._db.get
         self._store = store
@@ -167,9 +167,9 @@ class RocksMap:
     def range(
         self, low: bytes | None = None, high: bytes | None = None, inclusive: bool = True, reverse: bool = False
     ) -> Cells:
-        """The rows between; None stands for an open end, `inclusive` says whether `high` itself is one of them.
+        """The rows between; None stands for an open end, `inclusive` is whether `high` itself is one of them.
 
-        They are read as they are taken, and raise InvalidStateStoreError once the map is closed.
+        Rows are read one by one, and reads raise InvalidStateStoreError once the map is closed.
         """
         self._drain()
         if reverse:
@@ -194,12 +194,12 @@ class RocksMap:
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def flush(self) -> None:
-        """Bring all to disk."""
+        """Flush all writes to disk."""
         self._drain()
         self._db.flush()
 
     def close(self) -> None:
-        """Write what waits, end all reads, and close."""
+        """Write buffered entries, end all reads, and close."""
 
         def refuse() -> Any:
             raise InvalidStateStoreError(f"RocksDB iterator for store {self._store} has closed")

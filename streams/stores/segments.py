@@ -1,12 +1,13 @@
-"""Rows with a time, which expire (AbstractRocksDBSegmentedBytesStore, InMemoryWindowStore, InMemorySessionStore).
+"""Segments: rows with a timestamp, which expire (Kafka: AbstractRocksDBSegmentedBytesStore, InMemoryWindowStore,
+InMemorySessionStore).
 
-A row's key begins with the key that it belongs to and ends with times; which of them rules its life is up to the store
-above (`Schema.at`). A store shows no row older than its retention, by the latest time that it has been given; rows are
-removed a segment at a time. What is put too late is dropped and counted: in memory as soon as it would not be shown, in
+A row's key begins with its bare key and ends with timestamps; the store above determines which of them decides the
+expiry (`Schema.at`). A store shows no row older than its retention, by the latest timestamp of its rows so far; rows
+are removed a segment at a time. A late put is dropped and counted: in memory as soon as its row would not be shown, in
 persistent stores when its segment is gone.
 
-Reads of several keys give the rows by segments, and by their keys within each. Segments in memory last one ms, so there
-the order is that of time; those of persistent stores are long.
+Reads of several keys return the rows by segments, and by their keys within each. Segments in memory last one ms, so
+there the order is that of time; those of persistent stores are long.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 FOREVER: Final = 2**63 - 1
 LATEST_PREFIX: Final = b"\x80"
-"""Rows that belong to no segment begin with this; the numbers of segments are not negative, so theirs do not."""
+"""The prefix of rows that belong to no segment; the numbers of segments are not negative, so their prefixes differ."""
 _pack: Final = LONG.pack
 _unpack: Final = LONG.unpack_from
 Row = tuple[bytes, Any]
@@ -30,7 +31,7 @@ At = Callable[[bytes], int]
 
 
 class Span(NamedTuple):
-    """What a read wants: bytes between which the rows' keys lie, their times, and which rows count among those."""
+    """The span of a read: bounds of the rows' keys, timestamps, and a filter for the rows between."""
 
     low: bytes | None
     high: bytes | None
@@ -53,7 +54,7 @@ class Segments(Protocol):
         """The rows of a span, by segments."""
 
     def drop_before(self, at: int) -> None:
-        """What is older may go."""
+        """Remove segments that are older."""
 
     def flush(self) -> None: ...
 
@@ -61,15 +62,15 @@ class Segments(Protocol):
 
 
 class MemorySegments:
-    """All rows in one map, and which of them go together."""
+    """All rows in one map, and the rows of each segment."""
 
     def __init__(self, at: At, order: Callable[[bytes], Any], retention_ms: int) -> None:
         self._rows = MemoryMap()
         self._at = at
         self._order = order
-        self._width = retention_ms // 4 + 1  # what has expired is not shown, so it can go now and then
+        self._width = retention_ms // 4 + 1  # expired rows are not shown, so they can be removed from time to time
         self._buckets: dict[int, set[bytes]] = {}
-        """The keys of the rows that are there; no others, or a session would leave one behind with each record."""
+        """The keys of the present rows; no others, or a session would leave one behind with each record."""
         self._oldest = 0
 
     def get(self, at: int, key: bytes) -> Any:
@@ -120,7 +121,7 @@ class MapSegments:
         self._known = self._find()
 
     def _find(self) -> set[int]:
-        """The segments that were here before."""
+        """The segments that existed at the opening."""
         found = set()
         number = 0
         while (row := next(self._rows.range(_pack(number), LATEST_PREFIX, inclusive=False), None)) is not None:
@@ -206,7 +207,7 @@ class Expiring:
         self.close = segments.close
 
     def observe(self, at: int) -> None:
-        """A row of this time has come."""
+        """Advance the stream time to that of a new row."""
         if at > self.observed:
             self.observed = at
             oldest = at - self._retention
@@ -221,7 +222,7 @@ class Expiring:
         return at <= oldest
 
     def put(self, at: int, key: bytes, cell: Any) -> bool:
-        """Set a row; None deletes. False where it comes too late."""
+        """Set a row; None deletes. False for a late row."""
         if at > self.observed:
             self.observe(at)
         elif self.is_late(at):
@@ -234,7 +235,7 @@ class Expiring:
         self._segments.put(at, key, None)
 
     def get(self, at: int, key: bytes) -> Any:
-        """A row's cell; None where there is none, or not any more."""
+        """A row's cell; None where there is none, or it has expired."""
         return None if at <= self.observed - self._shown else self._segments.get(at, key)
 
     def one_key(self, span: Span, reverse: bool) -> Iterator[Row]:
@@ -250,7 +251,7 @@ class Expiring:
         return max(frm, self.observed - self._shown + 1)
 
     def restore(self, rows: Iterable[Row]) -> None:
-        """Take over rows of the changelog, of which late ones are not even written."""
+        """Restore rows of the changelog; late rows are not written."""
         batch = [(self._at(key), key, cell) for key, cell in rows]
         self.observe(max((at for at, _, _ in batch), default=-1))
         for at, key, cell in batch:
@@ -259,9 +260,9 @@ class Expiring:
 
 
 def upper_bound(key: bytes, suffix: int) -> bytes:
-    """Bytes behind all rows whose key is at most `key`, of `suffix` bytes of times each.
+    """An upper bound of all rows whose key is at most `key`, with `suffix` bytes of timestamps each.
 
-    A key that is the beginning of `key` comes before it, but the times of its rows may not.
+    A key that is a prefix of `key` comes before it, but the timestamps of its rows may not.
     """
     latest = b"\x7f" + b"\xff" * (suffix - 1)
     return max(key[:length] + latest for length in range(len(key) + 1))

@@ -1,6 +1,6 @@
-"""Session stores: a value for each key and session (org.apache.kafka.streams.state.SessionStore).
+"""Session stores: a value for each key and session (Kafka: org.apache.kafka.streams.state.SessionStore).
 
-A row's key is key, end (8 bytes), start (8 bytes), big-endian (SessionKeySchema); a session's end rules its life.
+A row's key is key, end (8 bytes), start (8 bytes), big-endian (SessionKeySchema); a session's end decides its expiry.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SegmentedSessionStore(TimedStore, SessionStore):
         if self._cache is not None:
             self._put(row, None)
             return
-        if self.persistent:  # in memory, Java's removal does not tell the time
+        if self.persistent:  # in memory, Java's removal does not advance the stream time
             self._live().observe(session.window.end)
         self._live().remove(session.window.end, row)
         self._log(row, None, None)

@@ -1,10 +1,9 @@
-"""What window and session stores have in common: rows that expire, a changelog, and a cache where it is wanted.
+"""Timed stores: the common part of window and session stores, with expiring rows, a changelog and an optional cache
+(ChangeLoggingWindowBytesStore, CachingWindowStore and their session counterparts).
 
-(ChangeLoggingWindowBytesStore, CachingWindowStore and their twins for sessions.)
-
-The keys of their rows are the same in the store, in the changelog and in the cache: the bare key, then times. A cached
-read shows the store's rows with the cache's on top, and what waits in the cache does not expire there. What the store
-drops as late when the cache hands it down is logged and forwarded all the same, as in Java.
+The keys of their rows are the same in the store, in the changelog and in the cache: the bare key, then timestamps. A
+cached read merges the store's rows with the cache's, and cache entries do not expire. A late row that the cache flushes
+is dropped by the store, but logged and forwarded all the same, as in Java.
 """
 
 from __future__ import annotations
@@ -28,12 +27,14 @@ _pack = LONG.pack
 
 
 class TimedStore(StateStore):
-    """A store of rows that expire. `at` tells the time of a row's key, `order` how rows in memory follow each other."""
+    """A store of rows that expire. `at` returns the timestamp of a row's key, `order` is the sort key of rows in
+    memory.
+    """
 
     at: At
     order: Callable[[bytes], Any]
     order_is_own = False
-    """Whether the rows of one time do not stand in the order of their bytes."""
+    """Whether the rows of one timestamp are not in the order of their bytes."""
     _listener: FlushListener | None = None
     _send_old = False
 
@@ -66,8 +67,9 @@ class TimedStore(StateStore):
 
     @property
     def shows_all(self) -> bool:
-        """Whether reads of several keys also show what has expired, as long as its segment is there: Java's sessions in
-        the order of time do."""
+        """Whether reads of several keys also show expired rows while their segment exists: Java's sessions in time
+        order do.
+        """
         return self._spec.in_time_order and self._spec.kind == "session"
 
     @property
@@ -89,7 +91,7 @@ class TimedStore(StateStore):
 
     @abstractmethod
     def windowed(self, row: bytes, key: Any = None) -> Windowed:
-        """The key and window of a row; `key` is the bare key where it is known."""
+        """The key and window of a row; `key` is the bare key if the caller has it."""
 
     # ---- writing
 
@@ -128,7 +130,7 @@ class TimedStore(StateStore):
         return self._spec.caching
 
     def _write_down(self, batch: list[tuple[bytes, Entry]]) -> None:
-        """Write, log and forward what leaves the cache, each entry as of the record that wrote it."""
+        """Write, log and forward flushed entries, each with the context of the record that wrote it."""
         context, codec, listener = self._context, self._codec, self._listener
         current = (context.timestamp, context.headers, context.topic, context.partition, context.offset)
         rows, at, decode, bare, send_old = self._live(), self.at, self._decode, codec.bare, self._send_old
@@ -141,7 +143,7 @@ class TimedStore(StateStore):
                 if listener is not None and (raw is None or send_old):
                     old = decode(rows.get(at(row), row))
                     if raw is None and old is None:
-                        continue  # it came and went within the cache: nobody has to know
+                        continue  # created and deleted within the cache: no change to forward
                 context.timestamp, context.headers = timestamp, headers
                 if not put(at(row), row, store(cell, raw)):
                     context.dropped += 1
@@ -155,7 +157,7 @@ class TimedStore(StateStore):
         finally:
             context.timestamp, context.headers, context.topic, context.partition, context.offset = current
 
-    # ---- reading: every read gives (row's key, value)
+    # ---- reading: every read returns (row's key, value)
 
     def _get(self, at: int, row: bytes) -> Any:
         if self._cache is not None:
@@ -166,7 +168,7 @@ class TimedStore(StateStore):
         return self._decode(self._live().get(at, row))
 
     def _one_key(self, span: Span, reverse: bool) -> Iterator[tuple[bytes, Any]]:
-        """The rows of one key; in the cache and in the store they stand in the same order."""
+        """The rows of one key; in the cache and in the store they have the same order."""
         rows, decode = self._live(), self._decode
         frm = rows.oldest_shown(span.frm)
         shown = self._clipped(span, frm)
@@ -205,19 +207,19 @@ class TimedStore(StateStore):
         return self._ordered(((row[8:], value) for row, value in both), reverse)
 
     def _in_time_order(self, rows: Iterator[tuple[bytes, Any]], reverse: bool) -> Iterator[tuple[bytes, Any]]:
-        """Rows that come by segments, by their times; one segment at a time is held."""
+        """Sort rows that come by segments by their timestamps; one segment at a time is in memory."""
         at, interval = self.at, self._spec.segment_interval_ms
         for _, segment in itertools.groupby(rows, lambda row: at(row[0]) // interval):
             yield from sorted(segment, key=lambda row: at(row[0]), reverse=reverse)
 
     def _ordered(self, rows: Iterator[tuple[bytes, Any]], reverse: bool) -> Iterator[tuple[bytes, Any]]:
-        """Rows that cache and store have together, as a store without a cache gives them."""
+        """The merged rows of cache and store, in the order of a store without a cache."""
         if not self.order_is_own:
             return rows
         return iter(sorted(rows, key=lambda row: self.order(row[0]), reverse=reverse))
 
     def _clipped(self, span: Span, frm: int) -> Span:
-        """The same without what has expired."""
+        """The same without expired rows."""
         if frm == span.frm:
             return span
         at, wanted = self.at, span.wanted
@@ -231,7 +233,7 @@ class TimedStore(StateStore):
         windowed = self.windowed
         return Rows((windowed(row), value) for row, value in rows)
 
-    # ---- the task's business
+    # ---- called by the task
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
         codec = self._codec
@@ -264,7 +266,7 @@ def _first(row: tuple[bytes, Any]) -> bytes:
 
 
 def everything(_: bytes) -> bool:
-    """Any row is wanted."""
+    """A filter that accepts any row."""
     return True
 
 

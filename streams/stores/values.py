@@ -1,7 +1,7 @@
-"""How values become what a store keeps and logs.
+"""Codec of values: the forms that a store keeps and logs.
 
-A value is serialized once, when it is put: its bytes go to the changelog and to RocksDB, and their length is what a
-cache counts. In memory the value itself is kept where it cannot change, its bytes otherwise, as Java keeps them.
+A value is serialized once, when it is put: its bytes go to the changelog and to RocksDB, and their length counts in the
+cache. Memory keeps the value itself if it is immutable, its bytes otherwise, as Java does.
 
 Of a timestamped value `(value, timestamp)` the local store holds timestamp (8 bytes, big-endian), then the value
 (KIP-258); the changelog has the value, and the timestamp is the record's.
@@ -26,7 +26,7 @@ _unpack: Final = LONG.unpack_from
 
 
 class Codec:
-    """The values of one store. A cell is what memory keeps: the value, or bytes, or `(bytes, timestamp)`."""
+    """The codec of one store. A cell is the form in memory: the value, or bytes, or `(bytes, timestamp)`."""
 
     __slots__ = ("deserialize", "encode", "immutable", "serialize", "stamped", "store")
 
@@ -74,11 +74,11 @@ class Codec:
         return self.deserialize(cell)
 
     def stored(self, cell: Any, raw: bytes | None) -> bytes | None:
-        """What RocksDB keeps, from cell and bytes."""
+        """The form in RocksDB, from cell and bytes."""
         return _pack(cell[1]) + raw if self.stamped and raw is not None else raw
 
     def decode_stored(self, data: bytes | None) -> Any:
-        """The value of what RocksDB keeps."""
+        """The value of the form in RocksDB."""
         if data is None:
             return None
         if self.stamped:
@@ -86,21 +86,21 @@ class Codec:
         return self.deserialize(data)
 
     def cell_of_stored(self, data: bytes) -> tuple[Any, bytes]:
-        """Cell and bytes of what RocksDB keeps."""
+        """Cell and bytes of the form in RocksDB."""
         if self.stamped:
             raw, timestamp = data[8:], _unpack(data)[0]
             return (self.deserialize(raw) if self.immutable else raw, timestamp), raw
         return (self.deserialize(data) if self.immutable else data), data
 
     def restored_cell(self, raw: bytes | None, timestamp: int) -> Any:
-        """What memory keeps of a changelog record."""
+        """The form in memory of a changelog record."""
         if raw is None:
             return None
         kept = self.deserialize(raw) if self.immutable else raw
         return (kept, timestamp) if self.stamped else kept
 
     def restored_bytes(self, raw: bytes | None, timestamp: int) -> bytes | None:
-        """What RocksDB keeps of a changelog record."""
+        """The form in RocksDB of a changelog record."""
         return _pack(timestamp) + raw if self.stamped and raw is not None else raw
 
     def bare(self, value: Any) -> Any:

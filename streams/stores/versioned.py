@@ -1,8 +1,8 @@
-"""Versioned key-value stores: what a key's value was at any time within the history retention (KIP-889).
+"""Versioned key-value stores: the value of a key at any time within the history retention (KIP-889).
 
-The latest version of each key stands for itself; older ones stand in segments, by the time until which they held, all
-versions of a key in a segment in one row (RocksDBVersionedStore). A deletion is no version in its own right: it is the
-end of the one before it, and stands in a row only where another version follows, or where there was none before.
+The latest version of each key has a row of its own; older ones are in segments, by the end of their validity, all
+versions of a key in a segment in one row (RocksDBVersionedStore). A deletion is not a version of its own: it is the end
+of the version before it, and is in a row only where another version follows, or where there was none before.
 
 The history retention is also the grace of late puts. Segments that ended before it are dropped.
 """
@@ -35,9 +35,9 @@ _NOTHING_LATER: Final = None  # no version after the one that is put has been fo
 
 
 class History:
-    """The versions of one key within a segment, the latest first, and until when the latest held.
+    """The versions of one key within a segment, the latest first, and the end of validity of the latest.
 
-    A row is degenerate when it ends where it begins: all it says is that the key was deleted then.
+    A row is degenerate when it ends where it begins: its only content is that the key was deleted then.
     """
 
     __slots__ = ("ends", "versions")
@@ -48,7 +48,7 @@ class History:
 
     @classmethod
     def read(cls, data: bytes) -> History:
-        """What write() made."""
+        """Reads the result of write()."""
         ends = LONG.unpack_from(data)[0]
         versions: list[tuple[int, bytes | None]] = []
         at = 8
@@ -68,25 +68,25 @@ class History:
 
     @property
     def begins(self) -> int:
-        """From when the earliest version held."""
+        """The start of validity of the earliest version."""
         return self.versions[-1][0]
 
     @property
     def degenerate(self) -> bool:
-        """Whether the row only remembers a deletion."""
+        """Whether the row contains a deletion only."""
         return self.begins == self.ends
 
     def find(self, timestamp: int) -> int:
-        """Which version held at `timestamp`, which has to lie within the row."""
+        """The version that was valid at `timestamp`, which has to be within the row."""
         return next(at for at, version in enumerate(self.versions) if version[0] <= timestamp)
 
     def until(self, index: int) -> int:
-        """Until when a version held."""
+        """The end of validity of a version."""
         return self.ends if index == 0 else self.versions[index - 1][0]
 
     def add_latest(self, frm: int, to: int, value: bytes | None) -> None:
-        """Put a version on top; a gap below it is a deletion."""
-        while self.ends > frm and self.versions:  # a write to two segments was cut off in the middle: undo its half
+        """Add a version at the top; a gap below it is a deletion."""
+        while self.ends > frm and self.versions:  # a crash interrupted a write to two segments: undo its first half
             self.ends = self.versions.pop(0)[0]
         if self.versions and self.degenerate:
             self.versions = []
@@ -96,7 +96,7 @@ class History:
         self.ends = to
 
     def add_earliest(self, timestamp: int, value: bytes | None) -> None:
-        """Put a version below; it holds until the next begins."""
+        """Add a version at the bottom; it is valid until the next begins."""
         if self.degenerate:
             self.versions = []
         self.versions.append((timestamp, value))
@@ -190,7 +190,7 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         return timestamp < self._observed - self._retention
 
     def _put(self, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """Find the place of a version; returns until when it holds."""
+        """Find the row of a version; returns the end of its validity."""
         self._observed = max(self._observed, timestamp)
         if self._observed > self._retention:
             self._segments.drop_before(self._observed - self._retention)
@@ -220,12 +220,12 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         self._map.put(LATEST_PREFIX + key, None if value is None else LONG.pack(timestamp) + value)
 
     def _is_live(self, at: int) -> bool:
-        """Whether the segment of a time is still there."""
+        """Whether the segment of a timestamp still exists."""
         interval = self._spec.segment_interval_ms
         return at // interval >= max(self._observed - self._retention, 0) // interval
 
     def _move_to(self, until: int, key: bytes, frm: int, value: bytes | None) -> None:
-        """A version ends now: it goes to the segment of its end."""
+        """End a version: it moves to the segment of its end."""
         if not self._is_live(until):
             return
         data = self._segments.get(until, key)
@@ -234,7 +234,7 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         self._segments.put(until, key, history.write())
 
     def _put_within(self, segment: int, history: History, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """A version between those of a row."""
+        """Insert a version between those of a row."""
         index = history.find(timestamp)
         valid_to = history.until(index)
         before = history.versions[index]
@@ -249,7 +249,7 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         return valid_to
 
     def _put_before(self, later: int, key: bytes, value: bytes | None, timestamp: int) -> int:
-        """A version that holds until `later`, and borders on no earlier one in that segment."""
+        """Add a version that is valid until `later` and adjoins no earlier one in that segment."""
         if not self._is_live(later):
             return PUT_NOT_DONE
         data = self._segments.get(later, key)
@@ -265,7 +265,7 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         return later
 
     def _remember_deletion(self, key: bytes, timestamp: int) -> None:
-        """A deletion with nothing after it."""
+        """Add a deletion without a later version."""
         if not self._is_live(timestamp):
             return
         data = self._segments.get(timestamp, key)
@@ -274,11 +274,11 @@ class SegmentedVersionedStore(VersionedKeyValueStore):
         else:
             history = History.read(data)
             if history.ends == timestamp:
-                return  # the end of the version before says so already
+                return  # the end of the version before marks it already
             history.add_latest(history.ends, timestamp, None)
         self._segments.put(timestamp, key, history.write())
 
-    # ---- the task's business
+    # ---- called by the task
 
     def restore(self, records: Sequence[ChangelogRecord]) -> None:
         for key, value, timestamp, _ in records:

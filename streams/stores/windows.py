@@ -1,8 +1,9 @@
-"""Window stores: a value for each key and window, or several of them (org.apache.kafka.streams.state.WindowStore).
+"""Window stores: a value for each key and window, or several of them (Kafka:
+org.apache.kafka.streams.state.WindowStore).
 
 A row's key is key, start of the window (8 bytes), sequence number (4 bytes), big-endian (WindowKeySchema). The number
-counts where duplicates are retained, as the stores of stream-stream joins do, and is 0 otherwise. Store and changelog
-count for themselves: a put of None, which changes nothing among duplicates, counts in the changelog only.
+is incremented where duplicates are retained, as in the stores of stream-stream joins, and is 0 otherwise. Store and
+changelog have separate counters: a put of None, which changes nothing among duplicates, counts in the changelog only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _pack: Final = _START_SEQUENCE.pack
 _start: Final = _START.unpack_from
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 _CACHED_BYTES: Final = 12 + 8 + ENTRY_BYTES
-"""What a cached row counts beside bare key and value: start and sequence number; Java's has the segment, too."""
+"""The size of a cached row beyond bare key and value: start and sequence number; Java's has the segment, too."""
 
 
 def window_start(row: bytes) -> int:
@@ -49,7 +50,7 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
         self.order = self._place
 
     def _place(self, row: bytes) -> tuple[int, bytes]:
-        """In memory: by start, then by key, duplicates as they came."""
+        """In memory: by start, then by key, duplicates in order of arrival."""
         return window_start(row), row[:-12] + row[-4:] if self._duplicates else row[:-12]
 
     def windowed(self, row: bytes, key: Any = None) -> Windowed:
@@ -65,12 +66,12 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
             self.put = self._make_put(cache)  # type: ignore[method-assign, assignment]
 
     def close(self) -> None:
-        vars(self).pop("fetch", None)  # the class's own say that the store is closed
+        vars(self).pop("fetch", None)  # the class's own methods raise that the store is closed
         vars(self).pop("put", None)
         super().close()
 
     def _make_fetch(self, cache: NamedCache) -> Callable[[Any, int, int | None], Any]:
-        """fetch() of one window with all that it needs bound: operators call it for each record."""
+        """fetch() of one window with all its references bound: operators call it for each record."""
         name, to_bytes, entry_of, touch = self.name, self._key_serde.serialize, cache.entries.get, cache.touch
         decode, get_below, starts = self._decode, self._live().get, self._starts
 
@@ -94,7 +95,7 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
         return fetch
 
     def _make_put(self, cache: NamedCache) -> Callable[[Any, Any, int], None]:
-        """put() likewise."""
+        """put() with all its references bound."""
         name, to_bytes, serialize = self.name, self._key_serde.serialize, self._codec.serialize
         context, put_entry, known_key = self._context, cache.put, self._key_serde.immutable
 
@@ -134,7 +135,7 @@ class SegmentedWindowStore(TimedStore, TimestampedWindowStore):
             if self.persistent or not self._live().is_late(start):
                 self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
             self._put_row(key + _pack(start, self._sequence), cell, raw)
-        elif not self.persistent:  # Java's store in memory looks at the time first
+        elif not self.persistent:  # Java's store in memory checks the timestamp first
             self._live().observe(start)
             if self._live().is_late(start):
                 self._context.dropped += 1

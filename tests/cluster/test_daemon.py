@@ -109,7 +109,7 @@ def test_options_reach_the_daemon(daemons: Daemons, tmp_path: Path) -> None:
         "--override=num.partition=2", f"--pid-file={pid_file}", f"--log-file={log_file}", "--log-format=json"
     )
     assert int(pid_file.read_text()) == pid
-    assert '"message": "unknown property num.partition; did you mean num.partitions?"' in log_file.read_text()
+    assert '"message": "unknown property name=num.partition closest=num.partitions"' in log_file.read_text()
     assert not daemons.pid_file.exists()
     assert daemons.stop().returncode == 1  # that file is not where stop looks
     assert daemons.stop(f"--pid-file={pid_file}").returncode == 0
