@@ -117,7 +117,7 @@ def test_a_topic_counts_as_it_was_while_nobody_tells() -> None:
     collector = RecordCollector(make, config.handlers, 5.0, metadata_s=0.0)
     try:
         assert [collector.partitions_of("out") for _ in range(3)] == [1, 2, 2]
-        with pytest.raises(StreamsError, match="cannot be asked"):
+        with pytest.raises(StreamsError, match="cannot request metadata of the topic"):
             collector.partitions_of("other")
     finally:
         collector.close()

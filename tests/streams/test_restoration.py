@@ -214,7 +214,7 @@ def test_a_changelog_that_is_shorter_than_the_store_has_it_restored_anew(
         for state in (broken, sound):
             state.open()
             one.add(state)
-        with pytest.raises(TaskCorruptedError, match="has 0 to 299") as caught:
+        with pytest.raises(TaskCorruptedError, match="contains 0 to 299") as caught:
             restore(one)
         assert caught.value.tasks == {TaskId(0, 0)}
         broken.wipe()
@@ -243,7 +243,7 @@ def test_records_that_were_deleted_have_the_store_restored_from_what_is_left(
         state = make_state(directory, topic)
         state.open()
         one.add(state)
-        with pytest.raises(TaskCorruptedError, match="has 1500 to 1999"):
+        with pytest.raises(TaskCorruptedError, match="contains 1500 to 1999"):
             restore(one)
         state.wipe()
         state.open()

@@ -121,7 +121,7 @@ def test_a_task_that_waits_for_a_topic_leaves_the_processor_alone(stage: Stage) 
 def test_a_thread_says_now_and_then_what_it_has_done(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.write([str(number) for number in range(30)])
     with caplog.at_level(logging.INFO), stage.running(passing(Forward, stage=stage), log_summary_interval_ms=10):
-        until(lambda: any("processed 30 records, ran 0 punctuators" in record.message for record in caplog.records))
+        until(lambda: any("processed_records=30 punctuators=0" in record.message for record in caplog.records))
 
 
 def test_the_time_at_which_a_record_came_in(stage: Stage) -> None:

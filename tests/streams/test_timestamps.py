@@ -26,7 +26,7 @@ def test_a_time_below_zero(caplog: pytest.LogCaptureFixture) -> None:
     assert log_and_skip_on_invalid_timestamp("k", "v", 5, 3, SOURCE) == 5
     assert not caplog.records
     assert log_and_skip_on_invalid_timestamp("k", "v", -2, 3, SOURCE) == -2
-    assert "in-2 at offset 7" in caplog.text
+    assert "topic=in partition=2 offset=7" in caplog.text
     assert use_partition_time_on_invalid_timestamp("k", "v", 5, 3, SOURCE) == 5
     assert use_partition_time_on_invalid_timestamp("k", "v", -2, 3, SOURCE) == 3
     with pytest.raises(StreamsError, match="in-2 at offset 7"):
