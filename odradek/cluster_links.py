@@ -1,6 +1,6 @@
 """Links between the brokers of a test cluster, and from each broker to the registry, for simulated network partitions.
 
-Each broker registers the address of a relay with its peers in place of its own, and has a relay to the registry;
+Each broker advertises the address of a relay to its peers in place of its own, and has a relay to the registry;
 clients never use one. The first request of a connection between brokers identifies its sender: brokers, Apache Kafka's
 too, use client ids that contain their number (broker-2-fetcher-0, or 2).
 

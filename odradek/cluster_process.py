@@ -255,8 +255,7 @@ class ClusterProcess:
     def await_topic(self, topic: str) -> None:
         """Wait until the Metadata response of each running broker contains this topic and a leader for every partition.
 
-        The controller notifies the broker that created the topic first; the other brokers receive its metadata a moment
-        later.
+        A client may create the topic through one broker; the controller notifies the other brokers a moment later.
         """
 
         def knows_it(received: m.MetadataResponse) -> bool:
@@ -307,7 +306,7 @@ class ClusterProcess:
         what: str,
         deadline: float,
     ) -> None:
-        """Wait until the broker's metadata is as wanted. Raises BrokerError."""
+        """Wait until the broker's metadata meets the condition. Raises BrokerError."""
         received: m.MetadataResponse | None = None
         while time.monotonic() < deadline:
             try:

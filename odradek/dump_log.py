@@ -160,7 +160,7 @@ def _record_line(batch: Batch, record: Record, options: Options) -> str:
         if value is not None:
             parts.append(f"payload: {value}")
             if len(parts) == 1:
-                return f" {parts[0]}"  # without record metadata no bar begins the line
+                return f" {parts[0]}"  # without metadata and key no bar begins the line
     return f"| {' '.join(parts)}" if parts else ""
 
 

@@ -48,7 +48,7 @@ def streams() -> None:
     type=click.Path(path_type=Path, exists=True),
     help="Go to the offsets of a file of TOPIC,PARTITION,OFFSET lines.",
 )
-@click.option("--shift-by", type=int, metavar="N", help="Go on by so many records, or back by a negative number.")
+@click.option("--shift-by", type=int, metavar="N", help="Go forward by so many records, or back by a negative number.")
 @click.option(
     "--config-file", type=click.Path(path_type=Path, exists=True), help="Further properties of the client, key=value."
 )

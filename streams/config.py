@@ -65,7 +65,7 @@ REQUIRED: Final = object()
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str | Path) or not str(value):
-        raise ConfigError(f"{name} is {value!r}; a text that is not empty is wanted")
+        raise ConfigError(f"{name} is {value!r}; expected a text that is not empty")
     return str(value)
 
 
@@ -82,7 +82,7 @@ def _flag(name: str, value: Any) -> bool:
         return value
     if str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
-    raise ConfigError(f"{name} is {value!r}; true or false is wanted")
+    raise ConfigError(f"{name} is {value!r}; expected true or false")
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -97,10 +97,10 @@ def _number(least: int | None = None, most: int = _LARGEST) -> Parse:
                 raise ValueError
             number = int(value)
         except (TypeError, ValueError):
-            raise ConfigError(f"{name} is {value!r}; a whole number is wanted") from None
+            raise ConfigError(f"{name} is {value!r}; expected a whole number") from None
         if not (least is None or least <= number) or number > most:
             bounds = f"at least {least}" if least is not None and most == _LARGEST else f"from {least} to {most}"
-            raise ConfigError(f"{name} is {number}; a number {bounds} is wanted")
+            raise ConfigError(f"{name} is {number}; expected a number {bounds}")
         return number
 
     return parse
@@ -109,7 +109,7 @@ def _number(least: int | None = None, most: int = _LARGEST) -> Parse:
 def _one_of(*allowed: str) -> Parse:
     def parse(name: str, value: Any) -> str:
         if value not in allowed:
-            raise ConfigError(f"{name} is {value!r}; one of {', '.join(allowed)} is wanted")
+            raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(allowed)}")
         return str(value)
 
     return parse
@@ -117,19 +117,19 @@ def _one_of(*allowed: str) -> Parse:
 
 def _guarantee(name: str, value: Any) -> str:
     if value in ("exactly_once", "exactly_once_beta"):
-        raise ConfigError(f"{name} is {value!r}, which is no more; {EXACTLY_ONCE_V2} is wanted")
+        raise ConfigError(f"{name} is {value!r}, which was removed; expected {EXACTLY_ONCE_V2}")
     return str(_one_of(AT_LEAST_ONCE, EXACTLY_ONCE_V2)(name, value))
 
 
 def _serde(name: str, value: Any) -> Serde[Any]:
     if not isinstance(value, Serde):
-        raise ConfigError(f"{name} is {value!r}; a serde is wanted, as odradek.streams.serdes.STRING is one")
+        raise ConfigError(f"{name} is {value!r}; expected a serde such as odradek.streams.serdes.STRING")
     return value
 
 
 def _function(name: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
-        raise ConfigError(f"{name} is {value!r}; a function is wanted")
+        raise ConfigError(f"{name} is {value!r}; expected a function")
     return value  # type: ignore[no-any-return]
 
 
@@ -137,7 +137,7 @@ def _endpoint(name: str, value: Any) -> str:
     text = str(value)
     host, _, port = text.rpartition(":")
     if text and not (host and port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigError(f"{name} is {value!r}; host:port is wanted")
+        raise ConfigError(f"{name} is {value!r}; expected host:port")
     return text
 
 
@@ -155,7 +155,7 @@ def _optimization(name: str, value: Any) -> str:
     parts = _names(name, value)
     if parts in (("all",), ("none",)) or (parts and all(part in _OPTIMIZATIONS for part in parts)):
         return ",".join(parts)
-    raise ConfigError(f"{name} is {value!r}; all, none, or some of {', '.join(_OPTIMIZATIONS)} are wanted")
+    raise ConfigError(f"{name} is {value!r}; expected all, none, or some of {', '.join(_OPTIMIZATIONS)}")
 
 
 def _row(name: str, default: Any, parse: Parse, doc: str) -> Property:

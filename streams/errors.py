@@ -47,7 +47,7 @@ class TaskCorruptedError(StreamsError):
     """The state of tasks does not agree with their changelogs any more; it has to be restored anew."""
 
     def __init__(self, tasks: set[TaskId], why: str) -> None:
-        super().__init__(f"tasks {', '.join(map(str, sorted(tasks)))} have to restore their state anew: {why}")
+        super().__init__(f"tasks {', '.join(map(str, sorted(tasks)))} have to restore their state: {why}")
         self.tasks = tasks
 
 

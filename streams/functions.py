@@ -16,7 +16,7 @@ _BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSI
 def arity(function: Callable[..., Any], otherwise: int = 1) -> int:
     """How many arguments without defaults `function` takes by position; `otherwise` where its signature is unknown.
 
-    A function of any number of arguments (`*args`) also counts as `otherwise`, where it demands no more.
+    A function of any number of arguments (`*args`) also counts as `otherwise`, where it requires no more.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -36,7 +36,7 @@ def with_key(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
         return lambda key, value: function(value)
     if count == 2:
         return function
-    raise TypeError(f"{_name(function)} takes {count} arguments; functions of (value) or of (key, value) are wanted")
+    raise TypeError(f"{_name(function)} takes {count} arguments; expected a function of (value) or of (key, value)")
 
 
 def takes_key(joiner: Callable[..., Any]) -> bool:
@@ -44,7 +44,7 @@ def takes_key(joiner: Callable[..., Any]) -> bool:
     count = arity(joiner, otherwise=2)
     if count not in (2, 3):
         raise TypeError(
-            f"{_name(joiner)} takes {count} arguments; functions of (left, right) or of (key, left, right) are wanted"
+            f"{_name(joiner)} takes {count} arguments; expected a function of (left, right) or of (key, left, right)"
         )
     return count == 3
 

@@ -284,7 +284,7 @@ def make_view(topology: Topology, name: str, kind: str, find: Find) -> Any:
     stamped = kind.startswith("timestamped-")
     plain = kind.removeprefix("timestamped-")
     if plain not in VIEWS or (stamped and plain not in ("key-value", "window")):
-        raise ValueError(f"{kind!r} is no kind of store; one of {', '.join(Kind.__args__)} is wanted")  # type: ignore[attr-defined]
+        raise ValueError(f"{kind!r} is no kind of store; expected one of {', '.join(Kind.__args__)}")  # type: ignore[attr-defined]
     has_time = bool(getattr(builder, "stamped", False))
     actual = getattr(builder, "kind", plain)
     if actual != plain or (stamped and not has_time):

@@ -94,7 +94,7 @@ def reset(what: Reset, say: Say = print) -> bool:
         existing = admin.list_topics(timeout=TIMEOUT_S).topics
         topics = {name: sorted(each.partitions) for name, each in existing.items() if each.error is None}
         if what.dry_run:
-            say("---- A dry run: nothing of what follows is done ----")
+            say("---- A dry run: the following actions are not performed ----")
         complete = _reset_offsets(admin, what, topics, say)
         _delete_topics(admin, what, sorted(topics), say)
     except (KafkaException, TimeoutError, OSError, KafkaError, ProtocolError) as error:

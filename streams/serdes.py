@@ -102,7 +102,7 @@ def _from_utf8(data: bytes) -> str:
 
 def _same(value: bytes) -> bytes:
     if type(value) is not bytes:
-        raise SerializationError(f"bytes are wanted, this is {type(value).__name__}")
+        raise SerializationError(f"expected bytes, not {type(value).__name__}")
     return value
 
 

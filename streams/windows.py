@@ -32,7 +32,7 @@ def to_ms(duration: Duration, name: str) -> int:
         return duration // _MS
     if isinstance(duration, int) and not isinstance(duration, bool):
         return duration
-    raise TypeError(f"{name} is to be a timedelta or a number of ms, not {duration!r}")
+    raise TypeError(f"{name} must be a timedelta or a number of ms, not {duration!r}")
 
 
 def end_of(start: int, size_ms: int) -> int:

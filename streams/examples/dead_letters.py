@@ -91,7 +91,7 @@ class DeadLetters:
 
 
 def as_bytes(given: Any) -> bytes | None:
-    """Bytes of what may be an object: text as it is, anything else as JSON."""
+    """Bytes of what may be an object: text unchanged, anything else as JSON."""
     if given is None or isinstance(given, bytes):
         return given
     return given.encode() if isinstance(given, str) else json.dumps(given, default=str).encode()

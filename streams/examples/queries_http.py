@@ -67,7 +67,7 @@ class Answers:
         """
         found = self._streams.query_metadata_for_key(STORE, word, STRING)
         if found is None or found.partition == NO_PARTITION:
-            raise InvalidStateStoreError("partitions are on the move; ask again")
+            raise InvalidStateStoreError("partitions are moving; retry")
         owner = str(found.active_host)
         if owner != self.here:
             with urllib.request.urlopen(

@@ -45,8 +45,8 @@ class Suppress:
     """Buffers and emits changes."""
 
     def __init__(self, store: str, suppressed: Suppressed, wait_ms: int, parent: Any) -> None:
-        """`wait_ms` is None for the grace of the windows. `parent` is the table's node upstream: its
-        `enable_sending_old_values(force)` and `view()`; the buffer requires old values.
+        """`wait_ms` is the time limit, or the grace of the windows upstream without one. `parent` is the table's node
+        upstream: its `enable_sending_old_values(force)` and `view()`; the buffer requires old values.
         """
         self.store = store
         self._suppressed = suppressed

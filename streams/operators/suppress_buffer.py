@@ -223,7 +223,7 @@ class SuppressBuffer(StateStore):
         self._changed[key_bytes] = None
 
     def evict_while(self, holds: Callable[[], bool], emit: Callable[[Eviction], None]) -> None:
-        """Remove and return the entry that is due first, while the condition holds and the buffer is not empty."""
+        """Emit and remove the entries that are due first, while `holds()` is true and the buffer is not empty."""
         order = self._order
         while order and holds():
             place, buffered = order.peekitem(0)

@@ -90,7 +90,7 @@ class ActiveTasks:
         self.commit_wanted = False
         """A processor has requested a commit."""
         self.punctuated = 0
-        """The number of calls of punctuators."""
+        """How often a task had punctuators that were due."""
         self._application = application
         self._member = member
         self._reader = reader
