@@ -3,8 +3,8 @@
     def test_orders(odradek_broker):
         producer = Producer({"bootstrap.servers": odradek_broker.bootstrap})
 
-It comes with every install of Odradek; nothing needs to be switched on. Each test gets a broker of its own, on a free
-port, with its data in a temporary folder, and the broker is gone when the test is. A test that fails shows the broker's
+It comes with every install of Odradek; no configuration is required. Each test gets a broker of its own, on a free
+port, with its data in a temporary folder, and the broker ends with the test. A test that fails shows the broker's
 log under "Captured broker log teardown".
 
 - `odradek_broker` is one running broker.

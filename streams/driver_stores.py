@@ -10,7 +10,7 @@ from odradek.streams.stores.interface import TimestampedKeyValueStore, Timestamp
 
 
 class PlainKeyValueStore:
-    """A timestamped key-value store of values alone. What is put here has no timestamp."""
+    """A timestamped key-value store of values alone. Values put here have no timestamp."""
 
     def __init__(self, store: TimestampedKeyValueStore) -> None:
         self._store = store
@@ -25,11 +25,11 @@ class PlainKeyValueStore:
         self._store.put(key, _stamped(value))
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Set a value where there is none. Returns what was there."""
+        """Set a value where there is none. Returns the previous value."""
         return _bare(self._store.put_if_absent(key, _stamped(value)))
 
     def delete(self, key: Any) -> Any:
-        """Remove a key. Returns what was there."""
+        """Remove a key. Returns the previous value."""
         return _bare(self._store.delete(key))
 
     def range(self, frm: Any, to: Any) -> Iterator[tuple[Any, Any]]:
@@ -58,7 +58,7 @@ class PlainKeyValueStore:
 
 
 class PlainWindowStore:
-    """A timestamped window store of values alone. What is put here has no timestamp. Times are in ms."""
+    """A timestamped window store of values alone. Values put here have no timestamp. Times are in ms."""
 
     def __init__(self, store: TimestampedWindowStore) -> None:
         self._store = store

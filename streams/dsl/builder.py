@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a topology in the DSL begins (org.apache.kafka.streams.StreamsBuilder).
+"""StreamsBuilder: builds a topology with the DSL (Kafka: org.apache.kafka.streams.StreamsBuilder).
 
 builder = StreamsBuilder()
 words = builder.stream("text", Consumed(STRING, STRING)).flat_map_values(str.split)

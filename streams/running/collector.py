@@ -343,7 +343,7 @@ class RecordCollector:
                     raise TaskMigratedError(f"{what}: {error.str()} ({error.name()})") from exception
                 if not error.retriable() or time.monotonic() > deadline:
                     raise StreamsError(f"{what}: {error.str()} ({error.name()})") from exception
-                log.info("retrying producer call operation=%s error=%s", what.replace(" ", "_"), error.str())
+                log.info("retrying producer call operation=%s error=%s", what, error.str())
 
     def _close_producer(self) -> None:
         """Close the producer without waiting for its queued records."""
