@@ -237,20 +237,20 @@ def run_latencies(options: argparse.Namespace) -> LatencyResults:
 
 
 class PairCourse(Protocol[C]):
-    """Cases through which both brokers go."""
+    """Cases that both brokers run."""
 
     samples: list[ClusterSample]
     failures: list[Failure]
 
     def run(self, cases: Sequence[C]) -> None:
-        """Run them all; what fails is noted."""
+        """Run all cases; record each failure."""
         ...
 
 
 def run_pairs(
     cases: Sequence[C], make: Callable[..., PairCourse[C]], contestants: Sequence[str], options: argparse.Namespace
 ) -> ClusterResults:
-    """Put both brokers through a course. The floor has no part in it, nor has a profiler."""
+    """Run both brokers through the cases. The floor has no part in it, nor has a profiler."""
     if not cases:
         return ClusterResults([], [], [], {})
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT)).resolve()
@@ -266,7 +266,7 @@ def run_pairs(
 
 
 def run_clusters(cases: Sequence[ClusterCase], options: argparse.Namespace) -> ClusterResults:
-    """Put one cluster after the other through the cases. Those who only run alone do not take part."""
+    """Run one cluster after the other through the cases. Contestants that only run alone do not take part."""
     names = [name for name in options.only if name in clusters.NAMES] if cases else []
     profiler = find_py_spy() if options.profile and cases else ""
 
@@ -299,7 +299,7 @@ def run_clusters(cases: Sequence[ClusterCase], options: argparse.Namespace) -> C
 
 
 def end(one: Contestant, failures: list[Failure]) -> None:
-    """End a contestant; that it does not end well is a failure, but not one that costs the results."""
+    """End a contestant. A contestant that does not end well is a failure, but the results stay."""
     try:
         one.close()
     except Exception as error:
@@ -338,13 +338,13 @@ def run_streams(cases: Sequence[StreamsCase], options: argparse.Namespace) -> St
 
 @contextmanager
 def recording(profiler: str, pid: int, picture: Path) -> Iterator[None]:
-    """Let py-spy watch the process while the context lasts and draw a flame graph to `picture`."""
+    """Attach py-spy to the process while the context lasts and draw a flame graph to `picture`."""
     command = [profiler, "record", "--pid", str(pid), "--output", str(picture), "--rate", "200", "--native"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         yield
     finally:
-        process.send_signal(signal.SIGINT)  # it stops watching and draws
+        process.send_signal(signal.SIGINT)  # py-spy stops sampling and draws
         _, complaints = process.communicate(timeout=60)
         if process.returncode == 0:
             say(f"    profile in {picture}")
@@ -369,7 +369,7 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    # Asked to end, it ends what it started and reports what it has, as after Ctrl-C.
-    logging.getLogger("kazoo").setLevel(logging.ERROR)  # it warns of every connection that it closes itself
+    # On SIGTERM the command ends what it started and reports what it has, as after Ctrl-C.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)  # kazoo warns of each connection that it closes itself
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -190,7 +190,7 @@ CASES: tuple[Case, ...] = (
 
 
 def choose(names: list[str]) -> list[Case]:
-    """The cases of these names, all if there are none. Raises ValueError for a name that is no case's."""
+    """The cases of these names, all cases if there are no names. Raises ValueError for an unknown name."""
     known = {case.name: case for case in CASES}
     for name in names:
         if name not in known:

@@ -1,6 +1,6 @@
 """What is measured of a cluster of three brokers: replicated loads, the death of a leader, many partitions at once.
 
-Every case has several measures, and each of them is a ratio to Apache Kafka's. Only some have a goal; the others say
+Every case has several measures, and each of them is a ratio to Apache Kafka's. Only some have a goal; the others show
 where the time went.
 """
 
@@ -22,7 +22,7 @@ _LEAST_SIZE: dict[Kind, int] = {"replicated": 1_000, "transactions": 20, "create
 
 
 class Measure(NamedTuple):
-    """One number of a case: its key in a sample, what the report calls it, and what ratio to Kafka's is the goal."""
+    """One number of a case: its key in a sample, its name in the report, and the ratio to Kafka's that is the goal."""
 
     key: str
     title: str
@@ -33,12 +33,11 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterCase:
-    """One thing done to a cluster.
+    """One operation on a cluster.
 
     `size` is the number of records to write, of transactions of one record, of seconds to write before the leader is
-    killed, or of partitions to make.
-    No more than `most_rounds` rounds of it take place in one life of a cluster. `expected_s` is a guess at the length
-    of a round, for the progress lines only.
+    killed, or of partitions to create. At most `most_rounds` rounds of it run in the lifetime of one cluster.
+    `expected_s` estimates the length of a round, for the progress lines only.
     """
 
     name: str
@@ -50,7 +49,9 @@ class ClusterCase:
     most_rounds: int = 10
 
     def scaled(self, factor: float) -> ClusterCase:
-        """The same with `factor` times the size, within reason; a leader takes its time to be missed at any size."""
+        """The same with `factor` times the size, within limits; the time to detect a dead leader does not depend on the
+        size.
+        """
         if self.kind == "failover":
             return self
         size = max(_LEAST_SIZE[self.kind], round(self.size * factor))
@@ -137,7 +138,7 @@ CLUSTER_CASES: tuple[ClusterCase, ...] = (
 def split(names: Sequence[str]) -> tuple[list[Case], list[ClusterCase]]:
     """The cases of these names, all if there are none: of one broker, and of a cluster.
 
-    Raises ValueError for a name that is no case's.
+    Raises ValueError for an unknown name.
     """
     if not names:
         return list(CASES), list(CLUSTER_CASES)

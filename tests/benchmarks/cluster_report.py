@@ -1,5 +1,5 @@
-"""What came out of the clusters, and of starts over full directories: a row for each measure, with its ratio to
-Kafka's and its goal; as a table, as JSON.
+"""The report on the clusters and on starts over full directories: a row for each measure, with its ratio to Kafka's and
+its goal; as a table and as JSON.
 
 A ratio compares rounds of the same number; shown are its median and, in brackets, the least and the largest.
 """
@@ -25,7 +25,7 @@ _OURS, _RIVAL = "odradek", "kafka"
 
 @dataclass(frozen=True, slots=True)
 class ClusterResults:
-    """All that was measured. `start_s` are seconds until three brokers know each other."""
+    """All measurements. `start_s` are seconds until three brokers have each other in their metadata."""
 
     cases: Sequence[AnyCase]
     samples: Sequence[ClusterSample]

@@ -1,10 +1,10 @@
 """How clusters are measured: one cluster after the other, each started once and put through all cases and rounds; or,
 with --in-turn, all clusters at once, which take turns in every round.
 
-A cluster is not started anew for each round, for a JVM needs its minute to get warm. Before a load the disk is given
-time to write what is still dirty (`sync`); around it stand readings of the CPU clocks of all brokers; after it every
-broker's log is read and must hold what was sent. The first load warms up and is not counted: three JVMs, whose work is
-cut in three, need more of it than one.
+A cluster is not restarted for each round, because a JVM needs about a minute to get warm. Before a load the disk is
+given time to write what is still dirty (`sync`); around it stand readings of the CPU clocks of all brokers; after it
+every broker's log is read and must hold what was sent. The first load warms up and is not counted: three JVMs, each
+with a third of the work, need more of it than one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ClusterSample:
 
 
 class ClusterCourse:
-    """The cases, run by one cluster after the other. What was found stands in `samples`, `failures`, `start_s`.
+    """The cases, run by one cluster after the other. The results are in `samples`, `failures` and `start_s`.
 
-    No round is begun after `budget_s` but the first of each case. `beside` gives a context in which each counted load
-    takes place, for a profiler.
+    Only the first round of each case begins after `budget_s`. `beside` gives a context in which each counted load takes
+    place, for a profiler.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class ClusterCourse:
         self._beside = beside
 
     def run(self, cluster: Cluster) -> None:
-        """Start the cluster, run all cases, end it. What fails is noted and does not end the rest."""
+        """Start the cluster, run all cases, end it. A failure is recorded and does not end the rest."""
         self.run_in_turn([cluster])
 
     def run_in_turn(self, clusters: Sequence[Cluster]) -> None:
-        """Start all clusters and let them take turns in every round, so that a slow minute of the machine hits all."""
+        """Start all clusters and let them take turns in every round, so that a slow minute of the machine affects all."""
         with ExitStack() as stack:
             for cluster in clusters:
                 stack.callback(cluster.close)
@@ -121,12 +121,12 @@ class ClusterCourse:
 
 
 def expected_s(cases: Sequence[ClusterCase], rounds: int) -> float:
-    """About how long one cluster takes."""
+    """The estimated time of one cluster."""
     return _START_S + sum(case.expected_s * len(_numbers(case, rounds)) for case in cases)
 
 
 def _numbers(case: ClusterCase, rounds: int) -> range:
-    """The rounds of a case; 0 warms up."""
+    """The rounds of a case; round 0 warms up."""
     return range(0 if case.kind in WARMED_UP else 1, min(rounds, case.most_rounds) + 1)
 
 
@@ -187,7 +187,7 @@ def transact(cluster: Cluster, topic: str, case: ClusterCase, beside: Beside) ->
 
 
 def _await_markers(cluster: Cluster, topic: str, records: int, least_size: int) -> None:
-    """Wait until the logs hold so many records: the last marker is written after the commit has returned.
+    """Wait until the logs hold this many records: the coordinator writes the last marker after the commit has returned.
 
     Raises DishonestLogError when they do not after TIMEOUT_S.
     """
@@ -199,7 +199,7 @@ def _await_markers(cluster: Cluster, topic: str, records: int, least_size: int) 
 
 
 def create(cluster: Cluster, topic: str, partitions: int) -> Mapping[str, float]:
-    """Make a topic of many partitions; the clock runs from the request. Raises TimeoutError."""
+    """Create a topic of many partitions; the clock runs from the request. Raises TimeoutError."""
     os.sync()
     cpu_before_s = cluster.cpu_seconds()
     began = time.monotonic()

@@ -1,8 +1,10 @@
-"""Who is measured: three brokers of Apache Kafka 3.9.2, or three of Odradek, over an Apache ZooKeeper of the same kind.
+"""The clusters under measurement: three brokers of Apache Kafka 3.9.2, or three of Odradek, over an Apache ZooKeeper of
+the same kind.
 
 Both get the same properties and the same session timeout, so that only the brokers differ. One cluster is up at a time:
-three idle JVMs would take their share of a small machine. ZooKeeper is a process of its own and counted nowhere.
-Brokers talk to each other directly, not through the relays of `odradek.cluster_process`, whose cuts nobody needs here.
+three idle JVMs would take their share of a small machine. ZooKeeper is a process of its own, and its CPU time is not
+counted. Brokers connect to each other directly, not through the relays of `odradek.cluster_process`, because no case
+cuts a link.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _CLUSTER_PROPERTIES: Mapping[str, str] = {
 
 
 class Node(Protocol):
-    """What tests.jvm.kafka.Kafka and odradek.broker_process.BrokerProcess have in common."""
+    """The common interface of tests.jvm.kafka.Kafka and odradek.broker_process.BrokerProcess."""
 
     data_dir: Path
 
@@ -86,7 +88,7 @@ class Cluster:
         return [node.pid for node in self.nodes.values()]
 
     def cpu_seconds(self) -> float:
-        """What the brokers have used so far, all together."""
+        """The CPU seconds that the brokers have used so far, all together."""
         return sum(map(usage.cpu_seconds, self.pids))
 
     def resident_bytes(self) -> int:
@@ -94,7 +96,9 @@ class Cluster:
         return sum(usage.memory(pid).resident for pid in self.pids)
 
     def start(self) -> float:
-        """Start ZooKeeper, then the brokers together; return seconds from there until each knows all."""
+        """Start ZooKeeper, then the brokers together; return seconds from there until each broker has all in its
+        metadata.
+        """
         self._zookeeper.start()
         began = time.monotonic()
         with ThreadPoolExecutor(len(self.nodes)) as pool:
@@ -103,26 +107,26 @@ class Cluster:
         return time.monotonic() - began
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker that was killed, and wait until each knows all again."""
+        """Start a broker that was killed, and wait until each broker has all in its metadata again."""
         self.nodes[broker_id].start()
         self.await_brokers()
 
     def close(self) -> None:
-        """End everything at once: what they hold is of no more use."""
+        """Kill everything at once: the data is no longer needed."""
         for node in self.nodes.values():
             if isinstance(node, BrokerProcess):
-                node.discard()  # `close` asks for a shutdown that hands leaderships over, to nobody
+                node.discard()  # `close` requests a controlled shutdown, which has no target
             else:
                 node.close()
         self._zookeeper.stop()
 
     def controller(self) -> int:
-        """The id of the broker in the controller's seat."""
+        """The id of the active controller."""
         controller: int = _metadata(self.nodes[IDS[0]], []).controller_id
         return controller
 
     def leaders_named(self, topic: str) -> set[int]:
-        """Whom the brokers that answer name as leader of partition 0; more than one while some have not heard."""
+        """The leaders of partition 0 that the running brokers return; more than one while some have old metadata."""
         named: set[int] = set()
         for node in self.nodes.values():
             with suppress(OSError, ProtocolError):
@@ -130,7 +134,7 @@ class Cluster:
         return named
 
     def create(self, topic: str, partitions: int | list[list[int]]) -> None:
-        """Ask for a topic of so many partitions, or with these replicas for each, and return once that is granted."""
+        """Request a topic with this many partitions, or with these replicas for each, and return on success."""
         if isinstance(partitions, int):
             wanted = NewTopic(topic, partitions, REPLICAS)
         else:
@@ -140,7 +144,7 @@ class Cluster:
             done.result(TIMEOUT_S)
 
     def drop(self, topic: str) -> None:
-        """Delete a topic. Its files go later, at Kafka not before the broker is half a minute old."""
+        """Delete a topic. The broker deletes its files later; Kafka does so at the earliest 30 s after its start."""
         admin = self._admin()
         for done in admin.delete_topics([topic], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S).values():
             done.result(TIMEOUT_S)
@@ -159,7 +163,7 @@ class Cluster:
         self._await_each(knows_all, f"it knows brokers {IDS}")
 
     def await_leaders(self, topic: str, partitions: int) -> None:
-        """Wait until every broker names a leader for every partition; one after the other is asked."""
+        """Wait until every broker returns a leader for every partition; one broker after the other is polled."""
 
         def knows_leaders(node: Node) -> bool:
             found = _partitions(node, topic)
@@ -168,7 +172,7 @@ class Cluster:
         self._await_each(knows_leaders, f"it knows leaders for {partitions} partitions of {topic}")
 
     def await_in_sync(self, topic: str, partitions: int) -> None:
-        """Wait until every broker names every replica of every partition as in sync."""
+        """Wait until every broker returns every replica of every partition as in sync."""
 
         def knows_in_sync(node: Node) -> bool:
             found = _partitions(node, topic)
@@ -192,7 +196,7 @@ class Cluster:
                 time.sleep(_POLL_S)
 
     def _admin(self) -> AdminClient:
-        # A new one each time, kept until the answer is there: its threads must not run beside a measurement.
+        # A new client for each call, kept until the response is there: its threads must not run beside a measurement.
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
 
 
@@ -210,4 +214,4 @@ def _holds(holds: Callable[[Node], bool], node: Node) -> bool:
     try:
         return holds(node)
     except (OSError, ProtocolError):
-        return False  # it is on its way up
+        return False  # it is starting

@@ -1,4 +1,4 @@
-"""The benchmarks run Apache Kafka as its users run it; tests, which time nothing, have no use for what that costs."""
+"""The benchmarks run Apache Kafka as its users run it; these tests, which time nothing, use faster settings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.jvm.kafka import SMALL_JVM
 from tests.jvm.process import QUICK_START, QUIET
 
 AT_ONCE = {"log.initial.task.delay.ms": "100", "log.retention.check.interval.ms": "100"}
-"""Otherwise Kafka deletes no files before it is half a minute old, and Odradek looks for them every ten seconds."""
+"""Otherwise Kafka deletes no files before it is half a minute old, and Odradek checks for them every ten seconds."""
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """JVMs that are soon on their feet, brokers that delete files at once, and loads of a size for tests."""
+    """JVMs that start quickly, brokers that delete files at once, and loads of a size for tests."""
     for module in (contestants, clusters, log_cases):
         monkeypatch.setattr(module, "STOCK_JVM", SMALL_JVM)
     monkeypatch.setattr(perf_tools, "JAVA_OPTIONS", ("-Duser.language=en", "-Duser.country=US", *QUICK_START, *QUIET))

@@ -1,8 +1,8 @@
-"""Who is measured: Apache Kafka 3.9.2, Odradek and the floor, each a server process on loopback with its own folder.
+"""The contestants: Apache Kafka 3.9.2, Odradek and the floor, each a server process on loopback with its own folder.
 
-All three stay up for the whole run, so that Kafka's JVM is as warm as it gets; the floor is started anew for each
-topic, which takes it 0.2 s and saves it from having to know about topics. Kafka's ZooKeeper is a process of its own and
-is counted nowhere.
+All three stay up for the whole run, so that Kafka's JVM is as warm as it gets. The floor is restarted for each topic,
+which takes 0.2 s and saves it from handling topics. Kafka's ZooKeeper is a process of its own, and its CPU time is not
+counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tests.jvm.watchdog import watchdog
 READY_TIMEOUT_S = 90.0
 _ADMIN_TIMEOUT_S = 30.0
 _POLL_S = 0.002
-# The same for both brokers: a deleted topic gives its disk back at once, and a consumer need not wait for company.
+# The same for both brokers: a deleted topic frees its disk at once, and a group does not wait for more members
+# (group.initial.rebalance.delay.ms).
 PROPERTIES: Mapping[str, str] = {"log.segment.delete.delay.ms": "0", "group.initial.rebalance.delay.ms": "0"}
 _ASK_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # size, key, version, correlation id, no client id
 
@@ -53,7 +54,7 @@ class Contestant(Protocol):
 
 
 class _Server(Protocol):
-    """What tests.jvm.kafka.Kafka and odradek.broker_process.BrokerProcess have in common."""
+    """The common interface of tests.jvm.kafka.Kafka and odradek.broker_process.BrokerProcess."""
 
     data_dir: Path
 
@@ -67,7 +68,7 @@ class _Server(Protocol):
 
 
 class Broker:
-    """A real broker, whose topics come and go by its own admin API."""
+    """A real broker. Its topics are created and deleted with its own admin API."""
 
     def __init__(self, name: str, server: _Server) -> None:
         self.name = name
@@ -106,7 +107,7 @@ class Broker:
             done.result(_ADMIN_TIMEOUT_S)
 
     def drop_topic(self, topic: str) -> None:
-        """Delete `topic` and wait until its files are gone, so that this does not run into the next measurement."""
+        """Delete `topic` and wait until its files are gone, so that this does not overlap with the next measurement."""
         admin = self._admin()
         for done in admin.delete_topics([topic]).values():
             done.result(_ADMIN_TIMEOUT_S)
@@ -117,7 +118,7 @@ class Broker:
             time.sleep(0.05)
 
     def _admin(self) -> AdminClient:
-        # A new one each time, kept until the answer is there: its threads must not run beside a measurement.
+        # A new client for each call, kept until the response is there: its threads must not run beside a measurement.
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})
 
 

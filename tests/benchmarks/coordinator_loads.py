@@ -1,8 +1,8 @@
 """Loads on the coordinators: transactions and offset commits by Kafka's own clients, a large group that rebalances.
 
 CoordinatorLoad.java does the first two. The group is made of bare connections, since 200 consumers in Java would take
-the whole machine; every member joins and synchronises as a consumer of the classic protocol does, all at once, and the
-time of a rebalance is from the first join that is sent to the last assignment that comes.
+the whole machine; every member sends JoinGroup and SyncGroup as a consumer of the classic protocol does, all at once,
+and the time of a rebalance is from the first JoinGroup sent to the last assignment received.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rebalances(case: Case, bootstrap: str, group: str) -> Outcome:
 
 
 def summed_up(case: Case, count: int, elapsed_s: float, times_ms: Sequence[float]) -> Outcome:
-    """What `count` things in `elapsed_s` come to."""
+    """The sample for `count` operations in `elapsed_s`."""
     ordered = sorted(times_ms)
     rate = count / elapsed_s
     p50, p99 = statistics.median(ordered), ordered[int(len(ordered) * 0.99)]
@@ -87,17 +87,17 @@ class Member:
         return cls(*await asyncio.open_connection(host, int(port)), group)
 
     async def await_coordinator(self) -> None:
-        """Wait until the group has one; its topic may have to be made first."""
+        """Wait until the group has a coordinator; the broker may have to create its topic first."""
         request = m.FindCoordinatorRequest(key=self._group, key_type=0)
         async with asyncio.timeout(TIMEOUT_S):
             while (await self._ask(request, FIND_VERSION)).error_code != ErrorCode.NONE:
                 continue
 
     async def take_part(self, rebalance: int) -> None:
-        """Join, give everybody an assignment if it leads, and get its own; again until all MEMBERS are in the group.
+        """Join, assign if this member leads, and get the own assignment; repeat until all MEMBERS are in the group.
 
-        An assignment says how many they were. What a member subscribes to changes with each `rebalance`, so that
-        whoever joins first begins it, and the others cannot be told that nothing has happened.
+        An assignment contains the number of members. The subscription changes with each `rebalance`, so that the first
+        member that joins starts the rebalance, and the coordinator cannot answer the others that nothing has changed.
         """
         while True:
             joined = await self._join(_subscription(b"%50d" % rebalance))
@@ -153,7 +153,7 @@ class Member:
 
 
 def _subscription(user_data: bytes) -> bytes:
-    """What a consumer says with its join. A broker reads it; one of Kafka never answers where it cannot be read."""
+    """The metadata of a consumer's JoinGroup. A broker parses it; Kafka never answers where it cannot parse it."""
     subscription = m.ConsumerProtocolSubscription(topics=["subscribed"], user_data=user_data)
     return struct.pack(">h", SUBSCRIPTION_VERSION) + subscription.encode(SUBSCRIPTION_VERSION)
 

@@ -1,11 +1,11 @@
-"""What is measured of many at once: idle consumers, small producers, partitions, and a load at a pace.
+"""What is measured of many at once: idle consumers, small producers, partitions, and a load at a fixed rate.
 
-Both brokers stay up and take turns, round by round; round 0 warms up and is not counted. The loads come
-from one light process (`crowd_loads`), the same for both. Around each stand readings of the broker's CPU clock, and
-what was written has to stand in the log afterwards.
+Both brokers stay up and take turns, round by round; round 0 warms up and is not counted. The loads come from one light
+process (`crowd_loads`), the same for both. The broker's CPU clock is read before and after each load, and the records
+written have to be in the log afterwards.
 
-The pace is the highest of RATES_MB that both hold on this machine, found before the rounds; a broker that falls behind
-would show its queue and not its latency.
+The rate is the highest of RATES_MB that both brokers sustain on this machine, found before the rounds; a broker that
+falls behind would show its queue and not its latency.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ def pick(names: Sequence[str]) -> tuple[list[CrowdCase], list[str]]:
 
 
 class CrowdCourse:
-    """The cases, one after the other, in each all rounds. What was found stands in `samples` and `failures`.
+    """The cases, one after the other, each with all rounds. The results are in `samples` and `failures`.
 
-    No round is begun after `budget_s` but the first of each case.
+    Only the first round of each case begins after `budget_s`.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class CrowdCourse:
         self._deadline = time.monotonic() + budget_s
 
     def run(self, cases: Sequence[CrowdCase]) -> None:
-        """Run them all. What fails is noted and does not end the rest."""
+        """Run them all. A failure is recorded and does not end the rest."""
         contestants: list[Contestant] = []
         with ExitStack() as stack:
             for name in self._names:
@@ -199,7 +199,9 @@ class CrowdCourse:
                         self.samples.append(ClusterSample(case.name, each.name, number, measured))
 
     def _common_rate(self, contestants: Sequence[Contestant], seconds: float) -> float:
-        """The highest rate that all hold, in MB a second; the lowest of all where none does, which is said."""
+        """The highest rate that all sustain, in MB a second; the lowest of all, with a printed note, where none
+        sustains one.
+        """
         for rate_mb in RATES_MB:
             trials = {each.name: measure_paced(each, "trial", rate_mb, seconds)["held"] for each in contestants}
             if all(trials.values()):
@@ -265,7 +267,7 @@ def measure_paced(one: Contestant, topic: str, rate_mb: float, seconds: float) -
 
 
 def measure_partitions(one: Contestant, topic: str, partitions: int) -> Mapping[str, float]:
-    """A start after a clean stop, and metadata of everything again and again: the time until the last byte is here."""
+    """A start after a clean stop, and repeated Metadata requests for everything: the time until the last byte arrives."""
     _await_leaders(one, topic, partitions)
     one.stop()
     one.start()
@@ -301,7 +303,7 @@ def _used(one: Contestant, cpu_before_s: float) -> dict[str, float]:
 
 
 def _await_leaders(one: Contestant, topic: str, partitions: int) -> None:
-    """Wait until every partition has a leader that says where it ends."""
+    """Wait until every partition has a leader that returns its end offset."""
     deadline = time.monotonic() + LED_TIMEOUT_S
     while len(ends_of(one.bootstrap, topic, partitions)) < partitions:
         if time.monotonic() > deadline:

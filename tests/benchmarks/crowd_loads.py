@@ -1,8 +1,8 @@
-"""Loads of many clients from one light process: requests are made once as bytes and sent again and again.
+"""Loads of many clients from one light process: each request is encoded once and sent repeatedly.
 
-Nothing of an answer is looked at but its length and its error codes where they matter, so that on two cores the load
-leaves the broker its own. Latencies of a paced load count from the moment at which a request was due, not from the one
-at which it left: a broker that stalls makes those behind it late, too.
+The load reads only the length of a response, and its error codes where they matter, so that on two cores it leaves the
+broker its own. Latencies of a paced load count from the moment at which a request was due, not from the one at which it
+left: a broker that stalls makes the requests behind it late, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TIMEOUT_S: Final = 120.0
 
 
 class Pipe(asyncio.Protocol):
-    """A connection that hands on each answer, without its length."""
+    """A connection that passes on each response, without its length."""
 
     def __init__(self, on_answer: Callable[[bytes], None]) -> None:
         self._on_answer = on_answer
@@ -78,9 +78,9 @@ async def connect(bootstrap: str, on_answer: Callable[[bytes], None]) -> Pipe:
 
 
 def run(load: Coroutine[Any, Any, Mapping[str, float]]) -> Mapping[str, float]:
-    """Run a load to its end and return its figures.
+    """Run a load to its end and return its measurements.
 
-    Raises TimeoutError when it takes longer than TIMEOUT_S, RuntimeError when an answer is not what it should be.
+    Raises TimeoutError when it takes longer than TIMEOUT_S, RuntimeError for an unexpected response.
     """
     wrong: list[dict[str, Any]] = []
 
@@ -155,7 +155,7 @@ def batch_of(count: int, size: int) -> bytes:
 
 
 class IdleConsumer:
-    """A consumer of a partition to which nothing comes: one long poll after the other, in a session."""
+    """A consumer of a partition without new records: one long poll after the other, in a session."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -183,7 +183,7 @@ class IdleConsumer:
 
 
 class Tail:
-    """A consumer that waits for each record of a topic; latencies are from the making of a record to its arrival."""
+    """A consumer that waits for each record of a topic; latencies run from the creation of a record to its arrival."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -241,7 +241,7 @@ async def idle_consumers(bootstrap: str, idle: str, busy: str, seconds: float) -
 
 
 async def small_producers(bootstrap: str, topic: str, partitions: int, requests: int) -> Mapping[str, float]:
-    """SMALL_PRODUCERS who each send a small batch when the one before is answered, `requests` in all."""
+    """SMALL_PRODUCERS that each send a small batch when the one before is answered, `requests` in all."""
     batch = batch_of(SMALL_BATCH_RECORDS, SMALL_RECORD_BYTES)
     frames = [produce_frame(topic, partition, batch) for partition in range(partitions)]
     loop = asyncio.get_running_loop()
@@ -313,7 +313,7 @@ async def paced(bootstrap: str, topic: str, rate_mb: float, seconds: float) -> M
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         elif number % 8 == 0:
-            await asyncio.sleep(0)  # late: answers are looked at all the same
+            await asyncio.sleep(0)  # late: responses are still read
         partition = number % len(frames)
         waiting[partition].append(due)
         pipes[partition].send(frames[partition])

@@ -1,12 +1,13 @@
-"""How long nobody can write after a leader's death, seen by clients that write one record after the other, acks=all.
+"""How long no client can write after a leader's death, measured by clients that write one record after the other with
+acks=all.
 
-Two clients write at once. The plain one asks the brokers who leads a hundred times a second, so that what it sees is
-the brokers' doing alone. The other is librdkafka, which asks once a second while the leader it knows is down: what an
-application sees, and too coarse to tell two clusters apart.
+Two clients write at once. The plain client requests the leader from the brokers a hundred times a second, so that its
+gap depends on the brokers alone. The other is librdkafka, which requests metadata once a second while the leader it has
+is down: that gap is the one of an application, and too coarse to distinguish two clusters.
 
 The leader is a broker that is not the controller. Most of the gap is its ZooKeeper session, which ends
-zookeeper.session.timeout.ms after it was last heard, and it speaks up every third of that. So the kills of the rounds
-are spread over such a third, or luck would decide; and the part after the session's end is shown by itself.
+zookeeper.session.timeout.ms after its last request, and it sends one every third of that. So the kills of the rounds
+are spread over such a third, or chance would decide; and the part after the session's end is reported by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.broker.wire import Client, batch
 
 ROUNDS_SPREAD = 3
 _RECORD = b"x" * 100
-_PAUSE_S = 0.005  # between two records: the machine is to have nothing to do when the leader dies
+_PAUSE_S = 0.005  # between two records: the machine is to be idle when the leader dies
 _ASK_AGAIN_S = 0.01
 _LEAST_GAP_S = 0.1  # longer than the write of a record takes, shorter than a session
 _RECORDS_AFTER = 20
@@ -59,7 +60,7 @@ class Outage(NamedTuple):
 
 
 def kill_after_s(seconds: float, number: int) -> float:
-    """When to kill in round `number` (from 1): `seconds` and a share of the time between two signs of life."""
+    """When to kill in round `number` (from 1): `seconds` and a share of the time between two ZooKeeper pings."""
     return seconds + (number - 1) % ROUNDS_SPREAD / ROUNDS_SPREAD * SESSION_TIMEOUT_MS / 1000 / 3
 
 
@@ -103,7 +104,7 @@ def measure(cluster: Cluster, topic: str, before_s: float) -> Outage:
 def longest_gap(acknowledged: Sequence[float], killed_s: float) -> tuple[float, float]:
     """The ends of the longest time without an acknowledgement from the last one before the kill on.
 
-    Raises RuntimeError if there is none worth the name.
+    Raises RuntimeError if no gap is long enough.
     """
     first = max(0, bisect.bisect(acknowledged, killed_s) - 1)
     before, after = max(itertools.pairwise(acknowledged[first:]), key=lambda pair: pair[1] - pair[0])
@@ -113,7 +114,7 @@ def longest_gap(acknowledged: Sequence[float], killed_s: float) -> tuple[float, 
 
 
 class _SessionEnd:
-    """When a broker's registration goes, on time.monotonic()."""
+    """When the registration of a broker is deleted, on time.monotonic()."""
 
     def __init__(self, zookeeper: KazooClient, broker_id: int) -> None:
         self._ended = threading.Event()
@@ -131,7 +132,7 @@ class _SessionEnd:
 
 
 class _PlainWriter:
-    """One connection to the leader; when it fails, or is refused, all brokers are asked who leads."""
+    """One connection to the leader; when it fails or is refused, the client requests the leader from all brokers."""
 
     def __init__(self, cluster: Cluster, topic: str, stop: threading.Event) -> None:
         self.acknowledged: list[float] = []
@@ -148,11 +149,11 @@ class _PlainWriter:
                 try:
                     await self._write_to(broker_id)
                 except (OSError, EOFError):
-                    continue  # it is dead, or on its way
+                    continue  # it is dead, or starting
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _write_to(self, broker_id: int) -> None:
-        """Write until told to stop or refused. Raises OSError and EOFError when the connection is lost."""
+        """Write until stopped or refused. Raises OSError and EOFError when the connection is lost."""
         client = await Client.connect(int(self._cluster.nodes[broker_id].bootstrap.rpartition(":")[2]))
         try:
             while not self._stop.is_set():
@@ -195,7 +196,7 @@ class _LibrdkafkaWriter:
 
 
 def _await_writes(histories: Sequence[list[float]], since_s: float, writing: Sequence[Future[None]]) -> None:
-    """Wait until every writer has written again for a while. Raises TimeoutError, and what ended a writer."""
+    """Wait until every writer has written again for a while. Raises TimeoutError, and the error that ended a writer."""
     deadline = time.monotonic() + TIMEOUT_S
     while any(len(each) < _RECORDS_AFTER or each[-_RECORDS_AFTER] <= since_s for each in histories):
         for each in writing:

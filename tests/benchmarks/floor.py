@@ -1,13 +1,13 @@
-"""The measuring stick: the least a Python process can do for a producer that still is a produce path.
+"""The lower bound: the least that a Python process has to do for a producer in a produce path.
 
-A connection reads into one buffer that it keeps (uvloop, `BufferedProtocol`), unpacks the Produce header where it lies,
-checks each batch's CRC-32C, stamps the base offset and the leader epoch into the received bytes, writes the batch to
+A connection reads into one buffer that it keeps (uvloop, `BufferedProtocol`), unpacks the Produce header in place,
+checks each batch's CRC-32C, writes the base offset and the leader epoch into the received bytes, writes the batch to
 the log with one system call and answers. There is no broker around it: no topics to create, no fetch, no index, no
-producer state, no roll, no limits. What a broker costs above this is the price of being a broker.
+producer state, no roll, no limits. The cost of a broker is its cost above this one.
 
-It speaks just enough for the stock Java producer: ApiVersions, Metadata 5, Produce 8 and InitProducerId 1, the last
+It implements just enough for the stock Java producer: ApiVersions, Metadata 5, Produce 8 and InitProducerId 1, the last
 versions before flexible encodings (KIP-482) or nearly so, with the request header of version 1. Every topic exists and
-has as many partitions as the command line says. Any other request, or a batch with a bad CRC, closes the connection.
+has the number of partitions in the command line. Any other request, or a batch with a bad CRC, closes the connection.
 
     python -m tests.benchmarks.floor PORT DIRECTORY PARTITIONS
 """
@@ -67,7 +67,7 @@ class Partition:
 
 
 class Logs:
-    """All partitions of all topics; each comes to be when first written to."""
+    """All partitions of all topics; each is created at its first write."""
 
     def __init__(self, directory: Path, partitions: int) -> None:
         self.partition_count = partitions
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end = 0  # of what was received
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports only quack like one
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports only have the same methods
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._end :]
@@ -176,13 +176,13 @@ class Connection(asyncio.BufferedProtocol):
             answer += [struct.pack(">h", 0), self._view[at:name_end], struct.pack(">?i", False, count)]
             at = name_end
             for index in range(count):
-                # no error; index; leader; replicas; ISR; nobody offline
+                # no error; index; leader; replicas; ISR; no offline replicas
                 answer.append(struct.pack(">hiiiiiii", 0, index, 0, 1, 0, 1, 0, 0))
         return b"".join(answer)
 
 
 def api_versions(version: int) -> bytes:
-    """The answer to ApiVersions. A client that asks above 3 gets version 0 and an error, and asks again (KIP-511)."""
+    """The response to ApiVersions. For a version above 3 a client gets version 0 and an error, and retries (KIP-511)."""
     flexible = version == 3
     if flexible:
         entries = struct.pack(">B", len(SUPPORTED) + 1) + b"".join(struct.pack(">hhhB", *api, 0) for api in SUPPORTED)

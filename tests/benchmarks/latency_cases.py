@@ -33,7 +33,7 @@ _LEAST_REPETITIONS: Final = 2
 
 
 class Setting(NamedTuple):
-    """Under which conditions an API is asked."""
+    """The conditions under which an API is measured."""
 
     brokers: int
     paused: bool
@@ -59,16 +59,16 @@ class Latency:
 
 
 class LatencyResults(NamedTuple):
-    """All that was measured, and what failed."""
+    """All measurements and failures."""
 
     samples: Sequence[Latency]
     failures: Sequence[Failure]
 
 
 class LatencyCourse:
-    """All scenarios on both contestants. What was measured stands in `samples`, what failed in `failures`.
+    """All scenarios on both contestants. The measurements are in `samples`, the failures in `failures`.
 
-    `scale` multiplies the repetitions. No round is begun after `budget_s` but the first.
+    `scale` multiplies the repetitions. Only the first round begins after `budget_s`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LatencyCourse:
         self._scale = scale
 
     def run(self, sizes: Sequence[int] = (1, 3)) -> None:
-        """Measure every contestant of every size. A failure is noted and does not end the rest."""
+        """Measure every contestant of every size. A failure is recorded and does not end the rest."""
         for brokers in sizes:
             for name in self._names:
                 try:

@@ -1,6 +1,6 @@
-"""What clients and operators ask of a broker, API by API: each scenario repeats a series of timed requests.
+"""Requests of clients and operators, API by API: each scenario repeats a series of timed requests.
 
-Names and ids of a repetition follow from the scenario's `name` and its number: none finds what another has left.
+Names and ids of a repetition follow from the scenario's `name` and its number, so no repetition finds data of another.
 The requests of a repetition follow each other at once or after the session's pause.
 """
 
@@ -29,7 +29,7 @@ Scenario = Callable[[Session, str, int], None]
 
 
 def reads(session: Session, name: str, times: int) -> None:
-    """What a client reads of the cluster, and an operator's questions."""
+    """The metadata that clients read, and an operator's requests."""
     first, controller = min(session.brokers), session.controller
     leader, coordinator = session.leader(TOPIC), session.coordinator(name, GROUP)
     session.prepare(leader, produce(TOPIC, -1))
@@ -61,7 +61,7 @@ def reads(session: Session, name: str, times: int) -> None:
 
 
 def writes(session: Session, name: str, times: int) -> None:
-    """Records written and read, also by a consumer that waits for them; and deleted."""
+    """Produce and fetch records, also with a consumer that waits for them; and delete them."""
     leader = session.leader(DELETED)
     consumer = session.second_connection(leader)
     for _ in range(times):
@@ -80,7 +80,7 @@ def writes(session: Session, name: str, times: int) -> None:
 
 
 def groups(session: Session, name: str, times: int) -> None:
-    """A member of a classic group from its first request to the end of the group."""
+    """A member of a classic group from its first request to the deletion of the group."""
     for number in range(times):
         group = f"{name}-{number}"
         at = session.coordinator(group, GROUP)
@@ -129,7 +129,7 @@ def transactions(session: Session, name: str, times: int) -> None:
 
 
 def topics(session: Session, name: str, times: int) -> None:
-    """A topic from its creation to its end, with its first record and its first read."""
+    """A topic from its creation to its deletion, with its first record and its first read."""
     at, replicas = session.controller, min(3, len(session.brokers))
     for number in range(times):
         topic = f"{name}-{number}"

@@ -1,16 +1,16 @@
-"""What is measured of a broker over logs that are there: its start after a clean stop, its start with everything to
-recover, and compaction.
+"""What is measured of a broker over existing logs: its start after a clean stop, its start with everything to recover,
+and compaction.
 
 One directory serves both brokers in turn, over one ZooKeeper, so both find the same bytes in the same state of the
-system's cache. It is filled once: a topic is made by a broker, and while nobody runs every partition gets a copy of one
+system's cache. It is filled once: a broker creates a topic, and while no broker runs every partition gets a copy of one
 segment of 1 KB records in 16 KB batches by an idempotent producer, as clients write by default.
 
-The clock runs from the start of the process until the broker leads every partition and says where each ends, which must
-be where it was filled to. For a recovery the clean mark and the recovery points are removed before the start, so that
-every byte is to be checked. Both may use a thread, or process, for each core.
+The clock runs from the start of the process until the broker leads every partition and returns its end offset, which
+must be the one of the filled log. For a recovery the clean shutdown file and the recovery points are removed before the
+start, so that every byte is to be checked. Both may use a thread, or process, for each core.
 
 A compaction begins when the topic's dirty ratio is lowered beside a broker that serves, and ends when the checkpoint
-says that all is clean; each round begins with the same files, and has to leave as many records as there are keys.
+covers all closed segments; each round begins with the same files, and has to leave as many records as there are keys.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ COMPACTION_MEASURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LogCase:
-    """So many partitions of so many bytes. `expected_s` is a guess at the length of a round.
+    """A number of partitions of a number of bytes. `expected_s` estimates the length of a round.
 
     A compaction has one partition of `records` records of 100 bytes, compressed with `codec`, whose keys are drawn from
     `keys`.
@@ -129,7 +129,7 @@ LOG_CASES: tuple[LogCase, ...] = (
 
 
 def pick(names: Sequence[str]) -> tuple[list[LogCase], list[str]]:
-    """The cases of these names, all if there are none, and the names that are of no such case."""
+    """The cases of these names, all if there are none, and the names that are not of a case here."""
     known = {case.name: case for case in LOG_CASES}
     if not names:
         return list(LOG_CASES), []
@@ -137,9 +137,9 @@ def pick(names: Sequence[str]) -> tuple[list[LogCase], list[str]]:
 
 
 class LogCourse:
-    """The cases, one after the other, in each both brokers in turn. What was found stands in `samples`, `failures`.
+    """The cases, one after the other, each with both brokers in turn. The results are in `samples` and `failures`.
 
-    No round is begun after `budget_s` but the first of each case.
+    Only the first round of each case begins after `budget_s`.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], rounds: int, say: Say, *, budget_s: float) -> None:
@@ -152,7 +152,7 @@ class LogCourse:
         self._deadline = time.monotonic() + budget_s
 
     def run(self, cases: Sequence[LogCase]) -> None:
-        """Run them all. What fails is noted and does not end the rest."""
+        """Run them all. A failure is recorded and does not end the rest."""
         for case in cases:
             folder = self._folder / case.name
             folder.mkdir(parents=True)
@@ -212,13 +212,13 @@ class Pair:
         self._zookeeper.start()
 
     def close(self) -> None:
-        """End whatever runs."""
+        """End the processes that run."""
         self._kafka.close()
         self._odradek.discard()
         self._zookeeper.stop()
 
     def fill(self, case: LogCase) -> dict[int, int]:
-        """Make the topic and its logs; returns where each partition ends."""
+        """Create the topic and its logs; returns the end offset of each partition."""
         self._odradek.start()
         admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap, "log_level": 2})
         topic = NewTopic(case.name, case.partitions, 1)
@@ -314,8 +314,8 @@ class CompactingPair(Pair):
 
 
 def fill_for_compaction(scratch: Path, case: LogCase) -> tuple[int, int, int]:
-    """Make a log of closed segments and a little more; returns where they end, how many records stay when they are
-    compacted, those behind them included, and where the log ends.
+    """Write a log of closed segments and a short active one; returns their end offset, how many records stay when they
+    are compacted, those behind them included, and the log end offset.
     """
     now_ms = time.time_ns() // 1_000_000
     directory = Directory.open(str(scratch), DirectoryRequest(0, "scratch", now_ms))
@@ -352,7 +352,7 @@ def _headers(folder: Path) -> Iterator[Header]:
 
 
 def ends_of(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
-    """Where the partitions end that the broker leads; it is asked for all with one request."""
+    """The end offsets of the partitions that the broker leads, with one request for all."""
     asked = m.ListOffsetsRequest.ListOffsetsTopic(
         name=topic,
         partitions=[
@@ -364,7 +364,7 @@ def ends_of(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
         with Wire(*parse_address(bootstrap), timeout_s=TIMEOUT_S) as wire:
             answer: m.ListOffsetsResponse = wire.ask(m.ListOffsetsRequest(replica_id=-1, topics=[asked]))
     except (OSError, ProtocolError):
-        return {}  # it is on its way up
+        return {}  # it is starting
     return {
         each.partition_index: each.offset
         for found in answer.topics
@@ -374,7 +374,9 @@ def ends_of(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
 
 
 def copy_segments(scratch: Path, data_dir: Path, case: LogCase) -> int:
-    """Give every partition in a directory that nobody has open a log of `partition_bytes`; returns where they end."""
+    """Give every partition in a directory that no broker has open a log of `partition_bytes`; returns their end
+    offsets.
+    """
     now_ms = time.time_ns() // 1_000_000
     directory = Directory.open(str(scratch), DirectoryRequest(0, "scratch", now_ms))
     log = directory.create_log(("one", 0), bytes(16), LogConfig(), now_ms=now_ms)

@@ -1,7 +1,7 @@
-"""The honesty check: what a contestant says it stored is on its disk.
+"""The honesty check: the records that a contestant acknowledged are on its disk.
 
 All three keep Kafka's segment files, so one reader serves: it walks the record batches of magic 2 (the layout in
-Kafka's DefaultRecordBatch) and asks that each CRC-32C holds and that offsets run on without a gap.
+Kafka's DefaultRecordBatch) and checks each CRC-32C and that offsets continue without a gap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH_END = 12
 
 
 class Contents(NamedTuple):
-    """What the logs of a topic hold; `size` is in bytes."""
+    """The contents of the logs of a topic; `size` is in bytes."""
 
     records: int
     batches: int
@@ -29,7 +29,7 @@ class Contents(NamedTuple):
 
 
 class DishonestLogError(Exception):
-    """A log does not hold what was acknowledged; the message says which and what."""
+    """A log does not hold what was acknowledged; the message names the log and the difference."""
 
 
 def read_topic(data_dir: Path, topic: str) -> Contents:

@@ -1,7 +1,7 @@
-"""The stock Java performance tools of Kafka 3.9.2: how each is run for a case, and what its last lines say.
+"""The stock Java performance tools of Kafka 3.9.2: how each is run for a case, and how its last lines are parsed.
 
 ProducerPerformance, ConsumerPerformance and EndToEndLatency run with the Java options of their own shell scripts. Their
-"MB" is 1024 x 1024 bytes. Numbers are asked for in English, so that a decimal point is a point.
+"MB" is 1024 x 1024 bytes. The JVM's locale is English, so that a decimal point is a point.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TEXT_LINES = 10_000
 
 
 class Outcome(NamedTuple):
-    """What a tool measured. Latencies in ms; None where the tool does not measure them."""
+    """The measurements of a tool. Latencies in ms; None where the tool does not measure them."""
 
     records: int
     records_per_s: float
@@ -101,9 +101,9 @@ def read_consumer(printed: str) -> Outcome:
 
 
 def read_latency(printed: str, case: Case) -> Outcome:
-    """EndToEndLatency's average and percentiles; it knows percentiles in whole ms only.
+    """EndToEndLatency's average and percentiles; its percentiles are whole ms only.
 
-    With one record on the way at a time the rate is the average latency, turned over.
+    With one record in flight at a time the rate is the inverse of the average latency.
     """
     average = re.search(r"^Avg latency: ([\d.]+) ms", printed, re.MULTILINE)
     percentiles = re.search(r"^Percentiles: 50th = (\d+), 99th = (\d+)", printed, re.MULTILINE)

@@ -1,7 +1,7 @@
-"""What came out: medians, ratios round by round, goals; as a table, as JSON and as a picture.
+"""The report: medians, ratios round by round, goals; as a table, as JSON and as a picture.
 
-A ratio compares two runs of the same round, which met the same machine; shown are its median and, in brackets, the
-least and the largest. GB and MB are powers of ten, MiB is the perf tools' 1024 x 1024 bytes.
+A ratio compares two runs of the same round, which ran in the same state of the machine; shown are its median and, in
+brackets, the least and the largest. GB and MB are powers of ten, MiB is the perf tools' 1024 x 1024 bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All that a benchmark measured. `start_s` are seconds to the first answer, for each contestant."""
+    """All measurements. `start_s` are seconds to the first response, for each contestant."""
 
     cases: Sequence[Case]
     samples: Sequence[Sample]
@@ -74,7 +74,7 @@ class Results:
 
 
 def goals(results: Results) -> list[Goal]:
-    """What Odradek set out to reach, and whether it did. None if Odradek was not measured."""
+    """Odradek's goals, and whether it met them. None if Odradek was not measured."""
     if "odradek" not in results.start_s:
         return []
     reached: list[Goal] = []
@@ -99,7 +99,7 @@ def goals(results: Results) -> list[Goal]:
 def ratio_goal(
     case: str, what: str, ratio: Ratio | None, *, least: float | None = None, largest: float | None = None
 ) -> Goal:
-    """A goal whose median ratio is to be at least, or at most, so much."""
+    """A goal whose median ratio is to be at least, or at most, this value."""
     limit = f">= {least:.2f}" if least is not None else f"<= {largest:.2f}"
     if ratio is None:
         return Goal(case, f"{what} {limit}", "not measured", None)
@@ -142,7 +142,7 @@ def _cell(value: float | None, width: int, digits: int) -> str:
 
 
 def write_json(results: Results, path: Path, **others: Mapping[str, object]) -> None:
-    """Write all samples, the goals and what machine it was; `others` is what was found of clusters and the like."""
+    """Write all samples, the goals and the machine; `others` are the results of clusters and the like."""
     content = {
         "machine": {"system": platform.platform(), "processor": _processor(), "python": platform.python_version()},
         "cases": [asdict(case) for case in results.cases],

@@ -1,9 +1,9 @@
-"""How it is measured: round by round all cases, in each case all contestants in turn, so that a slow minute of the
-machine hits them alike and an end of the time costs rounds, not cases.
+"""How the rounds run: round by round all cases, in each case all contestants in turn, so that a slow minute of the
+machine affects them alike and an early end costs rounds, not cases.
 
-Each run has a topic of its own. Before it, the disk is given time to write what is still dirty (`sync`); around it
-stand readings of the server's CPU clock; after it the log is read and must hold what was sent. Round 0 warms up, with
-fewer records, and is not counted. A topic to consume is filled once and read in every round by a new group.
+Each run has a topic of its own. Before it, the disk gets time to write what is still dirty (`sync`); the server's CPU
+clock is read before and after it; then the log is read and must hold the records sent. Round 0 warms up, with fewer
+records, and is not counted. A topic to consume is filled once and read in every round by a new group.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that gave no sample; `reason` is the last word of the tool, the server or the honesty check."""
+    """A run that gave no sample; `reason` is the last line of the tool, the server or the honesty check."""
 
     case: str
     contestant: str
@@ -58,7 +58,7 @@ class Failure:
 
 
 class Progress:
-    """Says which run is next and how long the rest may take, by how long the runs so far took."""
+    """Prints the next run and an estimate of the time left, from the duration of the runs so far."""
 
     def __init__(self, expected_s: float, say: Say) -> None:
         self._left_s = expected_s
@@ -76,10 +76,10 @@ class Progress:
 
 
 class Course:
-    """One benchmark over `contestants`, which run already. What it has shown stands in `samples` and `failures`.
+    """One benchmark over `contestants`, which run already. The results are in `samples` and `failures`.
 
-    A round that would end after `budget_s` is not begun; the first always is. `beside` gives a context in which each
-    counted run takes place, for a profiler.
+    No round but the first begins if it would end after `budget_s`. `beside` gives a context in which each counted run
+    takes place, for a profiler.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Course:
         self._beside = beside
 
     def run(self, cases: Sequence[Case], rounds: int) -> None:
-        """Run all cases in up to `rounds` rounds. A run that fails is noted and does not end the others."""
+        """Run all cases in up to `rounds` rounds. A run that fails is recorded and does not end the others."""
         progress = Progress(sum(self._expected_s(case, rounds) for case in cases), self._say)
         entrants = {case.name: self._prepare(case, progress) for case in cases}
         longest_s = 0.0
@@ -126,7 +126,7 @@ class Course:
         return len(self._entrants(case)) * (runs_s + fill_s)
 
     def _prepare(self, case: Case, progress: Progress) -> list[Contestant]:
-        """Make what the case needs, and return who can take part."""
+        """Create what the case needs, and return the contestants that can take part."""
         if case.text:
             perf_tools.write_text_file(self._text_file, case.record_bytes)
         entrants = self._entrants(case)
@@ -186,7 +186,8 @@ class Course:
             number,
             *(outcome.mib_per_s, outcome.records_per_s, outcome.average_ms, outcome.p50_ms, outcome.p99_ms),
             cpu_s,
-            # A poll of the consumer ends with a whole batch, so it may have read more than it was asked to.
+            # A poll of the consumer ends with a whole batch, so it may have read more than the requested number of
+            # records.
             cpu_s / (outcome.records * load.record_bytes) * GB,
             memory.resident / MB,
             memory.peak / MB,

@@ -1,10 +1,10 @@
 """What is measured of the Spark jobs: archive, windows and mirror over topics of 1 KB and of 100 B records.
 
 Both brokers stay up and take turns, round by round; one Spark session on all cores serves both. A job runs to the end
-of its topic (--once); its time is that of the whole run, from the first question to the broker to the last commit,
-without the start of Spark. Round 0 warms up and is not counted. Topics are filled before, by librdkafka, the
-same for both. What a job has written is counted afterwards. Broker and Spark share the machine, so the ratio says what
-a job gains or loses by the broker and not what Spark can do.
+of its topic (--once); its time is that of the whole run, from the first request to the broker to the last commit,
+without the start of Spark. Round 0 warms up and is not counted. Topics are filled before, by librdkafka, the same for
+both. The output of a job is counted afterwards. Broker and Spark share the machine, so the ratio shows what a job gains
+or loses by the broker and not the limit of Spark.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ SPARK_CASES: tuple[SparkCase, ...] = tuple(
 
 
 def pick(names: Sequence[str]) -> tuple[list[SparkCase], list[str]]:
-    """The cases of these names, all if there are none, and the names that are of no such case."""
+    """The cases of these names, all if there are none, and the names that are not of a case here."""
     known = {case.name: case for case in SPARK_CASES}
     if not names:
         return list(SPARK_CASES), []
@@ -93,9 +93,9 @@ def pick(names: Sequence[str]) -> tuple[list[SparkCase], list[str]]:
 
 
 class SparkCourse:
-    """The cases, one after the other, in each all rounds. What was found stands in `samples` and `failures`.
+    """The cases, one after the other, each with all rounds. The results are in `samples` and `failures`.
 
-    No round is begun after `budget_s` but the first of each case.
+    Only the first round of each case begins after `budget_s`.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SparkCourse:
         self._deadline = time.monotonic() + budget_s
 
     def run(self, cases: Sequence[SparkCase]) -> None:
-        """Run them all. What fails is noted and does not end the rest."""
+        """Run them all. A failure is recorded and does not end the rest."""
         contestants: list[Contestant] = []
         with ExitStack() as stack:
             for name in self._names:
@@ -194,7 +194,7 @@ def fill(bootstrap: str, topic: str, case: SparkCase) -> None:
 
 
 def measure(spark: SparkSession, one: Contestant, case: SparkCase, source: str, folder: Path) -> Mapping[str, float]:
-    """One run of a job. Raises RuntimeError where it fails or has not written what it should."""
+    """One run of a job. Raises RuntimeError where it fails or its output is wrong."""
     folder.mkdir()
     copy = f"{source}-copy"
     output = folder / "output"
@@ -230,7 +230,7 @@ def measure(spark: SparkSession, one: Contestant, case: SparkCase, source: str, 
 
 
 def check(spark: SparkSession, one: Contestant, case: SparkCase, output: Path, copy: str) -> None:
-    """Raises RuntimeError where a job has not written what it should."""
+    """Raises RuntimeError where the output of a job is wrong."""
     if case.job == "mirror":
         with KafkaAdmin(spark, {"bootstrap.servers": one.bootstrap}) as admin:
             found = sum(admin.ends({copy: PARTITIONS})[copy].values())

@@ -18,7 +18,7 @@ from tests.jvm.process import QUIET, BackgroundProcess, ToolError, java_command
 JAVA_RELEASE: Final = "streams-3.9.2"
 COMMIT_MS: Final = 500
 COMMIT_ONCE_MS: Final = 100  # Kafka Streams' default for exactly once
-START_TIMEOUT_S: Final = 120.0  # no wait is this long but for one that is stuck, however slow the machine
+START_TIMEOUT_S: Final = 120.0  # longer than any wait that still makes progress, however slow the machine
 STOP_TIMEOUT_S: Final = 30.0
 _HERE: Final = Path(__file__).parent
 
@@ -36,7 +36,7 @@ class Place:
 
 
 def fetch(names: Sequence[str], say: Say) -> None:
-    """Have what the contestants need fetched now, not in the middle of a measurement; who cannot be had is said."""
+    """Fetch what the contestants need now, not in the middle of a measurement; print those that cannot be fetched."""
     for name in names:
         try:
             if name == JAVA:
@@ -83,7 +83,7 @@ def _config(case: StreamsCase, place: Place) -> Mapping[str, object]:
 
 
 class RunningApplication:
-    """An application that runs; as a context it is ended on the way out."""
+    """A running application; as a context manager it ends the application on exit."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._process = BackgroundProcess(arguments)
@@ -94,7 +94,7 @@ class RunningApplication:
         return self._process.pid
 
     def await_line(self, start: str, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Wait for a line that begins so. Raises ToolError with what the application says instead."""
+        """Wait for a line that begins so. Raises ToolError with the application's own output if it ends before."""
         try:
             lines = self._process.stdout.wait_until(
                 lambda lines: any(line.startswith(start) for line in lines), timeout_s
@@ -110,12 +110,12 @@ class RunningApplication:
 
     @property
     def complaint(self) -> str:
-        """The last that it wrote to its standard error."""
+        """The end of its standard error."""
         return " | ".join(self._process.stderr.lines()[-3:]) or "it said nothing"
 
     def __enter__(self) -> RunningApplication:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(Exception):  # one that does not end is killed
+        with contextlib.suppress(Exception):  # an application that does not end is killed
             self._process.stop(STOP_TIMEOUT_S)

@@ -1,7 +1,8 @@
-"""What is measured of stream applications: ours beside Java's Kafka Streams, quixstreams and faust-streaming.
+"""What is measured of stream applications: Odradek's beside Java's Kafka Streams, quixstreams and faust-streaming.
 
-All read the same records from a topic of one partition with one thread, and write to a topic that the broker stamps.
-The two other libraries in Python get the first of these records only, which keeps a round short.
+All read the same records from a topic of one partition with one thread, and write to a topic whose records get their
+timestamps from the broker (LogAppendTime). The two other libraries in Python get the first of these records only, which
+keeps a round short.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ OTHERS_SHARE: Final = {"quix": 0.1, "faust": 0.02}
 LEAST_RECORDS: Final = 1_000
 DEFAULT_CACHE_BYTES: Final = 10 * 1024 * 1024
 TIMES_OTHERS: Final = 5.0
-"""How many times as fast as the other libraries in Python ours is meant to be."""
+"""The goal: how many times as fast as the other libraries in Python Odradek's is."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsCase:
-    """One application and its records. `goal` is how many records a second ours is meant to process.
+    """One application and its records. `goal` is how many records a second Odradek's application has to process.
 
-    `restores` has the store restored from a changelog of so many records, in place of all else.
+    `restores` has the store restored from a changelog of this many records, in place of all else.
     """
 
     name: str
@@ -46,12 +47,12 @@ class StreamsCase:
         return replace(self, records=max(LEAST_RECORDS, round(self.records * factor)))
 
     def records_for(self, contestant: str) -> int:
-        """How many of the records this one gets."""
+        """How many of the records this contestant gets."""
         return max(LEAST_RECORDS, round(self.records * OTHERS_SHARE.get(contestant, 1.0)))
 
     @property
     def contestants(self) -> tuple[str, ...]:
-        """Who can take part: what the other libraries are not comparable in, they are left out of."""
+        """The contestants: a library takes no part in a case in which it is not comparable."""
         if self.restores or self.cache_bytes != DEFAULT_CACHE_BYTES:
             return (OURS, JAVA)
         return NAMES
@@ -103,11 +104,11 @@ STREAMS_CASES: Final[tuple[StreamsCase, ...]] = (
     _large(_WORDCOUNT),
     _large(_JOIN),
 )
-"""In the order of their weight: the last ones are left out where the time is up."""
+"""In the order of their importance: the last ones are skipped when the time is up."""
 
 
 def pick(names: Sequence[str]) -> tuple[list[StreamsCase], list[str]]:
-    """The cases of these names, all if there are none, and the names that are of no such case."""
+    """The cases of these names, all if there are none, and the names that are not of a case here."""
     known = {case.name: case for case in STREAMS_CASES}
     if not names:
         return list(STREAMS_CASES), []

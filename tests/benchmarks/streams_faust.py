@@ -68,7 +68,7 @@ def windowed(app: Any, source: Any, output: Any, step_s: float | None) -> None:
 
 
 def join(app: Any, source: Any, rows: Any, output: Any) -> None:
-    """Each record with the row of its key; faust has no join of its own, and this is how its guide does it."""
+    """Each record with the row of its key; faust has no join of its own, and its guide shows this way."""
     table = app.Table("rows", default=str, partitions=1, key_type=str, value_type=str)
     everything = threading.Event()
 
@@ -93,7 +93,7 @@ def join(app: Any, source: Any, rows: Any, output: Any) -> None:
 
 
 def _running() -> bool:
-    os.write(1, b"RUNNING\n")  # what is printed goes to the log of the worker
+    os.write(1, b"RUNNING\n")  # the worker's log gets what is printed
     return False
 
 
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> None:
         stream_wait_empty=False,
         web_enabled=False,
         producer_linger=0.1,
-        # So that records which wait for rows do not keep these from being read.
+        # Otherwise records that wait for rows would keep the rows from being read.
         stream_buffer_maxsize=1_000_000 if options["kind"] == "join" else 4_096,
     )
     texts = {"key_type": str, "value_type": str, "key_serializer": "raw", "value_serializer": "raw"}

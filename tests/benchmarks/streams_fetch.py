@@ -17,7 +17,7 @@ PINNED: Final = {"quix": "quixstreams==3.28.1", "faust": "faust-streaming==0.15.
 
 
 def interpreter(name: str, say: Say = say_to_stderr) -> Path:
-    """The Python that has this library. Raises FetchError, in one line, where it cannot be had."""
+    """The Python that has this library. Raises FetchError, with a one-line message, where it cannot be fetched."""
     requirement = PINNED[name]
 
     def fill(folder: Path) -> None:
@@ -32,7 +32,7 @@ def interpreter(name: str, say: Say = say_to_stderr) -> Path:
 
 
 def main() -> int:
-    """Fetch them all; the status is 1 where one cannot be had."""
+    """Fetch them all; the status is 1 where one cannot be fetched."""
     status = 0
     for name in PINNED:
         try:

@@ -1,6 +1,6 @@
-"""The records that stream applications are measured with: drawn from one seed, the same for everybody.
+"""The records that stream applications are measured with: drawn from one seed, the same for every contestant.
 
-A record's key is one of KEYS words, its value a text of so many bytes that begins with hexadecimal digits; a ms lies
+A record's key is one of KEYS words, its value a text of so many bytes that begins with hexadecimal digits; 1 ms lies
 between the timestamps of one record and the next. The table has a row for each key.
 """
 
@@ -27,7 +27,7 @@ def key(number: int) -> bytes:
 
 
 def records(count: int, value_bytes: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """Key, value and timestamp of each record, in order. The first of many are those of few."""
+    """Key, value and timestamp of each record, in order. A smaller number of records is a prefix of a larger one."""
     random = Random(7)
     noise = random.randbytes(max(1, value_bytes)).hex().encode()
     keys = [key(number) for number in range(KEYS)]
@@ -44,10 +44,10 @@ def rows() -> Iterator[tuple[bytes, bytes, int]]:
 
 
 def expected(kind: Kind, count: int, value_bytes: int) -> Counter[bytes]:
-    """What the output has of each key in the end.
+    """The expected output for each key at the end.
 
-    Of counts, the key's last values, summed up over all windows; of other results, how many there are, as those of the
-    key b"".
+    Of counts, the key's last values, summed up over all windows; of other results, the number of records, under the key
+    b"".
     """
     found: Counter[bytes] = Counter()
     for word, value, timestamp in records(count, value_bytes):
@@ -63,5 +63,5 @@ def expected(kind: Kind, count: int, value_bytes: int) -> Counter[bytes]:
 
 
 def starts(timestamp: int, advance_ms: int) -> range:
-    """Where the windows begin that a time is in."""
+    """The starts of the windows that contain a time."""
     return range((timestamp - WINDOW_MS + advance_ms) // advance_ms * advance_ms, timestamp + 1, advance_ms)

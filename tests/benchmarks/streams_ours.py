@@ -1,4 +1,4 @@
-"""An application of ours as a process, to be measured: streams_topologies.py with KafkaStreams.
+"""An application on odradek.streams as a process, to be measured: streams_topologies.py with KafkaStreams.
 
     python -m tests.benchmarks.streams_ours kind=wordcount input=… output=… table=… application.id=… …
 
@@ -20,17 +20,17 @@ from tests.benchmarks.streams_topologies import build
 
 
 class Restoration(RestoreListener):
-    """Says how long it took."""
+    """Prints how long a restoration took."""
 
     def __init__(self) -> None:
         self._began = 0.0
 
     def on_restore_start(self, changelog: tuple[str, int], store: str, start: int, end: int) -> None:
-        """It begins."""
+        """A restoration begins."""
         self._began = time.perf_counter()
 
     def on_restore_end(self, changelog: tuple[str, int], store: str, total: int) -> None:
-        """It is done."""
+        """A restoration ends."""
         print(f"RESTORED {total} {time.perf_counter() - self._began}", flush=True)
 
 

@@ -1,7 +1,7 @@
-"""What came out of the stream applications: a row for each contestant of a case, then the goals; as a table, as JSON.
+"""The report on the stream applications: a row for each contestant of a case, then the goals; as a table and as JSON.
 
-Shown is the median over the rounds. CPU is that of the application alone, not of the broker, whose work goes on beside
-it on the same machine; where other work does, too, the records for a second of CPU say more than those for a second.
+Shown is the median over the rounds. CPU is that of the application alone, not of the broker, which works beside it on
+the same machine; where other work runs, too, records per second of CPU are more reliable than records per second.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.benchmarks.streams_cases import JAVA, OTHERS, OURS, TIMES_OTHERS, Str
 
 @dataclass(frozen=True, slots=True)
 class StreamsResults:
-    """All that was measured; `broker` is the one that served."""
+    """All measurements; `broker` is the one that served."""
 
     broker: str
     cases: Sequence[StreamsCase]
     samples: Sequence[ClusterSample]
     failures: Sequence[Failure]
     left_out: Sequence[str] = ()
-    """Runs for which there was no time."""
+    """Runs that were skipped because the time was up."""
 
     def median(self, case: str, contestant: str, key: str) -> float | None:
         """The median of a measure over the rounds; None where nothing was measured."""
@@ -36,7 +36,7 @@ class StreamsResults:
 
 
 def goals(results: StreamsResults) -> list[Goal]:
-    """What ours set out to reach; `met` is None where the rival was not measured."""
+    """Goals of Odradek's applications; `met` is None where the rival was not measured."""
     found: list[Goal] = []
     for case in results.cases:
         ours = results.median(case.name, OURS, "records_per_s")

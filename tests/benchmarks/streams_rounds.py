@@ -1,11 +1,11 @@
 """How stream applications are measured: case by case all contestants in turn, against one broker, in rounds.
 
-The clock of a run starts when the application says that it begins to read (Kafka Streams and ours: state RUNNING; the
-others: at their first record), and stops at the time that the broker has stamped on the last record of the output. When
-that is, is found by looking at the end of the output now and then; the output is read afterwards and has to hold what
-was to be computed. CPU is that of the application's process between these moments.
+The clock of a run starts when the application prints that it begins to read (Kafka Streams and Odradek: state RUNNING;
+the others: at their first record), and stops at the time that the broker has written into the last record of the output
+(LogAppendTime). The end offset of the output is polled to detect that moment; the output is read afterwards and has to
+hold the expected records. CPU is that of the application's process between these moments.
 
-No run is begun once the time is up; what was left out for that is said.
+No run begins once the time is up; the report lists the runs that were skipped for that.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Beside = Callable[[int], AbstractContextManager[object]]
 
 
 class DifferentResultError(Exception):
-    """An output that is not what was to be computed."""
+    """An output that differs from the expected one."""
 
 
 class StreamsCourse:
-    """The cases over one broker, which runs. What was found stands in `samples`, `failures` and `left_out`.
+    """The cases over one broker, which runs. The results are in `samples`, `failures` and `left_out`.
 
-    `beside` gives a context for the pid of each application of ours, for a profiler. A run that is not done after
+    `beside` gives a context for the pid of each application of Odradek, for a profiler. A run that is not done after
     `longest_s` has failed.
     """
 
@@ -69,7 +69,7 @@ class StreamsCourse:
         self.samples: list[ClusterSample] = []
         self.failures: list[Failure] = []
         self.left_out: list[str] = []
-        """Runs of the first round for which there was no time."""
+        """Runs of the first round that were skipped because the time was up."""
         self._broker = broker
         self._folder = folder
         self._names = names
@@ -83,7 +83,7 @@ class StreamsCourse:
         self._made: set[str] = set()
 
     def run(self, cases: Sequence[StreamsCase], rounds: int) -> None:
-        """Run up to `rounds` rounds. What fails is noted and does not end the rest."""
+        """Run up to `rounds` rounds. A failure is recorded and does not end the rest."""
         longest_s = 0.0
         for number in range(1, rounds + 1):
             began = time.monotonic()
@@ -119,7 +119,7 @@ class StreamsCourse:
         self._say(f"    failed: {self.failures[-1].reason}")
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """Release the clients."""
         self._topics.close()
 
     # ---- one run
@@ -148,7 +148,7 @@ class StreamsCourse:
         }
 
     def _await(self, case: StreamsCase, topic: str, wanted: Counter[bytes], watch: Watch) -> None:
-        """Wait until the output is whole. Raises DifferentResultError when it does not get so in time."""
+        """Wait until the output is complete. Raises DifferentResultError when it does not get complete in time."""
         deadline = time.monotonic() + self._longest_s
         end, since = 0, time.monotonic()
         counts = case.kind not in ("stateless", "join")
@@ -171,7 +171,7 @@ class StreamsCourse:
             time.sleep(_LOOK_S)
 
     def _restore(self, case: StreamsCase, name: str, number: int) -> Mapping[str, float]:
-        """How long it takes to have a store back of which nothing is left on this machine."""
+        """How long it takes to restore a store of which no file is left on this machine."""
         place = self._place(case, name, number, self._source(case, 1))
         changelog = f"{place.application}-{STORE}-changelog"
         self._topics.make(changelog, {"cleanup.policy": "compact"})
@@ -191,7 +191,7 @@ class StreamsCourse:
             raise DifferentResultError(f"{restored} records were restored, not {case.records}")
         return {
             "records_per_s": case.records / float(seconds),
-            "cpu_s_per_million": cpu_s / case.records * 1_000_000,  # with that of the start
+            "cpu_s_per_million": cpu_s / case.records * 1_000_000,  # includes the time of the start
             "resident_mb": memory.resident / MB,
             "seconds": float(seconds),
         }
@@ -206,7 +206,7 @@ class StreamsCourse:
         shutil.rmtree(place.folder, ignore_errors=True)
         self._topics.drop(place.application)
 
-    # ---- what is read, made once
+    # ---- input and tables, written once
 
     def _source(self, case: StreamsCase, count: int) -> str:
         topic = f"records-{case.value_bytes}-{count}"
@@ -246,11 +246,11 @@ class Watch:
         try:
             self._seen.append((time.time(), usage.cpu_seconds(self._application.pid)))
         except ProcessLookupError:
-            self._application.check()  # it has ended since: this says how
+            self._application.check()  # it has ended since: this raises with the reason
             raise
 
     def until(self, moment: float) -> tuple[float, float]:
-        """Seconds and CPU seconds from the first look to a moment (s since the epoch)."""
+        """Seconds and CPU seconds from the first reading to a moment (s since the epoch)."""
         began, cpu_before_s = self._seen[0]
         cpu_s = next((cpu for at, cpu in self._seen if at >= moment), self._seen[-1][1])
         return max(moment - began, 0.001), cpu_s - cpu_before_s
@@ -265,7 +265,7 @@ class Topics:
         self._looking = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 2})
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """Release the clients."""
         self._looking.close()
 
     def make(self, topic: str, config: Mapping[str, str]) -> None:
@@ -303,12 +303,12 @@ class Topics:
                 done.result(TIMEOUT_S)
 
     def end(self, topic: str) -> int:
-        """Where a topic ends; markers of transactions count."""
+        """The end offset of a topic; markers of transactions count."""
         found = self._looking.get_watermark_offsets(Position(topic, 0), timeout=TIMEOUT_S)
         return 0 if found is None else int(found[1])
 
     def read(self, topic: str, counts: bool) -> tuple[Counter[bytes], int]:
-        """What an output says, as `streams_load.expected` does, and the time of its last record in ms."""
+        """The contents of an output in the form of `streams_load.expected`, and the time of its last record in ms."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,

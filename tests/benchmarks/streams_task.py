@@ -1,10 +1,10 @@
-"""How fast a task of ours is without a broker: records made beforehand go through it, and what it writes is counted.
+"""The speed of a task of Odradek without a broker: records made beforehand go through it, and its output is counted.
 
     python -m tests.benchmarks.streams_task [--kinds stateless,wordcount,…] [--records N] [--bytes B] [--no-cache]
         [--repeat N] [--profile]
 
-Shown are records for a second of this process's own CPU, which is what a profile before and after a change is about;
-what a broker and its client add is not in it. With --profile the functions that take longest are listed, too.
+It prints records for a second of this process's own CPU, which is what a profile before and after a change compares;
+the cost of a broker and its client is not in it. With --profile it lists the functions that take longest, too.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def make_task(kind: Kind, folder: Path, cache_bytes: int, collector: Any) -> Tas
 
 
 def messages(topic: str, given: Sequence[tuple[bytes, bytes, int]]) -> list[Message]:
-    """As a consumer would hand them over."""
+    """The records as a consumer returns them."""
     return [
         Message(topic=topic, partition=0, offset=offset, key=key, value=value, timestamp=(1, timestamp))
         for offset, (key, value, timestamp) in enumerate(given)
@@ -89,7 +89,7 @@ def messages(topic: str, given: Sequence[tuple[bytes, bytes, int]]) -> list[Mess
 
 
 def run(task: Task, batches: Sequence[Sequence[Message]]) -> None:
-    """As a stream thread does it."""
+    """Process them as a stream thread does."""
     done = 0
     place = (INPUT, 0)
     for batch in batches:

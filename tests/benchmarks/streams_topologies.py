@@ -1,4 +1,4 @@
-"""The applications that are measured, as ours; StreamsLoad.java, streams_quix.py and streams_faust.py say the same.
+"""The measured applications on odradek.streams; StreamsLoad.java, streams_quix.py and streams_faust.py are the same.
 
     stateless   keep 15 of 16 records, change the value, change the key
     wordcount   count records by their key, which is a word; a store with a changelog

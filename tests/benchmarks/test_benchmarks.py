@@ -1,5 +1,6 @@
-"""The benchmark's own arithmetic: what it reads from the tools, from /proc and from logs, and how it compares. Nothing
-here is timed; what the tools print was taken from runs against Apache Kafka 3.9.2."""
+"""The benchmark's own arithmetic: what it parses from the tools, from /proc and from logs, and how it compares. These
+tests time nothing; the output of the tools is from runs against Apache Kafka 3.9.2.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class TestTools:
     def test_the_consumers_rates_leave_out_the_join(self) -> None:
         assert perf_tools.read_consumer(CONSUMER) == (100_000, 125313.2832, 122.3762, None, None, None)
 
-    def test_end_to_end_rate_is_the_latency_turned_over(self) -> None:
+    def test_end_to_end_rate_is_the_inverse_of_the_latency(self) -> None:
         case = choose(["latency"])[0].scaled(0.5)
         outcome = perf_tools.read_latency(LATENCY, case)
         assert outcome.records == case.records
@@ -77,7 +78,7 @@ class TestTools:
         with pytest.raises(perf_tools.UnreadableOutputError):
             perf_tools.read_latency(printed, CASES[-1])
 
-    def test_a_load_on_a_coordinator_sums_itself_up(self) -> None:
+    def test_a_load_on_a_coordinator_prints_its_summary(self) -> None:
         case = choose(["transactions"])[0]
         outcome = coordinator_loads.read_load("200000 8.0 3.5 3.25 9.0\n", case)
         assert outcome == (200_000, 25_000.0, 25_000 * 100 / 1024 / 1024, 3.5, 3.25, 9.0)
@@ -135,7 +136,7 @@ class TestComparison:
             [
                 *(sample("kafka", 1, 50.0), sample("kafka", 2, 100.0), sample("kafka", 3, 80.0)),
                 *(sample("odradek", 1, 100.0), sample("odradek", 2, 100.0), sample("odradek", 3, 120.0)),
-                sample("odradek", 4, 900.0),  # nobody to compare with
+                sample("odradek", 4, 900.0),  # no rival to compare with
             ]
         )
         assert found.ratio("produce-1k", "kafka", "mib_per_s") == (1.5, 1.0, 2.0)
@@ -174,7 +175,7 @@ class TestComparison:
         report.draw(found, tmp_path / "results.png")
         assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_progress_learns_the_pace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_progress_adapts_to_the_pace(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [0.0]
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
         printed: list[str] = []
@@ -199,7 +200,7 @@ class TestUsage:
             assert usage.memory(os.getpid()).resident >= resident + 1_000_000
             process.communicate(b"\n")
 
-    def test_a_process_that_is_gone(self) -> None:
+    def test_a_process_that_has_ended(self) -> None:
         with subprocess.Popen([sys.executable, "-c", ""]) as process:
             process.wait()
         with pytest.raises(ProcessLookupError):
@@ -232,7 +233,7 @@ class TestHonesty:
             batch(0, 3) + bytes(70),  # preallocated, never written
         ],
     )
-    def test_a_log_that_does_not(self, tmp_path: Path, content: bytes) -> None:
+    def test_a_log_that_lacks_sent_records(self, tmp_path: Path, content: bytes) -> None:
         self.write(tmp_path / "t-0", content)
         with pytest.raises(logs.DishonestLogError):
             logs.read_topic(tmp_path, "t")
@@ -246,7 +247,7 @@ class TestHonesty:
 
 
 class Transport(asyncio.Transport):
-    """Keeps what the floor answers."""
+    """Keeps the floor's responses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +303,7 @@ class TestFloor:
         first = 4 + 4 + 3 + 4  # correlation id, topics, the name, partitions
         assert [struct.unpack_from(">ihq", reply, first) for reply in replies] == [(0, 0, 2 * n) for n in range(5)]
 
-    def test_a_damaged_batch_is_refused(self, tmp_path: Path) -> None:
+    def test_a_damaged_batch_is_rejected(self, tmp_path: Path) -> None:
         connection = Connection(Logs(tmp_path, 1), 9092)
         connection.connection_made(Transport())
         with pytest.raises(ValueError, match="not a sound batch"):

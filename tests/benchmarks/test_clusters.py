@@ -1,4 +1,4 @@
-"""The benchmark of clusters: its own arithmetic, and that it gets through on tiny numbers. Nothing here is timed."""
+"""The benchmark of clusters: its own arithmetic, and that it completes with tiny sizes. These tests time nothing."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ class TestCases:
 
 
 class TestGap:
-    def test_it_is_the_longest_from_the_last_one_before_the_kill(self) -> None:
+    def test_the_gap_is_the_longest_from_the_last_acknowledgement_before_the_kill(self) -> None:
         assert longest_gap([1.0, 9.0, 9.1, 9.2, 15.0, 15.1], 9.15) == (9.2, 15.0)
         assert longest_gap([1.0, 9.0, 9.1, 15.0, 15.1, 15.2], 9.15) == (9.1, 15.0)
 
-    def test_an_acknowledgement_that_was_under_way_does_not_end_it(self) -> None:
+    def test_an_acknowledgement_in_flight_does_not_end_the_gap(self) -> None:
         assert longest_gap([9.0, 9.1, 9.2, 15.0], 9.15) == (9.2, 15.0)
 
     def test_no_gap_is_an_error(self) -> None:
         with pytest.raises(RuntimeError, match=r"no gap longer than 0\.0"):
             longest_gap([9.0, 9.01, 9.05, 9.1], 9.02)
 
-    def test_the_kills_are_spread_over_the_time_between_two_signs_of_life(self) -> None:
+    def test_the_kills_are_spread_over_the_time_between_two_pings(self) -> None:
         kills = [kill_after_s(3, number) - 3 for number in range(1, ROUNDS_SPREAD + 1)]
         assert kills == sorted(set(kills))
         assert kills[0] == 0
@@ -76,7 +76,7 @@ class TestGap:
 
 
 class TestComparison:
-    def test_ratios_pair_rounds_and_goals_judge_their_median(self) -> None:
+    def test_ratios_pair_rounds_and_goals_use_their_median(self) -> None:
         found = results(
             *(sample("kafka", 1, 20.0, 10.0), sample("kafka", 2, 40.0, 10.0)),
             *(sample("odradek", 1, 30.0, 6.0), sample("odradek", 2, 30.0, 5.0), sample("odradek", 3, 900.0)),
@@ -120,7 +120,7 @@ class TestCourse:
         [("odradek", CLUSTER_CASES), ("kafka", (REPLICATED, TRANSACTIONS, CREATE))],
         ids=["odradek", "kafka"],
     )
-    def test_a_cluster_gets_through(self, name: str, cases: tuple[ClusterCase, ...], tmp_path: Path) -> None:
+    def test_a_cluster_completes(self, name: str, cases: tuple[ClusterCase, ...], tmp_path: Path) -> None:
         tiny = [replace(case, size=1) if case is FAILOVER else case.scaled(0.001) for case in cases]
         printed: list[str] = []
         course = ClusterCourse(tiny, 1, printed.append, expected_clusters=1, budget_s=600)

@@ -1,4 +1,4 @@
-"""The benchmark of crowds: its own arithmetic, and that each load comes through on both brokers. Nothing is timed."""
+"""The benchmark of crowds: its own arithmetic, and that each load completes on both brokers. These tests time nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.benchmarks.crowd_loads import percentiles
 _, _, PACED, _ = CROWD_CASES
 
 
-def test_pick_leaves_the_names_of_others() -> None:
+def test_pick_returns_unknown_names() -> None:
     assert pick([]) == (list(CROWD_CASES), [])
     assert pick(["latency", "paced-100mb"]) == ([PACED], ["latency"])
 
 
-def test_scaling_stays_within_reason() -> None:
+def test_scaling_stays_within_limits() -> None:
     assert [case.scaled(0.1).size for case in CROWD_CASES] == [1.0, 6_000, 1.0, 200]
     assert [case.scaled(1.0) for case in CROWD_CASES] == list(CROWD_CASES)
     assert [case.amount for case in CROWD_CASES] == ["10 s", "60,000 requests", "10 s", "2,000 partitions"]
@@ -48,7 +48,7 @@ def test_the_report_has_a_row_for_each_measure() -> None:
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.usefixtures("small")
-def test_both_come_through_tiny_crowds(tmp_path: Path) -> None:
+def test_both_complete_tiny_crowds(tmp_path: Path) -> None:
     printed: list[str] = []
     course = CrowdCourse(tmp_path, ("kafka", "odradek"), 1, printed.append, budget_s=0, warm_up=False)
     sizes = {"idle": 1.0, "small": 1_000, "partitions": 20, "paced": 0.5}

@@ -1,4 +1,4 @@
-"""The benchmark of latencies: its own arithmetic, and that every API is carried out by both. No test asserts a time."""
+"""The benchmark of latencies: its own arithmetic, and that both brokers carry out every API. No test asserts a time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_report_has_a_row_for_each_api_and_names_what_failed() -> None:
     assert lines[-1] == "FAILED latencies, kafka: 3 brokers: it broke"
 
 
-def test_errors_are_found_wherever_they_stand_in_a_response() -> None:
+def test_errors_are_found_anywhere_in_a_response() -> None:
     nested = m.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(partition_error_code=51)
     topic = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(results_by_partition=[nested])
     answer = m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])

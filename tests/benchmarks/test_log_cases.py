@@ -1,4 +1,4 @@
-"""The benchmark of starts: its own arithmetic, and that what it fills is what it says. Nothing here is timed."""
+"""The benchmark of starts: its own arithmetic, and that it fills the logs as it reports. These tests time nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.storage.batches import TOPIC_ID
 START, RECOVERY, COMPACT, _ = LOG_CASES
 
 
-def test_pick_leaves_the_names_of_others() -> None:
+def test_pick_returns_unknown_names() -> None:
     assert pick([]) == (list(LOG_CASES), [])
     assert pick(["latency", "recovery-5g"]) == ([RECOVERY], ["latency"])
 

@@ -1,4 +1,4 @@
-"""The benchmark of the Spark jobs: its own arithmetic, and that each job comes through on both brokers, untimed."""
+"""The benchmark of the Spark jobs: its own arithmetic, and that each job completes on both brokers, untimed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.benchmarks.spark_cases import SPARK_CASES, SparkCourse, pick
 ARCHIVE, *_ = SPARK_CASES
 
 
-def test_pick_leaves_the_names_of_others() -> None:
+def test_pick_returns_unknown_names() -> None:
     assert pick([]) == (list(SPARK_CASES), [])
     assert pick(["latency", "spark-archive-1kb"]) == ([ARCHIVE], ["latency"])
 
@@ -41,8 +41,8 @@ def test_the_report_has_a_row_for_each_measure() -> None:
 @pytest.mark.slow
 @pytest.mark.jvm
 @pytest.mark.usefixtures("small")
-def test_jobs_come_through_tiny_topics(tmp_path: Path) -> None:
-    """On one of the two: their own tests show that jobs run on both, and other benchmarks start a Kafka."""
+def test_jobs_complete_over_tiny_topics(tmp_path: Path) -> None:
+    """On one of the two: the jobs' own tests show that jobs run on both, and other benchmarks start a Kafka."""
     cases = [replace(case, records=25_000 if case.job == "windows" else 400) for case in SPARK_CASES[1::2]]
     course = SparkCourse(tmp_path, ("odradek",), 1, lambda line: None, budget_s=0, warm_up=False)
     course.run(cases)

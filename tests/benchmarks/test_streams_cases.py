@@ -1,5 +1,5 @@
-"""The benchmark of stream applications: its own arithmetic, and that ours and Java's come through tiny cases with what
-was to be computed. Nothing here is timed.
+"""The benchmark of stream applications: its own arithmetic, and that Odradek's and Java's applications complete tiny
+cases with the expected output. These tests time nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ STATELESS, WORDCOUNT = CASES["streams-stateless"], CASES["streams-wordcount"]
 COUNT, BYTES_EACH = 300, 84
 
 
-def test_pick_leaves_the_names_of_others() -> None:
+def test_pick_returns_unknown_names() -> None:
     assert pick([]) == (list(STREAMS_CASES), [])
     assert pick(["latency", "streams-wordcount"]) == ([WORDCOUNT], ["latency"])
 
 
-def test_the_slower_ones_get_the_first_of_the_same_records() -> None:
+def test_the_slower_libraries_get_the_first_of_the_same_records() -> None:
     assert [STATELESS.records_for(name) for name in STATELESS.contestants] == [600_000, 600_000, 60_000, 12_000]
     assert list(streams_load.records(5, 84)) == list(streams_load.records(9, 84))[:5]
     assert {len(value) for _, value, _ in streams_load.records(100, 1_000)} == {1_000}
@@ -75,7 +75,7 @@ def test_the_report_has_a_row_for_each_contestant_and_the_goals() -> None:
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_ours_and_javas_come_through_tiny_cases(tmp_path: Path) -> None:
+def test_odradek_and_java_complete_tiny_cases(tmp_path: Path) -> None:
     cases = [
         replace(WORDCOUNT, records=2_000),
         replace(CASES["streams-windowed-eos"], records=2_000),

@@ -1,4 +1,4 @@
-"""What a process has used: CPU time and memory, read from Linux's /proc (proc(5)), its children included."""
+"""The resources that a process has used: CPU time and memory, read from Linux's /proc (proc(5)), its children included."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Memory(NamedTuple):
 
 class _Stat(NamedTuple):
     parent: int
-    cpu_ticks: int  # user and system, with those of children that were waited for
+    cpu_ticks: int  # user and system, with those of children that the process waited for
     start_ticks: int  # after boot
 
 
@@ -55,7 +55,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> _Stat:
-    # The name of the program stands in brackets and may hold anything; the numbers begin after the last bracket.
+    # The name of the program is in brackets and may hold anything; the numbers begin after the last bracket.
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return _Stat(int(fields[1]), sum(map(int, fields[11:15])), int(fields[19]))
 

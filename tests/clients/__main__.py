@@ -3,7 +3,7 @@
 python -m tests.clients fetch            modules, packages and builds, into the user's cache; quick when all is there
 python -m tests.clients record [NAME …]  run the programs against Apache Kafka 3.9.2 and keep what they print
 
-A toolchain that is missing is no error: the tests that need it are skipped and say why.
+A toolchain that is missing is no error: the tests that need it are skipped with a reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The programs of tests/clients, fetched and built once into the user's cache, ready to be run.
 
 What a program needs is pinned beside it: go.mod and go.sum, package.json and package-lock.json. Where a toolchain or
-its registry is missing, `AbsentError` says so, and the tests that need it skip with those words. A program that does
-not build is an error like any other.
+its package index is missing, the functions raise `AbsentError`, and the tests that need it skip with its message. A
+program that does not build is an error like any other.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ HERE: Final = Path(__file__).parent
 GO: Final = HERE / "go"
 NODE: Final = HERE / "node"
 JAVA: Final = HERE / "java"
-# Neither may fetch another toolchain, and nothing of Go's needs a C compiler.
+# Neither may fetch another toolchain, and no Go program here needs a C compiler.
 _GO_SETTINGS: Final = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 _FIRST_NODE: Final = 18
 KASKADE: Final = "kaskade==5.1.0"
 
 
 class AbsentError(Exception):
-    """A toolchain, or what it would have to fetch, cannot be had here; the message is one line."""
+    """A toolchain, or what it would have to fetch, is not available here; the message is one line."""
 
 
 def go_command(program: str) -> list[str]:
-    """What runs a program of go/: `franz` or `sarama`, before its own arguments.
+    """The command of a program of go/: `franz` or `sarama`, before its own arguments.
 
     Raises AbsentError without Go or its modules, and CalledProcessError when the program does not build.
     """
@@ -44,9 +44,11 @@ def go_command(program: str) -> list[str]:
 
 
 def node_command(program: str) -> list[str]:
-    """What runs a program of node/, before its own arguments. Raises AbsentError without Node, npm or the packages."""
+    """The command of a program of node/, before its own arguments. Raises AbsentError without Node, npm or the
+    packages.
+    """
     folder = _installed_node()
-    # The program runs where it stands in the tree; its packages are beside the lock file in the cache.
+    # The program runs from the source tree; its packages are beside the lock file in the cache.
     return [
         "env",
         f"NODE_PATH={folder / 'node_modules'}",
@@ -57,7 +59,7 @@ def node_command(program: str) -> list[str]:
 
 
 def java_command(release: str, program: str) -> list[str]:
-    """What runs a class of java/ with the clients of a Kafka release, before its own arguments.
+    """The command of a class of java/ with the clients of a Kafka release, before its own arguments.
 
     Raises AbsentError without a compiler (a JRE has none), CalledProcessError when the program does not build with it.
     """
@@ -66,7 +68,7 @@ def java_command(release: str, program: str) -> list[str]:
 
 
 def kaskade_command() -> list[str]:
-    """What runs kaskade, a terminal program in Python with dependencies of its own, before its arguments.
+    """The command of kaskade, a terminal program in Python with dependencies of its own, before its arguments.
 
     Raises AbsentError where the package index cannot be reached.
     """
@@ -139,7 +141,7 @@ def _compiled_java(release: str) -> Path:
     jars = ":".join(map(str, classpath(release)))
 
     def fill(folder: Path) -> None:
-        # What is not the same in all releases stands in a class of its own, in two variants.
+        # Code that differs between releases is in a class of its own, in two variants.
         variant = JAVA / ("before-3.1" if release.startswith("2.") else "since-3.1")
         sources = [str(path) for each in (JAVA, variant) for path in sorted(each.glob("*.java"))]
         _build([str(compiler), "-nowarn", "-Xlint:none", "-d", str(folder), "-cp", jars, *sources], dict(os.environ))
@@ -154,7 +156,7 @@ def _build(command: list[str], environment: dict[str, str]) -> None:
 
 
 def _stamp(folder: Path, *patterns: str) -> str:
-    """Names what is built by the content of what it is built from."""
+    """The name of a build: a hash of the content of its sources."""
     digest = hashlib.sha256()
     for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())

@@ -1,7 +1,7 @@
-"""Which programs there are, and what each printed against Apache Kafka 3.9.2.
+"""The programs, and the output of each against Apache Kafka 3.9.2.
 
-A program gets the broker's address, the stem of its topics' names and how many replicas they shall have. Its transcript
-is the same on one broker and on three.
+A program gets the broker's address, the prefix of its topics' names and their number of replicas. Its transcript is the
+same on one broker and on three.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from tests.jvm.process import run_java
 
 TRANSCRIPTS: Final = Path(__file__).parent / "transcripts"
 TIMEOUT_S: Final = 600.0
-"""Longer than a walk takes that goes on, however slow the machine: one that stops says within `DEADLINE_S` where."""
+"""Longer than a walk that makes progress takes, however slow the machine: one that stops prints where within
+`DEADLINE_S`.
+"""
 
 
 class Walk(NamedTuple):
-    """One program and how it is run; `command` raises toolchain.AbsentError where that is impossible."""
+    """One program and its command; `command` raises toolchain.AbsentError where it is not available."""
 
     name: str
     command: Callable[[], list[str]]
 
     def run(self, bootstrap: str, replication: int) -> list[str]:
-        """What it prints. Raises ToolError, with that, if it ends with an error."""
+        """Its output. Raises ToolError, with that, if it ends with an error."""
         stem = f"walk-{uuid.uuid4().hex[:12]}"
         done = run_java([*self.command(), bootstrap, stem, str(replication)], timeout_s=TIMEOUT_S)
         return done.stdout.splitlines()
 
     def expected(self) -> list[str]:
-        """What it prints on Apache Kafka 3.9.2."""
+        """Its output on Apache Kafka 3.9.2."""
         return (TRANSCRIPTS / f"{self.name}.txt").read_text().splitlines()
 
 
@@ -64,5 +66,5 @@ WALKS: Final = (
     _java("3.9.2"),
     _java("4.3.0"),
 )
-# A walk by KIP-848, which Kafka 3.9 with ZooKeeper has not.
+# A walk with KIP-848, which Kafka 3.9 with ZooKeeper does not have.
 NEWEST: Final = Walk("franz-consumer", lambda: go_command("franz-consumer"))

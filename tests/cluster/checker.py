@@ -1,24 +1,24 @@
-"""What clients saw while a cluster was tormented, and every way in which it contradicts what Kafka promises.
+"""What clients received while faults hit a cluster, and every way in which it contradicts Kafka's guarantees.
 
-A history holds what producers were told (this value stands at that offset) and what readers were given, poll by poll.
-A value is unique, written once by one producer to one partition, and its serial number grows by one with each. Once
-everything is healed one more reader reads everything from the start: the final log. Then:
+A history holds the acknowledgements of producers (this value is at that offset) and the records of readers, poll by
+poll. A value is unique, written once by one producer to one partition, and its serial number grows by one with each.
+Once all faults have ended one more reader reads everything from the start: the final log. Then:
 
 - lost-write: acknowledged, and not in the final log
 - duplicate-offset: two values acknowledged at one offset
-- inconsistent-offset: a reader was given, or a producer was told, another value than the final log has at that offset;
-  none at all counts, so that what was read once and vanished is found
-- poll-skip, nonmonotonic-poll: within one assignment a reader was given offsets with a gap that holds a record, or
+- inconsistent-offset: a reader received, or an acknowledgement to a producer has, another value than the final log has
+  at that offset; none at all counts, so that a value that was read once and vanished is found
+- poll-skip, nonmonotonic-poll: within one assignment a reader received offsets with a gap that holds a record, or
   an offset that is not above the one before
-- unknown-value: a value that nobody sent there
-- duplicate, reordered: an idempotent producer's value stands at two offsets, or below an older one of its values
+- unknown-value: a value that no producer sent there
+- duplicate, reordered: an idempotent producer's value is at two offsets, or below an older one of its values
 
-A producer without idempotence may see its values twice or reordered: a retry may follow an attempt that had worked.
-An idempotent one may be told that a value stands there without being told where. What a broker promises it holds within
-a session, a producer id with one epoch (KIP-98); a client that raises its epoch while it does not know what became of a
-request may write that again. librdkafka does so in all partitions as soon as a request in one of them fails for what
-failed before it (its issue 4953), which takes several requests in flight. So a producer with one request at a time is
-judged across its sessions, and one that pipelines within each.
+A producer without idempotence may find its values twice or reordered: a retry may follow an attempt that had worked. An
+idempotent one may get an acknowledgement of a value without its offset. A broker keeps its guarantees within a session,
+a producer id with one epoch (KIP-98); a client that raises its epoch while the outcome of a request is unknown may
+write that again. librdkafka does so in all partitions as soon as a request in one of them fails for what failed before
+it (its issue 4953), which takes several requests in flight. So a producer with one request at a time is checked across
+its sessions, and one that pipelines within each.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Value:
     serial: int
 
     def encode(self) -> bytes:
-        """As it stands in a record."""
+        """The bytes of the value in a record."""
         return f"{self.producer} {self.serial}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Value:
-        """Raises ValueError for what `encode` never made."""
+        """Raises ValueError for bytes that `encode` never made."""
         producer, _, serial = data.decode().rpartition(" ")
         return cls(producer, int(serial))
 
@@ -74,12 +74,12 @@ class Anomaly:
 
 
 class History:
-    """What was sent, acknowledged and read; any thread may add to it, each reader with an assignment of its own."""
+    """The values sent, acknowledged and read; any thread may add to it, each reader with an assignment of its own."""
 
     def __init__(
         self, partitions: int, idempotent: frozenset[str] = frozenset(), pipelined: frozenset[str] = frozenset()
     ) -> None:
-        """`idempotent` names the producers whose values may stand only once and in order; `pipelined`, in a session."""
+        """`idempotent` names the producers whose values may appear only once and in order; `pipelined`, in a session."""
         self._idempotent = idempotent
         self._pipelined = pipelined
         self._changed = threading.Condition()
@@ -95,14 +95,14 @@ class History:
         return range(len(self._acknowledged))
 
     def next_value(self, partition: int, producer: str) -> Value:
-        """The value that this producer is about to send to the partition."""
+        """The next value that this producer sends to the partition."""
         with self._changed:
             serial = self._sent[partition, producer]
             self._sent[partition, producer] = serial + 1
         return Value(producer, serial)
 
     def acknowledge(self, partition: int, offset: int, value: Value) -> None:
-        """A producer was told that its value stands at the offset, or, with -1, that it does somewhere."""
+        """A producer received the offset of its value, or, with -1, an acknowledgement without an offset."""
         with self._changed:
             self._acknowledged[partition].append((offset, value))
             self._changed.notify_all()
@@ -112,7 +112,7 @@ class History:
         return [0 for _ in self.partitions]
 
     def poll(self, assignment: Assignment, records: Sequence[tuple[int, int, Value]]) -> None:
-        """A reader was given these: partition, offset, value."""
+        """A reader received these: partition, offset, value."""
         with self._changed:
             for partition, offset, value in records:
                 expected = assignment[partition]
@@ -129,7 +129,7 @@ class History:
             self._changed.notify_all()
 
     def read_below(self, partition: int) -> int:
-        """One more than the highest offset that any reader was given."""
+        """One more than the highest offset that any reader received."""
         with self._changed:
             return self._read_below[partition]
 
@@ -157,9 +157,9 @@ class History:
         return list(zip(map(len, self._acknowledged), self._read_below, strict=True))
 
     def anomalies(self, final: Sequence[Log], sessions: Sequence[Sessions] = ()) -> list[Anomaly]:
-        """Every contradiction; `final` is the log of each partition as it was read in the end. All clients are done.
+        """Every contradiction; `final` is the log of each partition as the last reader found it. All clients are done.
 
-        `sessions` are those of each partition; without them a pipelined producer is judged as if it had one only.
+        `sessions` are those of each partition; without them a pipelined producer is checked as if it had one only.
         """
         found = list(self._found)
         for partition, log in enumerate(final):

@@ -1,4 +1,6 @@
-"""A folder of a user whose modules have the names of ours and of those that we import, and fail when imported."""
+"""A user's folder whose modules have the names of Odradek's modules and of those that it imports, and fail when
+imported.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ def crowded_folder(folder: Path) -> Path:
 
 
 def plain_environment(**more: str) -> dict[str, str]:
-    """The environment without what would choose modules."""
+    """The environment without the variables that choose modules."""
     chosen = ("PYTHONPATH", "PYTHONSAFEPATH")
     return {**{name: value for name, value in os.environ.items() if name not in chosen}, **more}
 
 
 def run(script: str, folder: Path, environment: Mapping[str, str] | None = None, timeout_s: float = DEADLINE_S) -> str:
-    """What a script prints that runs in `folder` without looking for modules there itself."""
+    """The output of a script that runs in `folder` without importing modules from there itself."""
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script],
         cwd=folder,

@@ -1,7 +1,7 @@
-"""Faults on the processes and links of a cluster, one at a time, each until it shows and until its end shows.
+"""Faults on the processes and links of a cluster, one at a time, each until its effect shows and until its end shows.
 
-A fault holds until the registry says what it must bring about, and until clients have written and read what must still
-be writable then; it ends with every broker known, every replica in sync, leaders where they were first, and clients
+A fault holds until the registry shows its effect, and until clients have written and read each partition that must
+still be writable then; it ends with every broker registered, every replica in sync, the first leaders back, and clients
 served everywhere. So no fault is vacuous, and availability is asserted along with safety.
 """
 
@@ -27,11 +27,11 @@ SESSION_FAULTS: Final = (KILL, PAUSE, ISOLATE, CUT_REGISTRY)
 BROKER_FAULTS: Final = (*SESSION_FAULTS, BOUNCE, CUT, CUT_ONE_WAY)
 REGISTRY_FAULTS: Final = (KILL, BOUNCE, PAUSE)
 LEADERS_RETURN: Final = {"leader.imbalance.check.interval.seconds": "1"}
-"""A property of a cluster that a nemesis is for: leaders are where they were first as soon as that is possible."""
+"""A property of a cluster for a nemesis: the preferred leaders lead again as soon as that is possible."""
 
 
 class RegistryHandle(Protocol):
-    """What can be done to the registry, ours or Apache ZooKeeper."""
+    """Operations on the registry, Odradek's or Apache ZooKeeper."""
 
     def kill(self) -> None: ...
 
@@ -62,7 +62,7 @@ class OwnRegistry:
 
 
 class Nemesis:
-    """What befalls `cluster` while `workload` runs on all partitions of `topic`, which all brokers have."""
+    """Faults on `cluster` while `workload` runs on all partitions of `topic`, which all brokers have."""
 
     def __init__(
         self, cluster: ClusterProcess, registry: RegistryHandle, workload: Workload, topic: str, chance: random.Random
@@ -96,7 +96,7 @@ class Nemesis:
         self._recover()
 
     def strike_registry(self, fault: str, gone_s: float) -> None:
-        """One of REGISTRY_FAULTS; what needs no change is served for as long as the registry is gone."""
+        """One of REGISTRY_FAULTS; requests that change no metadata are served for as long as the registry is gone."""
         print(f"{fault} registry for {gone_s:g} s", flush=True)
         printed = {number: len(broker.output) for number, broker in self._cluster.brokers.items()}
         if fault == PAUSE:
@@ -115,7 +115,7 @@ class Nemesis:
         )
         self._recover()
 
-    # ---- what befalls a broker
+    # ---- faults on a broker
 
     def _kill(self, victim: int) -> None:
         self._cluster.kill(victim)
@@ -123,7 +123,7 @@ class Nemesis:
         self._cluster.restart(victim)
 
     def _bounce(self, victim: int) -> None:
-        """It is back before its session has expired."""
+        """The broker is back before its session has expired."""
         self._cluster.kill(victim)
         self._cluster.restart(victim)
 
@@ -140,13 +140,14 @@ class Nemesis:
         self._cluster.heal()
 
     def _isolate(self, victim: int) -> None:
-        """Longer than its session lasts; clients still reach it, and it takes itself for what it was."""
+        """Longer than its session lasts; clients still reach it, and it still acts as leader."""
         self._cluster.isolate(victim)
         self._await_without(victim)
         self._cluster.heal()
 
     def _cut(self, victim: int, *, one_way: bool) -> None:
-        """From its peers. Their sessions live, so no leader changes; leaders that reach the controller shrink the ISR.
+        """Cut off from its peers. Their sessions live, so no leader changes; leaders that reach the controller shrink
+        the ISR.
 
         A controller that is cut off leaves only its own partitions to be shrunk, down to itself.
         """
@@ -161,7 +162,7 @@ class Nemesis:
             self._workload.await_progress(others)
         self._cluster.heal()
 
-    # ---- how
+    # ---- helpers
 
     def _await_without(self, victim: int) -> None:
         """The others go on, with a controller, leaders and clients of their own."""
@@ -179,7 +180,8 @@ class Nemesis:
         self._workload.await_progress()
 
     def _registrations_are_applied(self) -> bool:
-        """Who registers anew leaves the ISR, or leads in a new epoch: the states are younger than the registrations.
+        """A broker that registers again leaves the ISR, or leads in a new epoch: the states are younger than the
+        registrations.
 
         Before that the ISR may be whole in the registry, and about to shrink.
         """
@@ -221,9 +223,9 @@ class Nemesis:
 
 
 def _has_session(printed: str) -> bool:
-    """Whether a broker that has noticed that the registry was gone has said since that it is there.
+    """Whether a broker that logged the loss of the registry has since logged that it is connected again.
 
-    What stands in the registry until then is of the time before: sessions may still expire.
+    Until then the registry's contents are of the time before: sessions may still expire.
     """
     lost = printed.rfind("metadata store session changed state=suspended")
     found = max(

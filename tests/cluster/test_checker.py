@@ -1,4 +1,4 @@
-"""The checker finds each kind of contradiction, and finds none where there is none."""
+"""The checker finds each kind of contradiction, and finds none in a correct history."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_a_value_survives_its_encoding() -> None:
     assert Value.decode(Value("a b", 17).encode()) == Value("a b", 17)
 
 
-def test_what_is_as_it_should_be_is_not_blamed() -> None:
+def test_a_correct_history_has_no_contradictions() -> None:
     log = {0: value(0), 2: value(1), 3: value(0, TWICE), 4: value(2), 5: value(0, TWICE)}
     assert judged(log, {0: value(0), 5: value(0, TWICE)}, list(log.items())) == []
 
 
-def test_a_record_that_is_there_and_was_not_acknowledged_is_nobodys_fault() -> None:
+def test_an_unacknowledged_record_in_the_log_is_no_contradiction() -> None:
     assert judged({0: value(0), 1: value(2)}, {1: value(2)}) == []
 
 
@@ -47,7 +47,7 @@ def test_a_lost_write() -> None:
     assert judged({0: value(0)}, {0: value(0), 1: value(1)}) == ["lost-write"]
 
 
-def test_an_acknowledgement_may_leave_the_offset_open() -> None:
+def test_an_acknowledgement_may_lack_the_offset() -> None:
     assert judged({0: value(0)}, {-1: value(0)}) == []
     assert judged({0: value(0)}, {-1: value(1)}) == ["lost-write"]
 
@@ -61,7 +61,7 @@ def test_two_values_at_one_offset() -> None:
 
 
 @pytest.mark.parametrize("final", [{}, {0: value(1)}], ids=["vanished", "another"])
-def test_an_offset_that_was_read_holds_something_else_in_the_end(final: dict[int, Value]) -> None:
+def test_an_offset_that_was_read_holds_another_value_in_the_final_log(final: dict[int, Value]) -> None:
     assert judged(final, {}, [(0, value(0))]) == ["inconsistent-offset"]
 
 
@@ -71,17 +71,17 @@ def test_a_reader_that_skips_and_one_that_goes_back() -> None:
     assert judged(log, {}, [(0, value(0)), (1, value(1)), (1, value(1))]) == ["nonmonotonic-poll"]
 
 
-def test_a_value_that_nobody_sent() -> None:
+def test_a_value_that_no_producer_sent() -> None:
     assert judged({0: value(3)}) == ["unknown-value"]
     assert judged({0: value(0, "stranger")}) == ["unknown-value"]
 
 
-def test_an_idempotent_producers_values_stand_once_and_in_order() -> None:
+def test_an_idempotent_producers_values_appear_once_and_in_order() -> None:
     assert judged({0: value(0), 1: value(1), 2: value(0)}) == ["duplicate"]
     assert judged({0: value(1), 1: value(0)}) == ["reordered"]
 
 
-def test_a_pipelined_producers_values_stand_once_and_in_order_in_each_of_its_sessions() -> None:
+def test_a_pipelined_producers_values_appear_once_and_in_order_in_each_of_its_sessions() -> None:
     history = History(1, pipelined=frozenset({ONCE}))
     for _ in range(3):
         history.next_value(0, ONCE)

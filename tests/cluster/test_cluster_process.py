@@ -1,4 +1,4 @@
-"""The fixture `odradek_cluster`: every fault that it can make happens, ends, and is waited for."""
+"""The fixture `odradek_cluster`: every fault that it offers takes effect, ends, and is waited for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def make_topic(cluster: ClusterProcess, topic: str, partitions: int = 1, replica
 
 
 def make_topic_at_last(cluster: ClusterProcess, topic: str) -> None:
-    """As a client does that retries what Kafka calls retriable: the brokers are about to find the registry again."""
+    """As a client does that retries the errors that Kafka calls retriable: the brokers are about to reconnect to the
+    registry.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -107,7 +109,7 @@ def test_a_killed_leader_is_replaced_and_comes_back_into_the_isr(odradek_cluster
     assert cluster.brokers[leader].port == port
 
 
-def test_a_stopped_leader_hands_over_at_once(odradek_cluster: ClusterFactory) -> None:
+def test_a_stopped_leader_moves_its_leadership_at_once(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster()
     make_topic(cluster, "orders")
     leader = cluster.leader_of("orders")
@@ -156,7 +158,7 @@ def test_a_follower_cut_from_its_leader_leaves_the_isr_until_it_heals(odradek_cl
     load.send("orders", partition)
 
 
-def test_who_asks_for_a_topic_that_the_controller_cannot_be_asked_for_is_not_kept(
+def test_a_topic_request_is_not_held_while_the_controller_is_unreachable(
     odradek_cluster: ClusterFactory,
 ) -> None:
     cluster = odradek_cluster(2)
@@ -167,7 +169,7 @@ def test_who_asks_for_a_topic_that_the_controller_cannot_be_asked_for_is_not_kep
         topics=[m.MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
     )
     broker = cluster.brokers[other]
-    with Wire(broker.host, broker.port, timeout_s=DEADLINE_S / 2) as wire:  # half of what a lost request takes
+    with Wire(broker.host, broker.port, timeout_s=DEADLINE_S / 2) as wire:  # half the timeout of a lost request
         (topic,) = wire.ask(request).topics
         assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
         cluster.heal()
@@ -178,7 +180,7 @@ def test_who_asks_for_a_topic_that_the_controller_cannot_be_asked_for_is_not_kep
 
 
 @pytest.mark.slow
-def test_one_way_is_enough_to_leave_the_isr(odradek_cluster: ClusterFactory) -> None:
+def test_a_one_way_cut_removes_a_follower_from_the_isr(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster()
     make_topic(cluster, "orders", 3)
     partition, leader = partition_led_by(cluster, "orders", lambda leader: leader == cluster.controller())
@@ -206,7 +208,7 @@ def test_a_broker_cut_from_the_registry_loses_its_session(odradek_cluster: Clust
 
 
 @pytest.mark.slow
-def test_an_isolated_broker_is_gone_for_the_others(odradek_cluster: ClusterFactory) -> None:
+def test_an_isolated_broker_is_unregistered_for_the_others(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster()
     make_topic(cluster, "orders")
     leader = cluster.leader_of("orders")
@@ -218,7 +220,7 @@ def test_an_isolated_broker_is_gone_for_the_others(odradek_cluster: ClusterFacto
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
-def test_serving_goes_on_without_the_registry(odradek_cluster: ClusterFactory, fault: str) -> None:
+def test_brokers_serve_without_the_registry(odradek_cluster: ClusterFactory, fault: str) -> None:
     cluster = odradek_cluster()
     make_topic(cluster, "orders")
     load = Load(cluster)
@@ -233,7 +235,7 @@ def test_serving_goes_on_without_the_registry(odradek_cluster: ClusterFactory, f
     assert cluster.isr_of("payments") == ALL
 
 
-def test_one_broker_is_a_cluster_too_and_five_are(odradek_cluster: ClusterFactory) -> None:
+def test_clusters_of_one_and_of_five_brokers_start(odradek_cluster: ClusterFactory) -> None:
     one, five = odradek_cluster(1), odradek_cluster(5)
     make_topic(one, "orders", replicas=1)
     make_topic(five, "orders", replicas=5)
@@ -258,10 +260,10 @@ def test_the_registry_can_be_a_real_zookeeper(odradek_cluster: ClusterFactory, t
         zookeeper.stop()
 
 
-# What goes wrong is told
+# Error messages
 
 
-def test_what_does_not_happen_is_told_with_what_did(odradek_cluster: ClusterFactory) -> None:
+def test_a_timeout_names_the_condition_and_the_state(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(1)
     make_topic(cluster, "orders", replicas=1)
     cluster.timeout_s = 0.2
@@ -274,13 +276,13 @@ def test_what_does_not_happen_is_told_with_what_did(odradek_cluster: ClusterFact
 
 
 @pytest.mark.parametrize("act", ["kill", "stop", "restart", "pause", "resume", "isolate"])
-def test_a_broker_that_is_not_there_cannot_be_handled(odradek_cluster: ClusterFactory, act: str) -> None:
+def test_a_broker_that_does_not_exist_is_rejected(odradek_cluster: ClusterFactory, act: str) -> None:
     cluster = odradek_cluster(2, start=False)
     with pytest.raises(BrokerError, match="there is no broker 7; there are 1, 2"):
         getattr(cluster, act)(7)
 
 
-def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(odradek_cluster: ClusterFactory) -> None:
+def test_a_cluster_that_cannot_start_reports_why_and_leaves_nothing(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(2, start=False, log_segment_bytes="x")
     with pytest.raises(BrokerError, match=r"Invalid value x for configuration log.segment.bytes"):
         cluster.start()

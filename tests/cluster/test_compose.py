@@ -1,4 +1,4 @@
-"""The compose file and the Dockerfile, held up to what they start, on a machine without an engine.
+"""The compose file and the Dockerfile against what they start, on a machine without an engine.
 
 Every service's command, environment and health check runs as in a container, with three things mapped: a service's name
 and port to a free port of this machine, a published port to the same, and a volume to a folder. ZooKeeper's service is
@@ -43,7 +43,7 @@ SERVICES: dict[str, dict[str, Any]] = {
 BROKERS = [name for name, service in SERVICES.items() if service["image"] == "odradek"]
 VERSION = "3.9.2"
 DEADLINE_S = 60
-# What the image of ZooKeeper sets where the compose file does not.
+# Settings of the ZooKeeper image that the compose file does not override.
 ZOOKEEPER_DEFAULTS = {
     "ZOO_TICK_TIME": "2000",
     "ZOO_INIT_LIMIT": "5",
@@ -57,7 +57,7 @@ ZOOKEEPER_DEFAULTS = {
 
 
 class Machine:
-    """This machine in place of the containers: where each of their ports and folders is."""
+    """This machine in place of the containers: the address of each of their ports and folders."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class Machine:
         return self._ports.setdefault((service, port), free_port())
 
     def published(self, port: int) -> int:
-        """Where a port of the host is that the compose file publishes; any other is a KeyError."""
+        """The local address of a published port of the compose file; any other port is a KeyError."""
         return self._published[port]
 
     def volume(self, service: str, path: str) -> Path:
@@ -150,7 +150,7 @@ class Machine:
         return BackgroundProcess(java_command(VERSION, main, [str(config)], (*QUICK_START, *QUIET)))
 
     def broker_environment(self, service: str) -> dict[str, str]:
-        """What the image and the service set, with the addresses and folders of this machine."""
+        """The environment of the image and the service, with the addresses and folders of this machine."""
         environment = {**image_environment(), **{k: str(v) for k, v in SERVICES[service]["environment"].items()}}
         hosts, slash, chroot = environment["KAFKA_ZOOKEEPER_CONNECT"].partition("/")
         environment["KAFKA_ZOOKEEPER_CONNECT"] = self.address(hosts) + slash + chroot
@@ -175,7 +175,7 @@ def instruction(name: str) -> list[str]:
 
 
 def image_environment() -> dict[str, str]:
-    """What the Dockerfile's ENV sets."""
+    """The variables of the Dockerfile's ENV."""
     text = re.findall(r"^ENV ((?:.*\\\n)*.*)$", DOCKERFILE, re.MULTILINE)[-1]
     return dict(item.split("=", 1) for item in shlex.split(text.replace("\\\n", " ")))
 
@@ -248,13 +248,13 @@ def test_every_service_has_a_health_check_a_volume_and_comes_back() -> None:
             assert volume.split(":")[0] in COMPOSE["volumes"], name
 
 
-def test_one_service_builds_the_image_of_all_brokers_and_none_asks_a_registry_for_it() -> None:
+def test_one_service_builds_the_image_of_all_brokers_and_none_pulls_it() -> None:
     assert [name for name in BROKERS if "build" in SERVICES[name]] == BROKERS[:1]
     assert {SERVICES[name]["pull_policy"] for name in BROKERS} == {"never"}
 
 
-def test_no_service_asks_for_a_limit_that_an_engine_may_refuse() -> None:
-    """Rootless engines and CI sandboxes refuse to start a container whose limit is above their own."""
+def test_no_service_sets_a_limit_that_an_engine_may_reject() -> None:
+    """Rootless engines and CI sandboxes reject a container whose limit is above their own."""
     for name, service in COMPOSE["services"].items():
         assert "ulimits" not in service, name
     (override,) = re.findall(r"^# +(services: \{.*\})$", COMPOSE_TEXT, re.MULTILINE)
@@ -277,7 +277,7 @@ def test_brokers_share_no_id_port_or_volume() -> None:
     assert len({SERVICES[name]["environment"]["KAFKA_BROKER_ID"] for name in BROKERS}) == 3
 
 
-def test_the_pipeline_is_a_profile_that_its_command_line_takes() -> None:
+def test_the_profile_of_the_pipeline_runs_a_valid_command_line() -> None:
     (service,) = PROFILES.values()
     assert service["profiles"] == ["pipeline"]
     assert set(service["depends_on"]) == set(BROKERS)
@@ -298,7 +298,7 @@ def copied() -> list[str]:
     return [path for line in lines for path in line.split()]
 
 
-def test_everything_that_is_copied_is_there_and_is_sent_to_the_engine() -> None:
+def test_every_copied_file_exists_and_is_sent_to_the_engine() -> None:
     wanted, *rules = [
         line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")
     ]
@@ -321,7 +321,7 @@ def test_the_broker_does_not_run_as_root_and_owns_its_volume() -> None:
 
 
 @pytest.mark.slow
-def test_the_image_is_built_from_what_is_copied(tmp_path: Path) -> None:
+def test_the_image_is_built_from_the_copied_files(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     for path in copied():

@@ -1,4 +1,4 @@
-"""compose-check without an engine: why it skips, and that its verdicts fail where something is wrong."""
+"""compose-check without an engine: its reasons to skip, and that its verdicts fail where something is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Logs = list[dict[int, Value]]
 BROKERS = ["broker-1", "broker-2"]
 
 
-# Where there is no engine
+# Without an engine
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_it_skips_with_the_reason(path: Path, script: str, reason: str, capsys: 
     assert capsys.readouterr().out == f"compose-check skipped: {reason}\n"
 
 
-def test_an_engine_that_does_not_answer_in_time_is_none(
+def test_an_engine_that_does_not_answer_in_time_counts_as_absent(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tests.compose_check.engine._PROBE_TIMEOUT_S", 0.1)
@@ -65,7 +65,7 @@ def test_an_engine_that_does_not_answer_in_time_is_none(
     assert "docker info does not end within 0.1 s" in capsys.readouterr().out
 
 
-def test_a_command_that_fails_ends_it_with_status_1(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_fails_ends_the_check_with_status_1(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_docker(path, 'for word; do case $word in info|version) exit 0;; esac; done; echo "$*: no space" >&2; exit 1')
     assert campaign.main([]) == 1
     notified = capsys.readouterr().err
@@ -73,7 +73,7 @@ def test_a_command_that_fails_ends_it_with_status_1(path: Path, capsys: pytest.C
     assert "no space" in notified
 
 
-# What cannot pass
+# Verdicts that fail
 
 
 def loaded(count: int = verdict.LEAST_ACKNOWLEDGED) -> tuple[History, Logs]:
@@ -154,7 +154,7 @@ def test_containers_that_are_not_healthy_by_the_images_check_fail() -> None:
         verdict.require_image_health({"Id": "sha256:1", "Config": {}}, {"broker-1": good})
 
 
-def test_a_low_limit_is_told_once_with_its_number() -> None:
+def test_a_low_limit_is_logged_once_with_its_number() -> None:
     line = f"WARNING odradek.broker: {verdict.LOW_LIMIT}; raise it limit=1024 recommended={RECOMMENDED}"
     verdict.require_limit_warning("broker-1", 1024, ["other", line])
     verdict.require_limit_warning("broker-1", RECOMMENDED, ["other"])
@@ -163,7 +163,7 @@ def test_a_low_limit_is_told_once_with_its_number() -> None:
             verdict.require_limit_warning("broker-1", limit, lines)
 
 
-def test_words_that_were_not_counted_fail() -> None:
+def test_uncounted_words_fail() -> None:
     lines = ["a b a", "c a b"]
     assert Counter(" ".join(lines).split())["a"] == 3
     verdict.require_word_counts("a   3\nb   2\n", lines, 2)

@@ -83,7 +83,7 @@ def is_gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    # Nobody may have waited for it yet in a container without an init.
+    # In a container without an init the parent may not have waited for it yet.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
@@ -103,7 +103,7 @@ def test_a_daemon_outlives_its_command_and_is_stopped(daemons: Daemons) -> None:
     assert "stopped" in (daemons.data / "odradek.out").read_text()
 
 
-def test_options_reach_the_daemon(daemons: Daemons, tmp_path: Path) -> None:
+def test_options_are_passed_to_the_daemon(daemons: Daemons, tmp_path: Path) -> None:
     pid_file, log_file = tmp_path / "run/broker.pid", tmp_path / "log/broker.log"
     _, pid = daemons.start(
         "--override=num.partition=2", f"--pid-file={pid_file}", f"--log-file={log_file}", "--log-format=json"
@@ -111,12 +111,12 @@ def test_options_reach_the_daemon(daemons: Daemons, tmp_path: Path) -> None:
     assert int(pid_file.read_text()) == pid
     assert '"message": "unknown property name=num.partition closest=num.partitions"' in log_file.read_text()
     assert not daemons.pid_file.exists()
-    assert daemons.stop().returncode == 1  # that file is not where stop looks
+    assert daemons.stop().returncode == 1  # the stop command does not use that file
     assert daemons.stop(f"--pid-file={pid_file}").returncode == 0
     assert is_gone(pid)
 
 
-def test_a_daemon_that_does_not_start_says_why(daemons: Daemons) -> None:
+def test_a_daemon_that_does_not_start_reports_why(daemons: Daemons) -> None:
     port, pid = daemons.start()
     again = daemons.run(*ODRADEK, "broker", "--daemon", daemons.file)
     assert (again.returncode, again.stdout) == (1, "")
@@ -132,7 +132,7 @@ def test_a_daemon_that_does_not_start_says_why(daemons: Daemons) -> None:
     assert serves(port)
 
 
-def test_a_pid_file_of_a_crash_names_nobody(daemons: Daemons) -> None:
+def test_a_pid_file_of_a_crash_names_no_process(daemons: Daemons) -> None:
     _, pid = daemons.start()
     with daemons.pid_file.open() as held:
         os.kill(pid, signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_a_daemon_that_does_not_end_in_time_is_reported(daemons: Daemons) -> Non
 # Kafka's scripts
 
 
-def test_the_scripts_take_what_kafkas_take(daemons: Daemons, tmp_path: Path) -> None:
+def test_the_scripts_accept_the_arguments_of_kafkas(daemons: Daemons, tmp_path: Path) -> None:
     start, stop = SCRIPTS / "kafka-server-start.sh", SCRIPTS / "kafka-server-stop.sh"
     port, pid = daemons.started(daemons.run(start, "-daemon", daemons.file, "--override", "num.partitions=7"))
     assert serves(port)
@@ -171,7 +171,7 @@ def test_the_scripts_take_what_kafkas_take(daemons: Daemons, tmp_path: Path) -> 
     assert "[-daemon] server.properties [--override property=value]*" in usage.stderr
 
 
-def test_no_script_has_the_name_of_one_of_kafkas_where_an_install_puts_it() -> None:
+def test_no_installed_script_has_the_name_of_one_of_kafkas() -> None:
     folder = Path(sys.executable).parent
     assert shutil.which("odradek", path=str(folder)) is not None
     assert [path.name for path in folder.glob("kafka-server-*")] == []
@@ -261,7 +261,7 @@ def sockets_of(pid: int) -> set[str]:
 
 
 def closed_pipe() -> int:
-    """The end of a pipe that nobody reads any more."""
+    """The write end of a pipe without a reader."""
     reader, writer = os.pipe()
     os.close(reader)
     return writer

@@ -1,8 +1,9 @@
-"""Faults on real processes under load: what was acknowledged with acks=all is there in the end, and read as Kafka says.
+"""Faults on real processes under load: every record that was acknowledged with acks=all is there at the end, with
+Kafka's read guarantees.
 
 Three brokers, a topic of three partitions in three copies, min.insync.replicas 2, three producers (two idempotent, one
-of them with one request at a time), a reader. A campaign strikes with every fault on every role over our own registry,
-and with those that end a session over Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of
+of them with one request at a time), a reader. A campaign runs every fault on every role over Odradek's own registry,
+and those that end a session over Apache ZooKeeper, in the order that a seed gives; it ends with the verdict of
 `tests.cluster.checker` and with every copy of a partition the same, byte for byte.
 
     ODRADEK_SEED=7            another order and other victims
@@ -68,7 +69,7 @@ def stored(cluster: ClusterProcess, partition: int) -> list[bytes]:
 
 
 def await_same_copies(cluster: ClusterProcess) -> None:
-    """Followers are a fetch behind when the last write is acknowledged to no one."""
+    """Followers are a fetch behind when the leader acknowledges the last write."""
     for partition in range(PARTITIONS):
         deadline = time.monotonic() + DEADLINE_S
         while len(set(copies := stored(cluster, partition))) > 1:
@@ -79,7 +80,7 @@ def await_same_copies(cluster: ClusterProcess) -> None:
 
 
 def epochs_in(cluster: ClusterProcess, partition: int) -> str:
-    """Where each epoch of a leader and of an idempotent producer begins, on the first broker: what a verdict needs."""
+    """Where each epoch of a leader and of an idempotent producer begins, on the first broker: the input of a verdict."""
     begun: dict[tuple[int, ...], str] = {}
     for _, header in headers(stored(cluster, partition)[0]):
         written = (header.leader_epoch, header.producer_id, header.producer_epoch)
@@ -88,7 +89,7 @@ def epochs_in(cluster: ClusterProcess, partition: int) -> str:
 
 
 def sessions_of(cluster: ClusterProcess, partition: int) -> Sessions:
-    """Who wrote each offset, by the segments of the leader."""
+    """The producer of each offset, by the segments of the leader."""
     broker = cluster.brokers[cluster.leader_of(TOPIC, partition)]
     paths = sorted((broker.data_dir / f"{TOPIC}-{partition}").glob("*.log"))
     return {
@@ -100,7 +101,7 @@ def sessions_of(cluster: ClusterProcess, partition: int) -> Sessions:
 
 
 def conclude(cluster: ClusterProcess, workload: Workload) -> None:
-    """The verdict, once all is healed."""
+    """The verdict, once all faults have ended."""
     final = workload.finish()
     print(f"{workload.history.acknowledged()} acknowledged; other answers: {dict(workload.errors)}", flush=True)
     sessions = [sessions_of(cluster, partition) for partition in range(PARTITIONS)]
@@ -127,7 +128,7 @@ def torment(cluster: ClusterProcess, registry: RegistryHandle, broker_faults: Se
 
 
 @pytest.mark.parametrize("fault", [KILL, CUT_REGISTRY])
-def test_nothing_is_lost_with_its_leader(odradek_cluster: ClusterFactory, fault: str) -> None:
+def test_a_dead_leader_loses_no_acknowledged_record(odradek_cluster: ClusterFactory, fault: str) -> None:
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS) as workload:
@@ -137,7 +138,7 @@ def test_nothing_is_lost_with_its_leader(odradek_cluster: ClusterFactory, fault:
         conclude(cluster, workload)
 
 
-def test_the_checker_sees_what_acks_1_loses(odradek_cluster: ClusterFactory) -> None:
+def test_the_checker_finds_the_records_that_acks_1_loses(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
     with Workload(cluster.bootstrap_servers, TOPIC, PARTITIONS, CARELESS) as workload:
@@ -150,7 +151,7 @@ def test_the_checker_sees_what_acks_1_loses(odradek_cluster: ClusterFactory) -> 
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_over_our_registry(odradek_cluster: ClusterFactory) -> None:
+def test_no_record_is_lost_over_odradeks_registry(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(3, LEADERS_RETURN, min_insync_replicas=2)
     make_topic(cluster)
     torment(cluster, OwnRegistry(cluster), BROKER_FAULTS)
@@ -158,7 +159,7 @@ def test_nothing_is_lost_over_our_registry(odradek_cluster: ClusterFactory) -> N
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_nothing_is_lost_over_apache_zookeeper(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+def test_no_record_is_lost_over_apache_zookeeper(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
     zookeeper = ZooKeeperServer(tmp_path, tmp_path / "zookeeper")
     zookeeper.start()
     try:

@@ -1,4 +1,4 @@
-"""Child processes import Odradek as it is installed, whatever modules the user's current folder holds."""
+"""Child processes import the installed Odradek, even if the user's current folder has modules of the same names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def await_cluster(process: BackgroundProcess) -> str:
     return line.partition(" at ")[2].partition(", data in ")[0]
 
 
-def test_the_folder_would_be_looked_into_first(crowded: Path) -> None:
+def test_python_searches_the_current_folder_first(crowded: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "odradek"], cwd=crowded, env=plain_environment(), capture_output=True, text=True,
         timeout=DEADLINE_S, check=False,
@@ -78,7 +78,7 @@ def test_the_fixtures_of_the_pytest_plugin_start(crowded: Path) -> None:
         "def test_it(odradek_broker, odradek_cluster):\n"
         "    assert odradek_broker.running and odradek_cluster(brokers=1).controller() == 1\n"
     )
-    # Where pytest itself looks for modules is the user's choice; with importlib not where the tests are.
+    # The user chooses where pytest itself searches for modules; with importlib not in the folders of the tests.
     command = [Path(sys.executable).with_name("pytest"), "-q", "--import-mode=importlib", "-p", "no:cacheprovider"]
     ended = subprocess.run(
         [*command, "test_it.py"], cwd=crowded, env=plain_environment(), capture_output=True, text=True,
@@ -118,8 +118,8 @@ def plain_install(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     python = environment / "bin/python"
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", clone]
     subprocess.run(install, check=True, timeout=DEADLINE_S)
-    # The dependencies are those of the tests. A path in a .pth is searched, but the .pth files there are not read: an
-    # editable install of Odradek in it stays out.
+    # The dependencies are those of the tests. Python searches a path in a .pth, but does not read the .pth files there:
+    # an editable install of Odradek in it stays out.
     purelib = next(environment.glob("lib/python*/site-packages"))
     (purelib / "dependencies.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
     return clone, environment / "bin/odradek"
@@ -135,7 +135,7 @@ def test_cluster_up_starts_its_brokers_in_a_clone_with_a_plain_install(
         assert await_cluster(process).count(",") == 1
 
 
-def test_an_install_is_not_the_clone(plain_install: tuple[Path, Path]) -> None:
+def test_an_install_differs_from_the_clone(plain_install: tuple[Path, Path]) -> None:
     clone, command = plain_install
     script = (
         "import odradek, odradek.storage as storage, odradek.protocol._chain; print(odradek.__file__, storage.__file__)"

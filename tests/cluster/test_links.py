@@ -1,4 +1,4 @@
-"""The relays of a test cluster: what passes, what a cut holds back, and that it arrives after `heal`."""
+"""The relays of a test cluster: which data passes, which a cut holds back, and that it arrives after `heal`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def links() -> Iterator[Links]:
 
 @pytest.fixture
 def broker() -> Iterator[socket.socket]:
-    """What listens in place of broker 2."""
+    """The listener in place of broker 2."""
     with socket.create_server((HOST, 0)) as listener:
         listener.settimeout(DEADLINE_S)
         yield listener
@@ -55,7 +55,7 @@ def receive(end: socket.socket, size: int) -> bytes:
 
 
 def is_silent(end: socket.socket) -> bool:
-    """Whether nothing arrives for a while; not even the end of the connection."""
+    """Whether no data arrives for a while; not even the end of the connection."""
     end.settimeout(SILENCE_S)
     try:
         end.recv(1)
@@ -84,7 +84,7 @@ def meet(links: Links, broker: socket.socket, client_id: str) -> tuple[socket.so
 
 
 @pytest.mark.parametrize("client_id", ["broker-1-fetcher-0", "broker-1-controller", "1"])
-def test_a_cut_is_silence_until_it_heals(links: Links, broker: socket.socket, client_id: str) -> None:
+def test_a_cut_passes_no_data_until_it_heals(links: Links, broker: socket.socket, client_id: str) -> None:
     near, far = meet(links, broker, client_id)
     with near, far:
         links.cut(1, 2)
@@ -97,7 +97,7 @@ def test_a_cut_is_silence_until_it_heals(links: Links, broker: socket.socket, cl
         assert receive(near, 4) == b"back"
 
 
-def test_a_cut_holds_whoever_of_the_two_has_connected(links: Links, broker: socket.socket) -> None:
+def test_a_cut_holds_connections_of_both_sides(links: Links, broker: socket.socket) -> None:
     near, far = meet(links, broker, "broker-1-fetcher-0")
     with near, far:
         links.cut(2, 1)
@@ -105,7 +105,7 @@ def test_a_cut_holds_whoever_of_the_two_has_connected(links: Links, broker: sock
         assert is_silent(far)
 
 
-def test_one_way_lets_the_other_way_pass(links: Links, broker: socket.socket) -> None:
+def test_a_one_way_cut_passes_the_other_direction(links: Links, broker: socket.socket) -> None:
     near, far = meet(links, broker, "broker-1-fetcher-0")
     with near, far:
         links.cut(1, 2, one_way=True)
@@ -116,7 +116,7 @@ def test_one_way_lets_the_other_way_pass(links: Links, broker: socket.socket) ->
 
 
 @pytest.mark.parametrize("client_id", ["broker-3-fetcher-0", "rdkafka", ""])
-def test_others_are_not_cut(links: Links, broker: socket.socket, client_id: str) -> None:
+def test_other_links_are_not_cut(links: Links, broker: socket.socket, client_id: str) -> None:
     near, far = meet(links, broker, client_id)
     with near, far:
         links.cut(1, 2)
@@ -126,7 +126,9 @@ def test_others_are_not_cut(links: Links, broker: socket.socket, client_id: str)
         assert receive(near, 4) == b"back"
 
 
-def test_a_caller_is_known_however_its_first_request_is_cut_into_packets(links: Links, broker: socket.socket) -> None:
+def test_a_caller_is_identified_however_its_first_request_is_split_into_packets(
+    links: Links, broker: socket.socket
+) -> None:
     links.cut(1, 2)
     first = request("broker-1-fetcher-0")
     with connect(links.to_broker(2, broker.getsockname()[1])) as near:
@@ -155,7 +157,7 @@ def test_the_end_of_a_connection_passes_both_ways_but_not_through_a_cut(links: L
         assert near.recv(1) == b""
 
 
-def test_who_is_not_there_closes_the_connection(links: Links) -> None:
+def test_a_connection_to_a_stopped_broker_is_closed(links: Links) -> None:
     with socket.create_server((HOST, 0)) as gone:
         port = gone.getsockname()[1]
     with connect(links.to_broker(2, port)) as near:
@@ -163,7 +165,7 @@ def test_who_is_not_there_closes_the_connection(links: Links) -> None:
         assert is_closed(near)
 
 
-def test_much_data_passes_unchanged_and_is_not_hoarded(links: Links, broker: socket.socket) -> None:
+def test_much_data_passes_unchanged_and_is_not_buffered(links: Links, broker: socket.socket) -> None:
     near, far = meet(links, broker, "broker-1-fetcher-0")
     with near, far:
         piece = bytes(range(256)) * 4096
@@ -183,7 +185,7 @@ def test_the_registry_is_cut_for_one_broker_only(links: Links, broker: socket.so
     with connect(first) as one, connect(second) as two:
         one.sendall(b"1")
         two.sendall(b"2")
-        links.registry_is_at(broker.getsockname()[1])  # who came before it was known is passed on
+        links.registry_is_at(broker.getsockname()[1])  # a caller that connected before its id was known is passed on
         with accept(broker) as far_a, accept(broker) as far_b:
             by_broker = {receive(end, 1): end for end in (far_a, far_b)}
             links.cut(1, REGISTRY)

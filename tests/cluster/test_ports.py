@@ -1,4 +1,4 @@
-"""A port that a broker can leave and take again."""
+"""A port that a broker can release and bind again."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def nothing_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_by_process", {})
 
 
-def test_no_outgoing_connection_is_given_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_outgoing_connection_gets_a_reserved_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "ip_local_port_range"
     settings.write_text("20000\t60999\n")
     monkeypatch.setattr(ports, "_RANGE", settings)
     assert all(FIRST <= free_port() < 20_000 for _ in range(100))
 
 
-def test_one_in_use_is_passed_over() -> None:
+def test_a_port_in_use_is_skipped() -> None:
     before = free_port()
     with socket.create_server(("127.0.0.1", before + 1)):
         assert free_port() == before + 2
 
 
-def test_none_is_given_twice_to_whichever_process() -> None:
-    """A broker that is down listens nowhere, and its port is its own all the same."""
+def test_no_port_is_given_to_two_processes() -> None:
+    """A broker that is down listens nowhere, but its port stays reserved."""
     ours = {free_port() for _ in range(3 * BLOCK)}
     assert len(ours) == 3 * BLOCK
     program = (
@@ -46,7 +46,7 @@ def test_none_is_given_twice_to_whichever_process() -> None:
         for _ in range(2)
     ]
     notified: list[int] = []
-    for each in others:  # all of them live until both have told
+    for each in others:  # all of them live until both have printed
         assert each.stdout is not None
         notified += map(int, each.stdout.readline().split())
     for each in others:
@@ -56,7 +56,7 @@ def test_none_is_given_twice_to_whichever_process() -> None:
 
 
 @pytest.mark.parametrize("content", ["1024 60999", "nothing", ""])
-def test_where_nothing_is_below_or_known_there_is_one_all_the_same(
+def test_a_port_is_found_without_known_or_lower_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     settings = tmp_path / "ip_local_port_range"

@@ -63,7 +63,7 @@ def test_a_folder_has_one_owner(registry: RegistryProcess, tmp_path: Path) -> No
     assert registry.running
 
 
-def test_a_port_in_use_is_told(registry: RegistryProcess, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(registry: RegistryProcess, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "odradek", "registry", f"--data={tmp_path / 'other'}", f"--port={registry.port}"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1

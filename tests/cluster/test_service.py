@@ -1,4 +1,4 @@
-"""A broker and whoever runs it: properties from the environment, systemd, and a parent that goes."""
+"""A broker and its supervisors: properties from the environment, systemd, and a parent that ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROPERTIES = "/etc/odradek/server.properties"
 # Properties from the environment
 
 
-def test_variables_stand_for_properties_as_in_kafkas_image() -> None:
+def test_variables_set_properties_as_in_kafkas_image() -> None:
     environment = {
         "KAFKA_BROKER_ID": "1",
         "KAFKA_LOG_DIRS": "/data",
@@ -47,7 +47,7 @@ def test_variables_stand_for_properties_as_in_kafkas_image() -> None:
     }
 
 
-def test_the_variables_of_kubernetes_are_no_address() -> None:
+def test_the_variables_of_kubernetes_set_no_address() -> None:
     assert properties_in({"KAFKA_PORT": "tcp://10.0.0.7:9092", "KAFKA_BROKER_ID": "1"}) == {"broker.id": "1"}
     assert properties_in({"KAFKA_PORT": "9093"}) == {"port": "9093"}
 
@@ -88,7 +88,7 @@ def ready_line(arguments: list[str], environment: dict[str, str]) -> str:
     return line
 
 
-def test_the_environment_counts_more_than_the_file_and_less_than_an_override(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_an_override_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"broker.id=1\nlog.dirs={tmp_path}/file\nlisteners=PLAINTEXT://127.0.0.1:0\n")
     environment = {"KAFKA_BROKER_ID": "2", "KAFKA_LOG_DIRS": f"{tmp_path}/environment"}
@@ -97,7 +97,7 @@ def test_the_environment_counts_more_than_the_file_and_less_than_an_override(tmp
     assert line.rstrip().endswith(f"data in {tmp_path}/override")
 
 
-def test_the_environment_is_left_alone_unless_asked_for(tmp_path: Path) -> None:
+def test_the_environment_is_ignored_unless_requested(tmp_path: Path) -> None:
     line = ready_line(
         ["--override=broker.id=4", "--override=listeners=PLAINTEXT://127.0.0.1:0", f"--override=log.dirs={tmp_path}"],
         {"KAFKA_BROKER_ID": "2"},
@@ -118,14 +118,14 @@ def unit() -> configparser.ConfigParser:
 
 @pytest.fixture
 def notified(tmp_path: Path) -> Iterator[socket.socket]:
-    """What listens in place of systemd."""
+    """The socket in place of systemd's."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(DEADLINE_S)
         yield listener
 
 
-def test_the_unit_starts_a_broker_that_says_when_it_serves(
+def test_the_unit_starts_a_broker_that_notifies_when_it_serves(
     unit: configparser.ConfigParser, notified: socket.socket, tmp_path: Path
 ) -> None:
     service = unit["Service"]
@@ -152,7 +152,7 @@ def test_the_unit_starts_a_broker_that_says_when_it_serves(
     assert process.returncode == 0, errors.decode()
 
 
-def test_the_unit_restarts_after_a_crash_and_gives_time_and_files(unit: configparser.ConfigParser) -> None:
+def test_the_unit_restarts_after_a_crash_and_sets_time_and_file_limits(unit: configparser.ConfigParser) -> None:
     service = unit["Service"]
     assert service["Restart"] == "on-failure"
     assert int(service["LimitNOFILE"]) >= 100_000
@@ -161,7 +161,7 @@ def test_the_unit_restarts_after_a_crash_and_gives_time_and_files(unit: configpa
     assert unit["Install"]["WantedBy"] == "multi-user.target"
 
 
-def test_the_lines_for_a_cluster_are_a_configuration_of_one() -> None:
+def test_the_lines_for_a_cluster_are_a_cluster_configuration() -> None:
     lines = dict(re.findall(r"^#     ([a-z.]+)=(\S+)$", UNIT.read_text(), re.MULTILINE))
     config = BrokerConfig(lines)
     assert (config.unknown(), config.without_effect()) == ({}, [])
@@ -172,9 +172,9 @@ def test_the_lines_for_a_cluster_are_a_configuration_of_one() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     copy = tmp_path / "odradek.service"
-    copy.write_text(UNIT.read_text().replace(INSTALLED, "/bin/true"))  # it wants to see an executable
+    copy.write_text(UNIT.read_text().replace(INSTALLED, "/bin/true"))  # systemd-analyze requires an executable
     ended = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -182,7 +182,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     assert complaints == []
 
 
-# A parent that goes
+# A parent that ends
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""`odradek cluster status` and `odradek health`: against a cluster of ours, Apache Kafka, and nobody."""
+"""`odradek cluster status` and `odradek health`: against a cluster of Odradek, Apache Kafka, and a port without a
+server.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def produce(bootstrap: str, topic: str, count: int, acks: str = "all") -> None:
 
 
 def control_requests_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The one partition of `orders` as it is shown once it is as wanted; a slow machine drops followers for a while."""
+    """The printed line of the one partition of `orders`, once it is as wanted; a slow machine drops followers for a
+    while.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while True:
         shown = json.loads(odradek("cluster", "status", "--json", "--bootstrap-server", bootstrap).stdout)
@@ -53,7 +57,7 @@ def control_requests_at(bootstrap: str, wanted: Callable[[dict[str, Any]], bool]
 # A cluster
 
 
-def test_a_follower_that_stands_still_is_behind_and_then_out_of_sync(odradek_cluster: ClusterFactory) -> None:
+def test_a_follower_that_stops_fetching_is_behind_and_then_out_of_sync(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(3, racks=["a", "b"], replica_lag_time_max_ms=1500)
     make_topic(cluster.bootstrap_servers, "orders", 1, 3)
     produce(cluster.bootstrap_servers, "orders", 100)
@@ -116,7 +120,7 @@ def test_one_topic_can_be_shown_and_internal_topics_come_last(odradek_cluster: C
     assert "nowhere" not in odradek("cluster", "status", server).stdout
 
 
-def test_a_broker_that_is_gone_or_does_not_answer_is_said_to_be(odradek_cluster: ClusterFactory) -> None:
+def test_a_broker_that_is_gone_or_does_not_answer_is_reported(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(2)
     make_topic(cluster.bootstrap_servers, "orders", 1, 2)
     cluster.pause(2)
@@ -132,7 +136,7 @@ def test_a_broker_that_is_gone_or_does_not_answer_is_said_to_be(odradek_cluster:
 
 
 @pytest.mark.jvm
-def test_apache_kafka_can_be_looked_at_too(kafka: Kafka) -> None:
+def test_apache_kafka_can_be_inspected_too(kafka: Kafka) -> None:
     make_topic(kafka.bootstrap, "looked-at", 2, 1)
     ended = odradek("cluster", "status", "--json", "--bootstrap-server", kafka.bootstrap)
     shown = json.loads(ended.stdout)
@@ -170,7 +174,7 @@ def test_health_finds_the_broker_of_the_environment(
     assert "'localhost:none' is not host:port" in ended.stderr
 
 
-def test_something_else_than_a_broker_is_told_from_one() -> None:
+def test_a_server_that_is_no_broker_is_detected() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         pending = socket.create_connection(listener.getsockname())
@@ -193,12 +197,12 @@ def test_something_else_than_a_broker_is_told_from_one() -> None:
         (" a:1 ", ("a", 1)),
     ],
 )
-def test_addresses_are_read_as_kafka_reads_them(text: str, address: tuple[str, int]) -> None:
+def test_addresses_are_parsed_as_kafka_parses_them(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["", ":9092", "a:", "a:x", "a:0", "a:65536"])
-def test_what_is_no_address_is_an_error(text: str) -> None:
+def test_an_invalid_address_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         parse_address(text)
     ended = odradek("health", text)
@@ -209,7 +213,7 @@ def test_what_is_no_address_is_an_error(text: str) -> None:
 # The table
 
 
-def test_the_table_reads_well() -> None:
+def test_the_table_is_aligned() -> None:
     status = Status(
         "kk4wN8L1",
         2,

@@ -1,4 +1,4 @@
-"""The checker of transactions finds each anomaly, and finds none in what a log that keeps its promises gave."""
+"""The checker of transactions finds each anomaly, and finds none in the history of a correct log."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def read(*records: tuple[int, int, int], began: int = 100) -> Operation:
 
 
 class TestGood:
-    def test_nothing_is_nobodys_fault(self) -> None:
+    def test_an_empty_history_has_no_anomaly(self) -> None:
         assert kinds() == []
 
-    def test_what_failed_and_what_is_not_known_may_be_there_or_not(self) -> None:
+    def test_failed_and_unknown_values_may_be_there_or_not(self) -> None:
         history = [
             wrote(Send(0, 1, 0)),
             wrote(Send(0, 2, 1), outcome=Outcome.FAIL, began=20, commit_began=None),
@@ -54,10 +54,10 @@ class TestGood:
 
     @given(histories)
     @settings(max_examples=200)
-    def test_a_log_that_keeps_its_promises_is_not_blamed(self, history: list[Operation]) -> None:
+    def test_the_history_of_a_correct_log_has_no_anomaly(self, history: list[Operation]) -> None:
         assert report(anomalies(history)) == ""
 
-    def test_good_histories_hold_what_they_are_for(self) -> None:
+    def test_good_histories_cover_the_cases_they_are_for(self) -> None:
         history = [each for seed in range(50) for each in good_history(seed, 60)]
         assert {each.outcome for each in history if each.transaction} == set(Outcome)
         assert sum(1 for each in history if each.transaction and list(each.reads) and list(each.sends)) > 100
@@ -71,7 +71,7 @@ class TestEachAnomaly:
     def test_one_value_at_two_offsets(self) -> None:
         assert kinds(wrote(Send(0, 1, 0)), read((0, 0, 1), (0, 2, 1))) == ["duplicate"]
 
-    def test_a_value_that_nobody_sent(self) -> None:
+    def test_a_value_that_no_producer_sent(self) -> None:
         assert kinds(read((0, 0, 9))) == ["garbage-read"]
 
     def test_an_aborted_value_is_read(self) -> None:
@@ -83,14 +83,14 @@ class TestEachAnomaly:
         early = wrote(Send(0, 1, 0), outcome=Outcome.INFO, commit_began=commit_began)
         assert kinds(early, read((0, 0, 1))) == ["precommitted-read"]
 
-    def test_a_transaction_reads_itself(self) -> None:
+    def test_a_transaction_reads_its_own_value(self) -> None:
         assert kinds(wrote(Send(0, 1, 0), reads=((0, 0, 1),))) == ["precommitted-read"]
 
-    def test_an_acknowledged_value_is_gone(self) -> None:
+    def test_an_acknowledged_value_is_missing(self) -> None:
         history = [wrote(Send(0, 1, 0)), wrote(Send(0, 2, 2), began=20, commit_began=25)]
         assert kinds(*history, read((0, 2, 2))) == ["lost-write"]
 
-    def test_an_acknowledged_value_is_not_there_yet(self) -> None:
+    def test_an_acknowledged_value_is_missing_at_first(self) -> None:
         history = [wrote(Send(0, 1, 0)), wrote(Send(0, 2, 2), began=20, commit_began=25)]
         assert kinds(*history, read((0, 0, 1))) == ["unseen"]
 
@@ -99,7 +99,7 @@ class TestEachAnomaly:
         assert kinds(torn, read((0, 0, 1))) == ["torn-transaction"]
         assert kinds(torn, read((1, 0, 2))) == ["torn-transaction"]
 
-    def test_a_reader_passes_over_a_value(self) -> None:
+    def test_a_reader_skips_a_value(self) -> None:
         history = [wrote(Send(0, value, value)) for value in range(3)]
         everything = read((0, 0, 0), (0, 1, 1), (0, 2, 2), began=200)
         assert "poll-skip" in kinds(*history, read((0, 0, 0), (0, 2, 2)), replace_client(everything))
@@ -107,39 +107,39 @@ class TestEachAnomaly:
     def test_a_reader_goes_back(self) -> None:
         assert kinds(wrote(Send(0, 1, 0)), read((0, 0, 1)), read((0, 0, 1), began=200)) == ["nonmonotonic-poll"]
 
-    def test_sends_change_places(self) -> None:
+    def test_sends_are_reordered(self) -> None:
         swapped = wrote(Send(0, 1, 1), Send(0, 2, 0))
         assert kinds(swapped, read((0, 0, 2), (0, 1, 1))) == ["nonmonotonic-send"]
 
-    def test_two_transactions_read_each_other(self) -> None:
+    def test_two_transactions_read_each_others_values(self) -> None:
         one = wrote(Send(0, 1, 0), reads=((1, 0, 2),), client="one")
         two = wrote(Send(1, 2, 0), reads=((0, 0, 1),), client="two")
         assert kinds(one, two, read((0, 0, 1), (1, 0, 2))) == ["write-read-cycle"]
 
-    def test_a_name_has_an_older_value_than_it_was_given(self) -> None:
+    def test_a_key_has_an_older_value_than_its_last(self) -> None:
         history = [wrote(Send(0, 1, 0, name=7)), wrote(Send(0, 2, 2, name=7), began=20, commit_began=25)]
         before = replace_client(read((0, 0, 1), (0, 2, 2), began=50))
         assert kinds(*history, before, read((0, 0, 1))) == ["stale-map"]
         assert kinds(*history, before, read((0, 0, 1), (0, 2, 2))) == []
 
-    def test_a_name_that_was_deleted_has_a_value(self) -> None:
+    def test_a_deleted_key_has_a_value(self) -> None:
         history = [wrote(Send(0, 1, 0, name=7)), wrote(Send(0, 2, 2, name=7, deletes=True), began=20, commit_began=25)]
         assert kinds(*history, read((0, 0, 1))) == ["stale-map"]
         assert kinds(*history, read((0, 0, 1), (0, 2, 2))) == []
 
-    def test_the_last_value_of_a_name_is_gone(self) -> None:
+    def test_the_last_value_of_a_key_is_missing(self) -> None:
         assert kinds(wrote(Send(0, 1, 0, name=7)), read()) == ["unseen", "stale-map"]
 
 
 class TestCompacted:
-    def test_what_was_replaced_or_deleted_may_be_gone(self) -> None:
+    def test_replaced_and_deleted_values_may_be_missing(self) -> None:
         history = [
             wrote(Send(0, 1, 0, name=7), Send(0, 2, 1, name=8), Send(1, 1, 0)),
             wrote(Send(0, 3, 3, name=7), Send(0, 4, 4, name=8, deletes=True), began=20, commit_began=25),
         ]
         assert kinds(*history, read((0, 3, 3), (1, 0, 1))) == []
 
-    def test_what_an_aborted_value_would_have_replaced_must_be_there(self) -> None:
+    def test_a_value_that_only_an_aborted_one_replaces_must_be_there(self) -> None:
         aborted = wrote(Send(0, 2, 2, name=7), outcome=Outcome.FAIL, began=20, commit_began=None)
         assert "stale-map" in kinds(wrote(Send(0, 1, 0, name=7)), aborted, read())
 
@@ -147,12 +147,12 @@ class TestCompacted:
 class TestOffsets:
     """Of groups."""
 
-    def test_a_commit_is_there_and_then_the_next(self) -> None:
+    def test_a_commit_is_fetched_and_then_the_next(self) -> None:
         commits = [commit(5, 0), commit(7, 20), commit(9, 40, Outcome.FAIL)]
         fetches = [fetched(NONE, -10), fetched(5, 15), fetched(7, 35), fetched(7, 55)]
         assert offset_kinds(commits, fetches) == []
 
-    def test_a_commit_that_is_not_known_may_be_there_or_not(self) -> None:
+    def test_a_commit_with_unknown_outcome_may_be_there_or_not(self) -> None:
         commits = [commit(5, 0), commit(7, 20, Outcome.INFO), commit(9, 40, Outcome.INFO)]
         for offset in (5, 7, 9):
             assert offset_kinds(commits, [fetched(offset, 55)]) == []
@@ -167,19 +167,19 @@ class TestOffsets:
     def test_an_acknowledged_commit_is_lost(self, offset: int) -> None:
         assert offset_kinds([commit(5, 0), commit(7, 20)], [fetched(offset, 35)]) == ["lost-commit"]
 
-    def test_a_commit_that_was_seen_is_lost(self) -> None:
+    def test_a_commit_that_was_fetched_is_lost(self) -> None:
         commits = [commit(5, 0), commit(7, 20, Outcome.INFO)]
         assert offset_kinds(commits, [fetched(7, 35), fetched(5, 55)]) == ["lost-commit"]
 
     def test_the_offset_of_an_aborted_transaction(self) -> None:
         assert offset_kinds([commit(5, 0, Outcome.FAIL)], [fetched(5, 15)]) == ["aborted-commit"]
 
-    def test_an_offset_that_nobody_committed_yet(self) -> None:
+    def test_an_offset_that_no_client_has_committed_yet(self) -> None:
         assert offset_kinds([commit(5, 20)], [fetched(5, 5)]) == ["garbage-commit"]
 
     @given(offset_histories)
     @settings(max_examples=300)
-    def test_a_register_that_keeps_its_promises_is_not_blamed(self, history: OffsetHistory) -> None:
+    def test_a_correct_register_has_no_anomaly(self, history: OffsetHistory) -> None:
         assert report(offset_anomalies(history.commits, history.fetches)) == ""
 
     @pytest.mark.parametrize("kind", OFFSET_FAULTS)
@@ -219,7 +219,7 @@ def test_a_planted_fault_is_found(kind: str, history: list[Operation], choice: i
 
 @given(st.dictionaries(st.integers(0, 8), st.sets(st.integers(0, 8)), max_size=9))
 @example({0: {1}, 1: {2}, 2: {0}, 3: {2}})
-def test_circles_are_those_who_reach_each_other(follows: dict[int, set[int]]) -> None:
+def test_cycles_are_strongly_connected_operations(follows: dict[int, set[int]]) -> None:
     def reach(start: int) -> set[int]:
         seen: set[int] = set()
         ahead = list(follows.get(start, ()))

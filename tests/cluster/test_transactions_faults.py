@@ -2,7 +2,7 @@
 
 One broker is killed and paused, with a slow disk and a clock that jumps; then leaders and coordinators of three are
 killed, paused, cut off and moved, one fault after the other, in an order that a seed gives. Apache Kafka 3.9.2 is
-killed and paused as the one broker is: the proof that clients and checker ask for no more than Kafka keeps. Kafka
+killed and paused as the one broker is: the proof that clients and checker demand no more than Kafka guarantees. Kafka
 compacts the table in the meantime.
 
     ODRADEK_SEED=7            another order, other operations
@@ -94,12 +94,12 @@ def test_one_broker_that_is_killed_and_paused(
 
     def pause() -> None:
         broker.pause()
-        time.sleep(PAUSED_S)  # this long is the fault; nothing is waited for
+        time.sleep(PAUSED_S)  # the length of the fault; no condition is awaited
         broker.resume()
 
     def slow_down() -> None:
         with disturbed(broker, SLOW_DISK, SLOW_MS):
-            time.sleep(DISTURBED_S)  # this long is the fault; nothing is waited for
+            time.sleep(DISTURBED_S)  # the length of the fault; no condition is awaited
 
     def step_clock() -> None:
         with disturbed(broker, CLOCK_STEP, STEP_MS):
@@ -155,10 +155,10 @@ def campaign(nemesis: TransactionsNemesis) -> list[Callable[[], None]]:
     return in_order(faults)
 
 
-def test_a_broker_feels_a_slow_disk_and_a_wrong_clock(
+def test_a_slow_disk_and_a_wrong_clock_affect_a_broker(
     odradek_broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a client: how long a write takes, and the time that the broker stamps on it."""
+    """Measured by a client: the duration of a write, and the time that the broker writes into it."""
     disturbable(monkeypatch)
     broker = odradek_broker_factory()
     stamped = NewTopic("stamped", 1, 1, config={"message.timestamp.type": "LogAppendTime"})

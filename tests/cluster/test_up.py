@@ -1,4 +1,4 @@
-"""`odradek cluster up`, as a user has it: one command, its lines, Ctrl-C, and what goes wrong."""
+"""`odradek cluster up`, as a user runs it: one command, its lines, Ctrl-C, and its errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Up:
         return self.process.stdout.wait_for_end(DEADLINE_S)
 
     def complaints(self) -> list[str]:
-        """What it has said on its other stream until its end."""
+        """The whole output on its standard error."""
         return self.process.stderr.wait_for_end(DEADLINE_S)
 
 
@@ -156,7 +156,7 @@ def test_a_broker_is_restarted_on_its_port_with_its_data(up: Start, tmp_path: Pa
     produce(address, "orders", ["after"])
     assert sorted(consume(bootstrap, "orders", 2)) == ["after", "before"]
 
-    os.kill(third[1], signal.SIGKILL)  # and the new process is watched as the first was
+    os.kill(third[1], signal.SIGKILL)  # and the command watches the new process as it watched the first
     os.kill(cluster.broker_pid(1), signal.SIGKILL)
     cluster.end()
     assert cluster.process.stop() == 1
@@ -171,7 +171,7 @@ def test_the_last_broker_can_be_restarted(up: Start, tmp_path: Path) -> None:
     assert cluster.process.stop() == 0
 
 
-def test_a_restart_that_cannot_be_is_told(up: Start, tmp_path: Path) -> None:
+def test_a_restart_that_is_not_possible_is_reported(up: Start, tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     ended = odradek("cluster", "restart", "1", f"--data={folder}")
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
@@ -187,7 +187,7 @@ def test_a_restart_that_cannot_be_is_told(up: Start, tmp_path: Path) -> None:
     assert f"no cluster runs in {folder}" in ended.stderr
 
 
-def test_the_registry_listens_where_it_is_told_to(up: Start, tmp_path: Path) -> None:
+def test_the_registry_listens_at_its_configured_address(up: Start, tmp_path: Path) -> None:
     port = free_port()
     cluster = up("--brokers=1", f"--registry-port={port}")
     assert cluster.await_line("registry (--zookeeper) at") == f"registry (--zookeeper) at 127.0.0.1:{port}"
@@ -212,7 +212,7 @@ def test_a_second_interrupt_does_not_wait(up: Start) -> None:
     cluster = up("--brokers=1")
     cluster.await_ready()
     pid = cluster.broker_pid(1)
-    os.kill(pid, signal.SIGSTOP)  # it will not stop when it is asked to
+    os.kill(pid, signal.SIGSTOP)  # it does not stop on request
     cluster.signal(signal.SIGINT)
     cluster.await_line("stopping broker 1")
     cluster.signal(signal.SIGINT)
@@ -222,7 +222,7 @@ def test_a_second_interrupt_does_not_wait(up: Start) -> None:
         os.kill(pid, 0)
 
 
-def test_the_brokers_go_with_the_command_however_it_ends(up: Start) -> None:
+def test_the_brokers_end_with_the_command_however_it_ends(up: Start) -> None:
     cluster = up("--brokers=2")
     addresses = cluster.await_ready().split(",")
     clients = [socket.create_connection(tuple(address.split(":")), timeout=DEADLINE_S) for address in addresses]
@@ -250,7 +250,7 @@ def test_a_broker_that_cannot_start_ends_the_command_with_its_reason(up: Start) 
     assert "Invalid value x for configuration log.segment.bytes" in printed
 
 
-def test_a_port_in_use_is_told(up: Start) -> None:
+def test_a_port_in_use_is_reported(up: Start) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         cluster = up("--brokers=1", f"--port={port}")
@@ -259,7 +259,7 @@ def test_a_port_in_use_is_told(up: Start) -> None:
     assert f"127.0.0.1:{port} is in use" in "\n".join(cluster.complaints())
 
 
-def test_a_folder_in_use_is_told(up: Start) -> None:
+def test_a_folder_in_use_is_reported(up: Start) -> None:
     up("--brokers=1").await_ready()
     other = up("--brokers=1")
     other.end()
@@ -277,7 +277,7 @@ def test_a_folder_in_use_is_told(up: Start) -> None:
         ("--port=65535", "go beyond 65535"),
     ],
 )
-def test_a_wrong_argument_is_told_before_anything_starts(up: Start, argument: str, printed: str) -> None:
+def test_a_wrong_argument_is_reported_before_any_process_starts(up: Start, argument: str, printed: str) -> None:
     cluster = up(argument)
     assert cluster.end() == []
     assert cluster.process.stop() == 2

@@ -1,30 +1,33 @@
-"""What clients of transactions saw while brokers were tormented, and every way in which it contradicts exactly once.
+"""What clients of transactions received while faults hit brokers, and every way in which it contradicts exactly once.
 
 A history is a list of operations, each with its outcome: a single send or poll, or a transaction of several, with the
-offset of every record as far as it is known. `ok` is what the client was told had worked; `fail` is what surely took
-no effect; `info` may have taken effect or not. Values are unique in their partition, and readers are read_committed.
-In the end, with everything healed, a last reader reads all from the start; its polls belong to the history, too.
+offset of every record as far as it is known. `ok` is an operation that the client saw succeed; `fail` is one that
+surely took no effect; `info` may have taken effect or not. Values are unique in their partition, and readers are
+read_committed. At the end, with all faults over, a last reader reads all from the start; its polls belong to the
+history, too.
 
-From what was acknowledged and what was read the checker knows which value stands where (`Versions`) and finds:
+From the acknowledgements and the reads the checker derives which value is at which offset (`Versions`) and finds:
 
 - inconsistent-offset: two values at one offset; duplicate: one value at two offsets
-- aborted-read: a value of a failed operation was read; garbage-read: a value that nobody sent
-- precommitted-read: a transaction read its own value, or a value was read before its commit was asked for
-- torn-transaction: a value of a transaction was read, and another one, below what was read of its partition, never
-- lost-write: an acknowledged value below what was read of its partition that nobody read
+- aborted-read: a value of a failed operation was read; garbage-read: a value that no client sent
+- precommitted-read: a transaction read its own value, or a value was read before its commit was requested
+- torn-transaction: a value of a transaction was read, and another one, below the highest offset read of its partition,
+  never
+- lost-write: an acknowledged value below the highest offset read of its partition that no reader read
 - unseen: an acknowledged value that is not below anything read once all was drained
-- poll-skip, nonmonotonic-poll: within one assignment a reader was given offsets with a gap that holds a value that is
+- poll-skip, nonmonotonic-poll: within one assignment a reader received offsets with a gap that holds a value that is
   readable, or an offset that is not above the one before
 - nonmonotonic-send: acknowledged offsets of one client in one partition do not grow
-- write-read-cycle: a circle of operations each of which read what the one before wrote
+- write-read-cycle: a cycle of operations each of which read what the one before wrote
 - stale-map: the last reader, folding a compacted partition to a map of name to value, gets another map than the fold of
   all that was committed there by offset
 
 A partition is compacted where its values have names (keys, in Kafka's words). There a value that a later one of its
-name has replaced may be gone, and so may a deletion (a tombstone): nobody is blamed for not having read them.
+name has replaced may be gone, and so may a deletion (a tombstone): that no reader read them is no anomaly.
 
-The offsets that control records take are gaps like those of aborted records: nobody reads them. Allowed is what Kafka
-allows: sends of several transactions interleaved, and write-write cycles. Names are those of Jepsen's Kafka workload.
+The offsets that control records take are gaps like those of aborted records: no reader receives them. Allowed is what
+Kafka allows: sends of several transactions interleaved, and write-write cycles. Names are those of Jepsen's Kafka
+workload.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ Value: TypeAlias = int
 
 
 class Outcome(Enum):
-    """What became of an operation, as far as its client knows."""
+    """The outcome of an operation, as far as its client has it."""
 
     OK = "ok"
     FAIL = "fail"
@@ -51,9 +54,9 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A value that was sent; `offset` is None where no acknowledgement told it.
+    """A value that was sent; `offset` is None where no acknowledgement returned it.
 
-    `name` is what the value is of in a compacted partition, None elsewhere; one that `deletes` is a tombstone.
+    `name` is the key of the value in a compacted partition, None elsewhere; one that `deletes` is a tombstone.
     """
 
     partition: int
@@ -65,9 +68,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one poll gave: partition, offset, value, in the order given.
+    """The records of one poll: partition, offset, value, in the order received.
 
-    `assignment` numbers the reader's assignments: polls of one follow each other, whatever operation they belong to.
+    `assignment` numbers the reader's assignments: polls of one follow each other, whichever operation they belong to.
     """
 
     records: tuple[tuple[int, int, Value], ...]
@@ -78,7 +81,8 @@ class Poll:
 class Operation:
     """A send, a poll or a transaction of several, from `began` to `ended` on one clock.
 
-    `commit_began` is when the commit of a transaction was asked for, None where it never was or there is none to ask.
+    `commit_began` is when the client requested the commit of a transaction, None where it never did or there is no
+    commit.
     """
 
     client: str
@@ -119,16 +123,16 @@ Place: TypeAlias = tuple[int, Value]
 
 @dataclass(slots=True)
 class Versions:
-    """What stands where, by all that was acknowledged and read."""
+    """Which value is at which offset, by all that was acknowledged and read."""
 
     at: dict[tuple[int, int], set[Value]] = field(default_factory=lambda: defaultdict(set))
     offsets: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     writer: dict[Place, Operation] = field(default_factory=dict)
     readers: dict[Place, list[Operation]] = field(default_factory=lambda: defaultdict(list))
     read_below: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """One more than the highest offset that anybody read, by partition."""
+    """One more than the highest offset that any reader read, by partition."""
     named: dict[Place, Send] = field(default_factory=dict)
-    """What was sent to compacted partitions."""
+    """The values sent to compacted partitions."""
     latest: dict[tuple[int, int], tuple[int, Send]] = field(default_factory=dict)
     """The committed value of the highest offset, with it, by compacted partition and name."""
 
@@ -151,9 +155,9 @@ class Versions:
 
 
 def versions_of(history: Iterable[Operation]) -> Versions:
-    """Collects what the operations say of the log.
+    """Collects the offsets and values of the operations.
 
-    A failed operation counts as well: what its polls gave was given, and what it wrote stands there, aborted.
+    A failed operation counts as well: its polls were received, and its values are in the log, aborted.
     """
     found = Versions()
     for operation in history:
@@ -228,7 +232,7 @@ def _writes(history: Sequence[Operation], versions: Versions) -> Findings:
             continue
         offset = next(iter(versions.offsets.get((partition, value), ())), None)
         bound = versions.read_below[partition]
-        if offset is None:  # acknowledged without an offset: nothing says that it is below what was read
+        if offset is None:  # acknowledged without an offset: nothing shows that it is below the offsets read
             yield "unseen", f"{value} in partition {partition}"
         elif offset < bound:
             yield "lost-write", f"{value} at {offset} of partition {partition}, which was read below {bound}"
@@ -237,9 +241,9 @@ def _writes(history: Sequence[Operation], versions: Versions) -> Findings:
 
 
 def _torn(history: Sequence[Operation], versions: Versions) -> Findings:
-    """An indefinite transaction's offsets may be unknown; after the drain what is not read anywhere is not there."""
+    """An indefinite transaction's offsets may be unknown; after the drain a value that no reader read is not there."""
     for operation in history:
-        if not operation.transaction or operation.outcome is Outcome.FAIL:  # what was read of that is an aborted read
+        if not operation.transaction or operation.outcome is Outcome.FAIL:  # a read of such a value is an aborted read
             continue
         places = {(send.partition, send.value): send for send in operation.sends}
         seen = [send for place, send in places.items() if place in versions.readers]
@@ -265,10 +269,10 @@ def _sends(history: Sequence[Operation], versions: Versions) -> Findings:
 
 
 def _assignments(history: Sequence[Operation], versions: Versions) -> Findings:
-    """Within an assignment nothing readable is passed over and nothing comes again.
+    """Within an assignment no readable value is skipped and none comes again.
 
-    Readable is what anybody read, and what an ok operation wrote, and what no compaction can have removed; what was
-    aborted stands in the log, too.
+    Readable are the values that any reader read, and those that an ok operation wrote, and that no compaction can have
+    removed; aborted values are in the log, too.
     """
     readable: dict[int, dict[int, Value]] = defaultdict(dict)
     for (partition, value), offsets in versions.offsets.items():
@@ -298,7 +302,7 @@ def _assignments(history: Sequence[Operation], versions: Versions) -> Findings:
 def _maps(history: Sequence[Operation], versions: Versions) -> Findings:
     """Both folds take the last value of each name: the reader's by the order of reading, the other by offset.
 
-    So it matters not whether the partition has been compacted, nor how far.
+    So the result does not depend on whether the partition has been compacted, nor how far.
     """
     folded: dict[tuple[int, int], Send] = {}
     for partition, _, value in history[-1].reads if history else ():
@@ -315,7 +319,7 @@ def _maps(history: Sequence[Operation], versions: Versions) -> Findings:
 
 
 def _cycles(history: Sequence[Operation], versions: Versions) -> Findings:
-    """Circles of operations along "wrote what the next read"; a transaction that reads itself is found elsewhere."""
+    """Cycles of operations along "wrote what the next read"; a transaction that reads itself is found elsewhere."""
     number = {id(operation): index for index, operation in enumerate(history)}
     follows: dict[int, set[int]] = defaultdict(set)
     for place, readers in versions.readers.items():

@@ -1,10 +1,11 @@
-"""What clients of transactions did, for the checker: operations as they end, and the offsets that they committed.
+"""The operations of transactional clients, for the checker: operations as they end, and the offsets that they
+committed.
 
 An `Attempt` is an operation under way. It becomes an `Operation` with its outcome in the `Chronicle` of all clients.
 Key k is partition k mod 2 of topic k div 2; the checker calls the key a partition. Values count up for each key.
 
 The last topic is a table: it is compacted, its records have names (their keys, in Kafka's words), and one in five is a
-tombstone. Each says in a header which value it is, for a tombstone has none.
+tombstone. Each record has its value's number in a header, for a tombstone has no value.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ TOPICS: Final = ("orders", "bills", TABLE)
 KEYS: Final = 2 * len(TOPICS)
 NAMES: Final = 7
 DELETED: Final = 5
-"""Every so many values of a table are tombstones. Names and tombstones go round side by side, as 5 and 7 have no common
-divisor."""
+"""One in this many values of a table is a tombstone. Names and tombstones go round side by side, as 5 and 7 have no
+common divisor.
+"""
 VALUE_HEADER: Final = "value"
 
 
 class Chronicle:
-    """What all clients did: operations with their outcomes, and what they committed; any thread may add to it."""
+    """The operations of all clients with their outcomes, and the offsets committed; any thread may add to it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -55,7 +57,7 @@ class Chronicle:
     def add(self, operation: Operation, commits: Mapping[int, int]) -> None:
         """An operation has ended; `commits` are the offsets by key that were part of it, if it was a transaction.
 
-        A transaction that was never asked to commit will not, whatever else is known of it.
+        A transaction whose commit was never requested will not commit, even if the rest of its outcome is unknown.
         """
         began = operation.commit_began
         outcome = Outcome.FAIL if began is None else operation.outcome
@@ -74,7 +76,7 @@ class Chronicle:
             self._commits += [Commit(group, key, offset, outcome, began, ended) for key, offset in commits.items()]
 
     def add_fetched(self, group: str, offsets: Mapping[int, int], began: int) -> None:
-        """A group was said to have these offsets by key."""
+        """A fetch returned these offsets of a group by key."""
         ended = self.tick()
         with self._changed:
             self._fetches += [Fetched(group, key, offset, began, ended) for key, offset in offsets.items()]
@@ -104,7 +106,7 @@ class Chronicle:
                 raise TimeoutError(f"not {count} transactions of {missing()} were committed within {timeout_s:g} s")
 
     def offset_anomalies(self) -> list[Anomaly]:
-        """What the groups' offsets contradict."""
+        """The contradictions in the groups' offsets."""
         with self._changed:
             return offset_anomalies(self._commits, self._fetches)
 
@@ -127,14 +129,14 @@ def key_of(topic: str | None, partition: int | None) -> int:
 
 
 def sent(key: int, value: int, offset: int | None = None) -> Send:
-    """The value as the checker knows it: in a table with its name, and what it does to it."""
+    """The value for the checker: in a table with its name, and whether it deletes it."""
     if place_of(key)[0] != TABLE:
         return Send(key, value, offset)
     return Send(key, value, offset, name=value % NAMES, deletes=value % DELETED == 0)
 
 
 def record_of(message: Message) -> tuple[int, int, int]:
-    """Key, offset and value of a record. Raises AssertionError if it is not as it was sent."""
+    """Key, offset and value of a record. Raises AssertionError if it differs from the one sent."""
     key, offset = key_of(message.topic(), message.partition()), message.offset()
     assert offset is not None
     headers = message.headers()
@@ -164,7 +166,7 @@ class Attempt:
         self._acknowledged = 0
         self.commit_began: int | None = None
         self.first: dict[int, int] = {}
-        """The first offset that it was given of each key; and after: the one after its last."""
+        """For each key the first offset that it received, and the one after its last."""
         self.after: dict[int, int] = {}
         self.commits: dict[int, int] = {}
 
@@ -190,7 +192,7 @@ class Attempt:
         self._steps.append(Poll(tuple(records), assignment))
 
     def end(self, outcome: Outcome) -> None:
-        """It is over, and known to the checker."""
+        """The operation is over; add it to the chronicle."""
         steps = tuple(
             step if isinstance(step, Poll) else sent(*step, offset=self._offsets.get(step)) for step in self._steps
         )
@@ -210,5 +212,5 @@ class Attempt:
             return
         self._acknowledged += 1
         offset = message.offset()
-        if offset is not None and offset >= 0:  # else it is there, and the broker no longer knows where
+        if offset is not None and offset >= 0:  # otherwise it is there, and the broker no longer has its offset
             self._offsets[key, value] = offset

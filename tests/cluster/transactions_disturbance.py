@@ -1,6 +1,6 @@
-"""A slow disk and a stepped clock for a broker's process, without a word of either in the broker.
+"""A slow disk and a stepped clock for a broker's process, without any code for it in the broker.
 
-Processes of a test that is `disturbable` import `transactions_seam/sitecustomize.py`, which listens to files beside the
+Processes of a test that is `disturbable` import `transactions_seam/sitecustomize.py`, which reads files beside the
 broker's data. Every other way to slow a disk down needs more rights than a test has.
 """
 
@@ -24,22 +24,22 @@ POLL_S: Final = 0.01
 
 
 def disturbable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the brokers that this test starts from now on be disturbed."""
+    """Let faults of this module act on the brokers that this test starts from now on."""
     paths = [str(SEAM), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
 @contextmanager
 def disturbed(broker: BrokerProcess, what: str, by_ms: int) -> Iterator[None]:
-    """SLOW_DISK or CLOCK_STEP of a broker for as long as the block lasts, and until the broker has felt it.
+    """SLOW_DISK or CLOCK_STEP of a broker for as long as the block lasts; it waits until the fault acts in the broker.
 
-    Raises TimeoutError if the broker does not feel it.
+    Raises TimeoutError if the fault does not act in the broker.
     """
     flag = broker.data_dir.parent / what
     felt, written = flag.with_suffix(".felt"), flag.with_suffix(".new")
     felt.unlink(missing_ok=True)
     written.write_text(str(by_ms))
-    written.replace(flag)  # the broker never finds half a number
+    written.replace(flag)  # the broker never reads half a number
     try:
         yield
         deadline = time.monotonic() + FELT_S

@@ -1,8 +1,8 @@
-"""Good histories of transactions, made by a log that keeps all of Kafka's promises, and faults planted in them.
+"""Good histories of transactions, made by a log that keeps all of Kafka's guarantees, and faults planted in them.
 
-The log is a list for each partition; clients take turns by a draw, so that transactions interleave. A reader gets what
-is committed, up to the first offset of a transaction that is open, as read_committed does. The last partition has names
-and is compacted now and then, as far as what is committed goes on without a gap.
+The log is a list for each partition; clients take turns by a draw, so that transactions interleave. A reader gets the
+committed values, up to the first offset of a transaction that is open, as read_committed does. The last partition has
+names and is compacted now and then, as far as its committed values go on without a gap.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Open:
 
 
 class ModelLog:
-    """What clients do, step by step, and what they saw: `history`, once `finish` was called."""
+    """Operations of clients, step by step, and their results: `history`, once `finish` was called."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -73,7 +73,7 @@ class ModelLog:
             self._conclude(operation, Outcome.OK, None)
 
     def finish(self) -> list[Operation]:
-        """Ends what is open, and lets a last reader read everything."""
+        """Ends the open transactions, and lets a last reader read everything."""
         for operation in list(self._open.values()):
             self._end(operation)
         reader = Open("last", transaction=False, began=self._tick())
@@ -113,7 +113,9 @@ class ModelLog:
         self._conclude(operation, outcome, commit_began)
 
     def _compact(self) -> None:
-        """What a later committed value of its name replaces goes; its offset stays empty, as a control record's is."""
+        """Values that a later committed value of their name replaces are removed; their offset stays empty, as a
+        control record's is.
+        """
         log = self._logs[COMPACTED]
         names: set[int | None] = set()
         for offset in reversed(range(self._stable(log))):
@@ -182,7 +184,7 @@ NEVER_SENT: Final = 1_000_000
 
 
 def without(history: Sequence[Operation], *places: tuple[int, int]) -> History:
-    """The history in which nobody read these values."""
+    """The history in which no reader read these values."""
     return [_with_reads(each, lambda record: (record[0], record[2]) not in places) for each in history]
 
 
@@ -296,7 +298,7 @@ def _circular(history: History) -> Iterator[History]:
 
 
 def _stale(history: History) -> Iterator[History]:
-    """The last reader misses the last word on a name, which is known, and so has an older value, or one deleted."""
+    """The last reader misses the last value of a name, which is known, and so has an older value, or a deleted one."""
     versions = versions_of(history)
     last = history[-1]
     for offset, newest in versions.latest.values():

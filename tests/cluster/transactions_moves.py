@@ -1,4 +1,4 @@
-"""What an administrator asks of the controller: other replicas, another leader. No client for Python has the first."""
+"""Requests of an administrator to the controller: other replicas, another leader. No client for Python has the first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ELECT_VERSION: Final = 1
 PREFERRED: Final = 0
 TIMEOUT_MS: Final = 20_000
 ASK_AGAIN: Final = {ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE}
-"""What an administrator's client does not show either."""
+"""Requests that an administrator's client in Python does not offer."""
 POLL_S: Final = 0.05
 
 
 def reassign(cluster: ClusterProcess, replicas: Mapping[Place, Sequence[int]]) -> None:
-    """Ask for these replicas, preferred leader first, and wait until no partition has others. Raises AssertionError."""
+    """Request these replicas, preferred leader first, and wait until no partition has others. Raises AssertionError."""
     parts = {
         (topic, number): m.AlterPartitionReassignmentsRequest.ReassignablePartition(
             partition_index=number, replicas=list(wanted)
@@ -56,7 +56,7 @@ def elect_preferred(cluster: ClusterProcess, replicas: Mapping[Place, Sequence[i
 
     def failures(answer: m.ElectLeadersResponse) -> list[int]:
         found = [each.error_code for topic in answer.replica_election_results for each in topic.partition_result]
-        # The controller may have come first (auto.leader.rebalance.enable).
+        # The controller may have moved the leader already (auto.leader.rebalance.enable).
         return [code for code in (answer.error_code, *found) if code not in (0, ErrorCode.ELECTION_NOT_NEEDED)]
 
     _ask_controller(cluster, request, ELECT_VERSION, failures)
@@ -67,14 +67,14 @@ def elect_preferred(cluster: ClusterProcess, replicas: Mapping[Place, Sequence[i
 
 
 def _ask_controller(cluster: ClusterProcess, request: Any, version: int, failures: Callable[[Any], list[int]]) -> None:
-    """Ask whoever is the controller, again if it was not answered: what was carried out then is carried out again."""
+    """Send a request to the current controller, again if it got no response: a request carried out twice does no harm."""
     deadline = time.monotonic() + cluster.timeout_s
     while True:
         broker = cluster.brokers[cluster.controller()]
         try:
             with Wire(broker.host, broker.port, timeout_s=TIMEOUT_MS / 1000) as wire:
                 found = failures(wire.ask(request, version))
-        except OSError:  # it is another one by now
+        except OSError:  # the controller has moved
             found = [ErrorCode.NOT_CONTROLLER]
         if not found:
             return
@@ -96,7 +96,7 @@ def _replicas_are(answer: m.MetadataResponse, wanted: Mapping[Place, Sequence[in
 def _await(
     cluster: ClusterProcess, places: Sequence[Place], holds: Callable[[m.MetadataResponse], bool], what: str
 ) -> None:
-    """Wait until the controller's metadata say so."""
+    """Wait until the controller's metadata meet the condition."""
     deadline = time.monotonic() + cluster.timeout_s
     topics = sorted({topic for topic, _ in places})
     while True:
@@ -105,7 +105,7 @@ def _await(
             with Wire(broker.host, broker.port) as wire:
                 if holds(wire.metadata(topics)):
                     return
-        except OSError:  # it is another one by now
+        except OSError:  # the controller has moved
             pass
         assert time.monotonic() < deadline, f"not {what} within {cluster.timeout_s:g} s"
         time.sleep(POLL_S)

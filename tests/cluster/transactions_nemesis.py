@@ -1,8 +1,8 @@
 """Faults on the brokers that matter to transactions: leaders of data, and of both coordinators' topics.
 
-A fault that ends a session holds until the others have gone on without the broker; each ends when every broker is known
-and in sync again. Replicas that move go out of the partition and come back in another order: the log of one is
-deleted and made anew while clients go on.
+A fault that ends a session holds until the others have gone on without the broker; each ends when every broker is
+registered and in sync again. Replicas that move leave the partition and come back in another order: the log of one is
+deleted and created anew while clients go on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Strike: TypeAlias = Callable[[int], None]
 
 
 class TransactionsNemesis:
-    """What befalls a cluster of three with copies of everything everywhere; its brokers can be disturbed."""
+    """Faults on a cluster of three with copies of everything everywhere; its disks and clocks can be changed."""
 
     def __init__(self, cluster: ClusterProcess, chance: random.Random) -> None:
         self._cluster = cluster
@@ -87,7 +87,7 @@ class TransactionsNemesis:
             STEP: lambda each: self._disturb(each, STEP),
         }
 
-    # ---- what befalls a broker
+    # ---- faults on a broker
 
     def _kill(self, victim: int) -> None:
         self._cluster.kill(victim)
@@ -95,7 +95,7 @@ class TransactionsNemesis:
         self._cluster.restart(victim)
 
     def _bounce(self, victim: int) -> None:
-        """It is back before its session has expired."""
+        """The broker is back before its session has expired."""
         self._cluster.kill(victim)
         self._cluster.restart(victim)
 
@@ -105,37 +105,38 @@ class TransactionsNemesis:
         self._cluster.resume(victim)
 
     def _until_gone(self, victim: int, cut: Callable[[int], None]) -> None:
-        """Longer than its session lasts; clients still reach it, and it takes itself for what it was."""
+        """Longer than its session lasts; clients still reach it, and it still acts as leader."""
         cut(victim)
         self._await_without(victim)
         self._cluster.heal()
 
     def _cut(self, victim: int, *, one_way: bool) -> None:
-        """From its peers, for longer than a follower may lag. No session ends, so no leader changes.
+        """Cut off from its peers, for longer than a follower may lag. No session ends, so no leader changes.
 
-        Where the broker leads a coordinator's partition nobody can commit, so that there may be no write to wait for.
+        Where the broker leads a coordinator's partition no client can commit, so that there may be no write to wait
+        for.
         """
         for peer in self._all - {victim}:
             self._cluster.cut(victim, peer, one_way=one_way)
-        time.sleep(CUT_S)  # this long is the fault; nothing is waited for
+        time.sleep(CUT_S)  # the length of the fault; no condition is awaited
         self._cluster.heal()
 
     def _disturb(self, victim: int, fault: str) -> None:
-        """A clock goes right again at the end, which is a step the other way."""
+        """The clock goes back at the end, which is a step the other way."""
         disturbance, by_ms = self._draw(fault)
         print(f"by {by_ms} ms", flush=True)
         with disturbed(self._cluster.brokers[victim], disturbance, by_ms):
-            time.sleep(DISTURBED_S)  # this long is the fault; nothing is waited for
+            time.sleep(DISTURBED_S)  # the length of the fault; no condition is awaited
 
     def _draw(self, fault: str) -> tuple[str, int]:
         if fault == SLOW:
             return SLOW_DISK, self._chance.choice(DISK_DELAYS_MS)
         return CLOCK_STEP, self._chance.choice(CLOCK_STEPS_MS)
 
-    # ---- what befalls partitions
+    # ---- faults on partitions
 
     def _reassign(self, places: Sequence[Place]) -> None:
-        """One replica goes, its log with it; then it comes back, and the order is another."""
+        """One replica is removed, with its log; then it comes back, and the order is another."""
         two = {place: self._chance.sample(sorted(self._all), 2) for place in places}
         reassign(self._cluster, two)
         for place, replicas in two.items():
@@ -146,7 +147,7 @@ class TransactionsNemesis:
             self._cluster.await_isr(*place, replicas)
 
     def _move_leaders(self, places: Sequence[Place]) -> None:
-        """To a broker that does not lead now."""
+        """Move leadership to a broker that does not lead now."""
         wanted: dict[Place, list[int]] = {}
         for place in places:
             leader = self._cluster.leader_of(*place)
@@ -154,7 +155,7 @@ class TransactionsNemesis:
         reassign(self._cluster, wanted)
         elect_preferred(self._cluster, wanted)
 
-    # ---- how
+    # ---- helpers
 
     def _await_health(self) -> None:
         self._cluster.await_brokers(self._all)
@@ -169,7 +170,7 @@ class TransactionsNemesis:
         return [*DATA, *_coordinating(STATE), *_coordinating(OFFSETS)]
 
     def _partitions_of(self, role: str) -> list[Place]:
-        """One partition of the kind that such a broker is for; all of them, for the controller."""
+        """One partition of the kind that such a broker leads; all of them, for the controller."""
         if role == CONTROLLER:
             return self._everything()
         return [self._chance.choice(_led_by(role))]

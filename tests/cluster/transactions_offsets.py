@@ -1,16 +1,17 @@
-"""What the offsets of consumer groups contradict: what a group was told against what it committed.
+"""The contradictions in the offsets of consumer groups: the offsets that a group fetched against those it committed.
 
 A group's offset of one partition is a register. One client at a time writes it, one commit after the other: alone
-(OffsetCommit) or as part of a transaction (TxnOffsetCommit, in force with the transaction, KIP-98). Whoever fetches it
-waits for transactions under way (require_stable, KIP-447). So a fetch gives the last commit that was acknowledged
-before, or one that is not known to have failed and began since. A commit that was seen counts as acknowledged.
+(OffsetCommit) or as part of a transaction (TxnOffsetCommit, effective with the transaction, KIP-98). A fetch waits for
+transactions under way (require_stable, KIP-447). So a fetch returns the last commit that was acknowledged before, or
+one that is not known to have failed and began since. A commit that a fetch returned counts as acknowledged.
 
-A plain commit whose answer never came may still arrive at any later time, over a connection that is given up; a
-transaction's cannot, for the client's next transaction, or its successor's first request, has decided the one before.
+A plain commit whose response never came may still arrive at any later time, over a connection that the client has given
+up; a transaction's cannot, for the client's next transaction, or its successor's first request, has decided the one
+before.
 
-- lost-commit: the group has an older offset than it was acknowledged or shown, or none
+- lost-commit: the group has an older offset than one that was acknowledged or fetched, or none
 - aborted-commit: it has one that only a failed transaction committed
-- garbage-commit: it has one that nobody committed before
+- garbage-commit: it has one that no client committed before
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NONE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An offset that a client of `group` asked for, from `began` to `ended` on the clock of all operations."""
+    """An offset that a client of `group` requested to commit, from `began` to `ended` on the clock of all operations."""
 
     group: str
     partition: int
@@ -41,7 +42,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The offset that `group` was said to have, from the question to the answer."""
+    """The offset of `group` in a response to a fetch, from the request to the response."""
 
     group: str
     partition: int
@@ -63,7 +64,7 @@ def offset_anomalies(commits: Iterable[Commit], fetches: Iterable[Fetched]) -> l
 
 def _of_one(commits: Sequence[Commit], fetches: Sequence[Fetched]) -> Iterator[Anomaly]:
     known = {id(each): each.ended for each in commits if each.outcome is Outcome.OK}
-    """When a commit was known to be in force."""
+    """When a commit was known to be effective."""
     for fetch in sorted(fetches, key=lambda each: each.began):
         before = [each for each in commits if each.began < fetch.ended]
         in_force = (each.began for each in before if known.get(id(each), fetch.began) < fetch.began)

@@ -1,4 +1,4 @@
-"""Good histories of group offsets, made by a register that keeps Kafka's promises, and faults planted in them."""
+"""Good histories of group offsets, made by a register that keeps Kafka's guarantees, and faults planted in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_COMMIT: Final = 1_000_000
 
 @dataclass(slots=True)
 class OffsetHistory:
-    """What clients of one group asked for and were told of one partition."""
+    """The commits and fetches of the clients of one group for one partition."""
 
     commits: list[Commit] = field(default_factory=list)
     fetches: list[Fetched] = field(default_factory=list)
@@ -48,11 +48,11 @@ def good_offsets(seed: int, steps: int) -> OffsetHistory:
 # ---- faults
 
 Notified: TypeAlias = Iterator[tuple[Fetched, int]]
-"""A fetch, and what it must not give."""
+"""A fetch, and an offset that it must not return."""
 
 
 def _lost(history: OffsetHistory) -> Notified:
-    """What an acknowledged commit has replaced, and nobody else may have committed again."""
+    """The offsets that an acknowledged commit has replaced, and that no other commit may have written again."""
     for fetch in history.fetches:
         before = [each for each in history.commits if each.ended < fetch.began]
         acknowledged = [each for each in before if each.outcome is Outcome.OK]

@@ -1,12 +1,12 @@
-"""Clients that send, poll and do transactions as long as brokers are tormented, over a history for the checker.
+"""Clients that send, poll and run transactions while faults hit brokers, with a history for the checker.
 
-Each client is a thread with an idempotent producer for single sends, a transactional one, and a read_committed
-consumer in a group of its own that starts at the earliest offset. It draws what to do next: a send, a poll, perhaps
-with a commit of its offsets, a look at what its group has committed, or a transaction of up to four sends and polls,
-with the offsets of what it polled sent with it; one in ten aborts at a step that is drawn. Now and then it assigns or
-subscribes anew, and now and then it crashes: its clients are dropped in the middle of whatever they are at, and new
-ones take over the transactional id. After an operation that failed, or whose outcome is not known, it reads again from
-the first offset that the operation was given.
+Each client is a thread with an idempotent producer for single sends, a transactional one, and a read_committed consumer
+in a group of its own that starts at the earliest offset. It draws its next operation: a send, a poll, perhaps with a
+commit of its offsets, a fetch of its group's committed offsets, or a transaction of up to four sends and polls, with
+the offsets of its polls sent with it; one in ten aborts at a step that is drawn. Now and then it assigns or subscribes
+anew, and now and then it crashes: its clients are dropped in the middle of any operation, and new ones take over the
+transactional id. After an operation that failed, or whose outcome is not known, it reads again from the first offset
+that the operation received.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CALL_S: Final = 5.0
 """How long a call of a transaction may take before its outcome counts as unknown."""
 ABORT_S: Final = 2.0
 LOOK_S: Final = 1.0
-"""How long a question may wait that is not answered while a coordinator is away."""
+"""The timeout of a request that gets no response while a coordinator is away."""
 
 CONNECTION: Final[Mapping[str, Any]] = {
     "socket.timeout.ms": 5000,
@@ -77,16 +77,16 @@ TRANSACTION_TIMEOUT_MS: Final = 8000
 
 
 class CrashedError(Exception):
-    """The client is to be dropped as it is."""
+    """The client is to be dropped in its present state."""
 
 
 class Client:
-    """One client's life: what it draws, one operation after the other, until it is told to stop."""
+    """One client's life: the operations that it draws, one after the other, until it is stopped."""
 
     def __init__(self, name: str, address: str, chronicle: Chronicle, chance: random.Random) -> None:
         self.name = name
         self.errors: Counter[str] = Counter()
-        """What it was told that is no success, for the eye."""
+        """The errors that it received, for the log."""
         self._address = {"bootstrap.servers": address}
         self._chronicle = chronicle
         self._chance = chance
@@ -104,11 +104,11 @@ class Client:
                 # AddPartitionsToTxn has outlived its transaction. One that crashed stays a zombie to the end.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._producer))
             self._drop()
-        # What it left open is ended by whoever takes over its transactional id.
+        # The producer that takes over its transactional id ends its open transaction.
         self._connect()
         self._drop()
 
-    # ---- coming and going
+    # ---- start and end
 
     def _connect(self) -> None:
         self._plain = Producer({**self._address, **PRODUCER, "error_cb": self._note})
@@ -117,7 +117,7 @@ class Client:
         self._begin_anew()
 
     def _transactional(self) -> Producer:
-        """One that has its producer id. Raises KafkaException when none is to be had for long."""
+        """A producer that has its producer id. Raises KafkaException when no broker gives one for long."""
         settings = {"transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -132,7 +132,7 @@ class Client:
                 return producer
 
     def _drop(self) -> None:
-        """Let go of the clients, whatever they are at."""
+        """Release the clients, in any state."""
         del self._plain, self._producer, self._consumer
 
     def _begin_anew(self) -> None:
@@ -143,8 +143,8 @@ class Client:
             self._consumer.subscribe(list(TOPICS), on_assign=self._assigned)
             return
         self._consumer.unsubscribe()
-        # Not OFFSET_BEGINNING: librdkafka 2.16 that asked for the beginning while the broker was down takes the answer
-        # for the assignment that followed.
+        # Not OFFSET_BEGINNING: librdkafka 2.16 that requested the beginning while the broker was down takes the
+        # response for the assignment that followed.
         start = self._chance.choice((0, OFFSET_STORED))
         places = [TopicPartition(*place_of(key), start) for key in range(KEYS)]
         self._consumer.assign(places)
@@ -180,7 +180,7 @@ class Client:
         attempt.end(Outcome.OK if attempt.delivered else Outcome.INFO)
 
     def _commit(self, offsets: Mapping[int, int]) -> None:
-        """A refusal counts as unknown: it may be that of a second attempt."""
+        """An error counts as unknown: it may be that of a second attempt."""
         began = self._chronicle.tick()
         outcome = Outcome.INFO
         try:
@@ -239,7 +239,7 @@ class Client:
     def _send_offsets(self, attempt: Attempt) -> None:
         """librdkafka 2.16 may wait for good for a coordinator that left (its issues 5456 and 5511).
 
-        A client that does not come back from there is left as a zombie, and a new one takes its place.
+        A client that does not return from there is left as a zombie, and a new one takes its place.
         """
         producer, group = self._producer, self._consumer.consumer_group_metadata()
         notified: Future[None] = Future()
@@ -268,7 +268,7 @@ class Client:
         self._abort(attempt)
 
     def _abort(self, attempt: Attempt) -> None:
-        """Once a commit was tried nobody knows better than that its outcome is unknown.
+        """Once a commit was tried its outcome is unknown.
 
         librdkafka 2.16 ends the process (txn_req_cnt > 0) when AddPartitionsToTxn fails after its transaction was
         aborted; while one may be under way the transaction is left to the successor.
@@ -291,7 +291,7 @@ class Client:
         for key, offset in first.items():
             try:
                 self._consumer.seek(TopicPartition(*place_of(key), offset))
-            except KafkaException as failure:  # it was taken away; the next assignment begins at what is committed
+            except KafkaException as failure:  # it was revoked; the next assignment begins at the committed offset
                 self._note(failure.args[0])
 
     def _poll(self, attempt: Attempt) -> None:
@@ -307,7 +307,7 @@ class Client:
         if self._assignment == before:
             attempt.poll(messages, self._assignment)
             return
-        for message in messages:  # each may be from before or after: nothing is said of their order
+        for message in messages:  # each may be from before or after: their order is unknown
             self._assignment += 1
             attempt.poll([message], self._assignment)
         self._assignment += 1
@@ -322,7 +322,7 @@ def committed(consumer: Consumer, timeout_s: float) -> dict[int, int]:
     for each in found:
         if each.error is not None:
             raise KafkaException(each.error)
-    # librdkafka's word for none is -1001.
+    # librdkafka's constant for none is -1001.
     return {key_of(each.topic, each.partition): max(each.offset, -1) for each in found}
 
 
@@ -363,7 +363,7 @@ class TransactionsWorkload:
         assert not self._failures, self._failures
 
     def finish(self) -> list[Anomaly]:
-        """Once all is healed: end the clients, read everything from the start, and judge."""
+        """Once all faults have ended: end the clients, read everything from the start, and return the verdict."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(2 * DEADLINE_S)
@@ -375,7 +375,7 @@ class TransactionsWorkload:
         return anomalies(self.chronicle.operations) + self.chronicle.offset_anomalies()
 
     def summary(self) -> str:
-        """How many operations had which outcome, and what the clients were told."""
+        """How many operations had which outcome, and the errors that the clients received."""
         kinds = Counter((each.transaction, each.outcome.value) for each in self.chronicle.operations)
         shown = ", ".join(
             f"{count} {'transactions' if transaction else 'single'} {outcome}"
@@ -383,7 +383,7 @@ class TransactionsWorkload:
         )
         return f"{shown}; {self.chronicle.shown_offsets()}; {self._shown_table()}; {self._shown_errors()}"
 
-    # ---- how
+    # ---- helpers
 
     def _run(self, client: Client) -> None:
         try:
@@ -393,7 +393,7 @@ class TransactionsWorkload:
             raise
 
     def _read_everything(self) -> None:
-        """Past every offset there is; nothing is open any more."""
+        """Past every existing offset; no transaction is open any more."""
         settings = {"bootstrap.servers": self._address, **CONSUMER, "enable.partition.eof": True, "group.id": "last"}
         consumer = Consumer(settings)
         whole = Consumer({**settings, "isolation.level": "read_uncommitted"})

@@ -1,8 +1,8 @@
-"""Clients that write and read as long as a cluster is tormented, each in a thread, over a history for the checker.
+"""Clients that write and read while faults hit a cluster, each in a thread, with a history for the checker.
 
-A producer is told of every outcome; one whose outcome is not known in the end counts as not acknowledged, whether it
-stands in the log or not. The reader has no group and starts over every few seconds, so that what it was given once is
-asked for again. Nothing here waits for a fault to pass: what is refused or times out is tried again by the clients.
+A producer gets every outcome; a value whose outcome is not known at the end counts as not acknowledged, whether it is
+in the log or not. The reader has no group and starts over every few seconds, so that it requests records again that it
+has received once. The workload does not wait for a fault to pass: the clients retry requests that fail or time out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECTION: Final[Mapping[str, Any]] = {
     "socket.timeout.ms": 5000,
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.interval.ms": 2000,
-    # A topic that exists is never said to be missing: who is told so fails at once what was to be written to it.
+    # A broker never returns that an existing topic is missing: a client with that error at once fails its writes to it.
     "topic.metadata.propagation.max.ms": 1,
     "log_level": 0,
 }
@@ -55,7 +55,7 @@ PRODUCERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "again": {**PRODUCER, "enable.idempotence": False},
 }
 CARELESS: Final[Mapping[str, Mapping[str, Any]]] = {"careless": {**PRODUCER, "acks": "1"}}
-"""For what the checker is to find."""
+"""A history for the checker."""
 _LOST_PLACE: Final = {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -79,7 +79,7 @@ class Workload:
         once = frozenset(name for name in idempotent if producers[name].get("max.in.flight") == 1)
         self.history: History = History(partitions, once, frozenset(idempotent - once))
         self.errors: Counter[str] = Counter()
-        """What clients were told that is no acknowledgement, for the eye."""
+        """The errors that clients received, for the log."""
         self._threads = [threading.Thread(target=self._run, args=(self._read,), name="reader")]
         for name in producers:
             self._threads.append(threading.Thread(target=self._run, args=(partial(self._write, name),), name=name))
@@ -95,18 +95,18 @@ class Workload:
             thread.join(DEADLINE_S)
 
     def await_progress(self, partitions: Sequence[int] | None = None) -> None:
-        """Wait until each of these partitions, or all, took a write and gave it to a reader. Raises TimeoutError."""
+        """Wait until each of these partitions, or all, took a write and returned it to a reader. Raises TimeoutError."""
         self.history.await_more(self.history.partitions if partitions is None else partitions, DEADLINE_S)
         assert not self._failures, self._failures
 
     def progress_for(self, seconds: float) -> None:
-        """As `await_progress`, again and again for this long."""
+        """As `await_progress`, repeatedly for this long."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.await_progress()
 
     def finish(self) -> Sequence[Log]:
-        """Once everything is healed: await every outcome, end the clients, and read everything from the start."""
+        """Once all faults have ended: await every outcome, end the clients, and read everything from the start."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(2 * DEADLINE_S)
@@ -157,7 +157,7 @@ class Workload:
         finally:
             consumer.close()
 
-    # ---- how
+    # ---- helpers
 
     def _read_all(self) -> Sequence[Log]:
         consumer = Consumer({**self._address, **CONSUMER})
@@ -175,7 +175,7 @@ class Workload:
         return logs
 
     def _end(self, consumer: Consumer, partition: int, deadline: float) -> int:
-        """The high watermark. A leader that has just been elected does not know it yet, and says so (KIP-207)."""
+        """The high watermark. A leader that has just been elected does not have it yet, and returns an error (KIP-207)."""
         while True:
             try:
                 return consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=DEADLINE_S)[1]
@@ -184,7 +184,7 @@ class Workload:
                     raise
 
     def _behind(self, assignment: Assignment) -> bool:
-        """Whether an earlier reader was given more."""
+        """Whether an earlier reader received more."""
         return any(offset < self.history.read_below(partition) for partition, offset in enumerate(assignment))
 
     def _assign(self, consumer: Consumer) -> Assignment:

@@ -1,9 +1,9 @@
-"""What an answer says, with everything in it that two brokers cannot have in common given a name.
+"""A response in a form in which two brokers can be compared: everything that they cannot have in common gets a name.
 
-Ids (of topics, producers, members, sessions, clusters, directories) get a name by the order in which they appear, so
-it still counts which id stands where. A moment of today is "now", the broker's own port "own", those of a cluster by
-the broker's id, the size of a disk "some"; of a message for people it counts whether there is one. Records are read:
-every batch with its header and what is in it.
+Ids (of topics, producers, members, sessions, clusters, directories) get a name by the order in which they appear, so it
+still counts which id is in which field. A moment of today is "now", the broker's own port "own", those of a cluster by
+the broker's id, the size of a disk "some"; error messages are compared only for presence. Records are parsed: every
+batch with its header and its records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IDS: Final = {
     "token_id": "",
     "hmac": b"",
 }
-"""Fields that hold an id, with the value that is none."""
+"""Fields that hold an id, with the value for none."""
 KINDS: Final = {"leader": "member_id", "producer_id_start": "producer_id"}
 MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
 SIZES: Final = frozenset({"total_bytes", "usable_bytes"})
@@ -42,7 +42,7 @@ DAY_MS: Final = 86_400_000
 MESSAGE: Final = struct.Struct(">qiIbb")
 """Offset, size, checksum, magic and attributes of a message of a message set."""
 FILLER: Final = b"\xff" * 8
-"""Where the answer to an old Fetch goes on with bytes that are no message: an offset of -1."""
+"""The bytes after the last message in the response to an old Fetch, which are no message: an offset of -1."""
 
 HASHED: Final = frozenset(
     """
@@ -101,13 +101,14 @@ HASHED: Final = frozenset(
     WriteTxnMarkersResponse.markers.topics.partitions
     """.split()  # noqa: SIM905 - a column is easier to read and to sort
 )
-"""Lists that Kafka gives in the order of a hash table. Nobody can rely on it; they are sorted and then compared."""
+"""Lists that Kafka returns in the order of a hash table. No client can rely on it; they are sorted and then compared.
+"""
 
 ABOUT: Final = (
     *("topic", "name", "topic_name", "partition_index", "partition", "partition_id", "index", "group_id", "key"),
     *("resource_type", "resource_name", "transactional_id", "user", "feature", "api_key"),
 )
-"""Fields that say what a structure in a list is about."""
+"""Fields that identify a structure in a list."""
 
 
 class Names:
@@ -132,7 +133,7 @@ class Names:
 
 
 def plain(answer: Any, names: Names) -> Any:
-    """An answer as dictionaries, lists and values."""
+    """A response as dictionaries, lists and values."""
     if not isinstance(answer, Struct):
         return answer
     if isinstance(answer, m.DescribeLogDirsResponse):
@@ -141,7 +142,7 @@ def plain(answer: Any, names: Names) -> Any:
 
 
 def _hide_own_topics(answer: m.DescribeLogDirsResponse) -> None:
-    """How many bytes a broker's own topics take is its own affair."""
+    """The sizes of a broker's own topics are not compared."""
     for result in answer.results:
         for topic in result.topics:
             if topic.name.startswith("__"):
@@ -150,7 +151,7 @@ def _hide_own_topics(answer: m.DescribeLogDirsResponse) -> None:
 
 
 def _ordered(struct: Struct, path: str, names: Names) -> dict[str, Any]:
-    """The fields of a structure, lists without order sorted by what is no id."""
+    """The fields of a structure, lists without order sorted by the fields that are no id."""
     fields: dict[str, Any] = {}
     for name in struct.ATTRIBUTES:
         value = getattr(struct, name)
@@ -170,7 +171,7 @@ def _ordered(struct: Struct, path: str, names: Names) -> dict[str, Any]:
 
 
 def _without_ids(value: Any) -> str:
-    """What a structure is sorted by: what it is about, then all the rest of it."""
+    """The sort key of a structure: its identifying fields, then all the rest of it."""
     if isinstance(value, dict):
         about = [value.get(name) for name in ABOUT if name in value]
         return repr([about, *((name, _without_ids(each)) for name, each in value.items() if name not in IDS)])
@@ -200,7 +201,7 @@ def _named(value: Any, names: Names, field: str = "") -> Any:
 
 
 def _records(data: Any) -> Any:
-    """The batches of a fetch, and how many bytes stand behind the last whole one."""
+    """The batches of a fetch, and the number of bytes behind the last whole one."""
     if data is None:
         return None
     found: list[Any] = []
@@ -222,7 +223,7 @@ def _records(data: Any) -> Any:
 
 
 def _messages(data: bytes) -> list[Any]:
-    """The messages of magic 0 and 1, those inside of a compressed one included; what is left is bytes."""
+    """The messages of magic 0 and 1, those inside of a compressed one included; the rest stays bytes."""
     found: list[Any] = []
     position = 0
     while len(data) - position >= MESSAGE.size:
@@ -246,12 +247,12 @@ def _messages(data: bytes) -> list[Any]:
         position = end
     rest = data[position:]
     if rest.startswith(FILLER):
-        rest = FILLER  # it makes up for what conversion has saved, which depends on how well one compresses
+        rest = FILLER  # it makes up for the bytes that conversion saves, which depends on the compression ratio
     return [*found, {"rest": rest}] if rest else found
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """Where two answers differ, as (path, ours, theirs); the path of an element of a list has no number."""
+    """The differences of two responses, as (path, Odradek's, Kafka's); the path of an element of a list has no number."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         found = []
         for name in dict.fromkeys([*ours, *theirs]):
@@ -265,7 +266,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, 
 
 
 def _beyond(some: list[Any], others: list[Any]) -> list[Any]:
-    """What only the first list has."""
+    """The elements that only the first list has."""
     left = list(others)
     found = []
     for each in some:

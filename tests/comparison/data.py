@@ -31,7 +31,7 @@ def with_headers() -> bytes:
 
 
 def control(*, producer_id: int = 77) -> bytes:
-    """What only a broker may write."""
+    """A batch that only a broker may write."""
     return batch_of(
         struct.pack(">hi", 0, 1),
         key=struct.pack(">hh", 0, 1),

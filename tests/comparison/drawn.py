@@ -1,9 +1,9 @@
-"""Stories drawn by hypothesis over a small world: three topics, two groups, their records, offsets and properties, and
-producers that count.
+"""Scenarios drawn by hypothesis over a small world: three topics, two groups, their records, offsets and properties,
+and producers that count.
 
-A drawn request is an API, a version and fields, as a story would say it; `@` before a name makes it the example's own,
-so that examples do not meet although the brokers remember them, and shrinking works. What Kafka does behind an answer
-(deletion, properties that spread) is waited for, not compared.
+A drawn request is an API, a version and fields, as in a scenario; `@` before a name makes it the example's own, so that
+examples do not share state although the brokers keep it, and shrinking works. Effects that follow Kafka's response
+(deletion, properties that spread) are awaited, not compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class Drawn(NamedTuple):
-    """One request of a drawn story."""
+    """One request of a drawn scenario."""
 
     api: str
     version: int
@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
         return f"{self.api} v{self.version} {self.fields}"
 
 
-# ---- what is drawn
+# ---- strategies
 
 topic = st.sampled_from(TOPICS)
 group = st.sampled_from(GROUPS)
@@ -50,7 +50,7 @@ def _asked(api: str, low: int, high: int, **fields: st.SearchStrategy[Any]) -> s
 
 
 def _some(inner: st.SearchStrategy[Any], most: int = 2) -> st.SearchStrategy[list[Any]]:
-    """One or more, none of them twice under one name."""
+    """One or more, with distinct names."""
     about = lambda each: each.get("name", each.get("topic")) if isinstance(each, dict) else repr(each)  # noqa: E731
     return st.lists(inner, min_size=1, max_size=most, unique_by=about)
 
@@ -262,7 +262,7 @@ def _beginning() -> list[Drawn]:
     return [Drawn("CreateTopics", 5, {"topics": made, "timeout_ms": DEADLINE_MS})]
 
 
-# ---- how it is told
+# ---- how a scenario runs
 
 
 def fresh() -> str:
@@ -282,7 +282,7 @@ def named(value: Any, prefix: str) -> Any:
 
 
 async def tell(side: Side, drawn: list[Drawn], prefix: str) -> None:
-    """Tell a drawn story to one side, and clear up behind it."""
+    """Send a drawn scenario to one side, and delete afterwards what it created."""
     try:
         for each in drawn:
             answer = await side.quietly(each.api, each.version, **named(each.fields, prefix))
@@ -299,7 +299,7 @@ async def tell(side: Side, drawn: list[Drawn], prefix: str) -> None:
 
 
 async def _gone(side: Side, topic: str, prefix: str) -> None:
-    """Wait until nothing is left of a deleted topic: neither its name nor what groups have committed of it."""
+    """Wait until a deleted topic is gone: its name and the offsets that groups have committed of it."""
     again = {"topics": [{"name": topic, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": DEADLINE_MS}
     await side.wait(
         lambda answer: answer.topics[0].error_code != ErrorCode.TOPIC_ALREADY_EXISTS,

@@ -1,7 +1,7 @@
-"""Where Odradek means to answer otherwise than Apache Kafka 3.9.2, and why.
+"""The intended differences between Odradek's responses and those of Apache Kafka 3.9.2, with reasons.
 
-Each entry says which differences it is about. One that no answer needs any more fails the test, so the list says what
-is; docs/compatibility.md gives it to the reader, in these words.
+Each entry matches a set of differences. One that no response needs any more fails the test, so the list is up to date;
+docs/compatibility.md has these reasons in the same words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.comparison.side import Step
 
 
 class Difference(NamedTuple):
-    """One place in which an answer is another. Both answers are there whole, too."""
+    """One place in which two responses differ. Both whole responses are in it, too."""
 
     theirs_step: Step
     ours_step: Step
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 class Intended(NamedTuple):
-    """A difference that is meant. `reason` is what the documentation says of it."""
+    """An intended difference. `reason` is its text in the documentation."""
 
     name: str
     reason: str
@@ -49,11 +49,11 @@ class Intended(NamedTuple):
 
 
 ABORTED: Final = {"guards"}
-"""Groups of the story whose only offsets were those of aborted transactions."""
+"""Groups of the scenario whose only offsets were those of aborted transactions."""
 
 
 REASSIGNED: Final = 3
-"""How often the story reassigns a partition of the topic `elected` to the replicas that it has."""
+"""How often the scenario reassigns a partition of the topic `elected` to the replicas that it has."""
 
 
 def codes(answer: Any) -> Iterator[int]:
@@ -213,10 +213,10 @@ INTENDED: Final = (
 
 
 def compare(ours: Step, theirs: Step) -> list[Difference]:
-    """Everything in which two answers to one request differ."""
+    """All differences of two responses to one request."""
     return [Difference(theirs, ours, *each) for each in differences(ours.answer, theirs.answer)]
 
 
 def explanation(difference: Difference) -> Intended | None:
-    """The entry that means this difference."""
+    """The entry that matches this difference."""
     return next((each for each in INTENDED if each.covers(difference)), None)

@@ -1,8 +1,9 @@
 """Requests with one thing wrong in their bytes, made from the definitions: every length, count and null of every field.
 
-A request with something in each of its fields is written byte by byte, and for each field again with it spoiled: a
-length or a count that is negative, too large or absurd, a null where none may stand, text that is no UTF-8, or an end
-in the middle of it. Numbers and names are such that a request which is understood all the same does no harm.
+A request with something in each of its fields is written byte by byte, and for each field again with that field
+malformed: a length or a count that is negative, too large or absurd, a null where none is allowed, text that is no
+UTF-8, or an end in the middle of it. Numbers and names are such that a request that a broker accepts all the same does
+no harm.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tests.comparison.requests import definition
 
 SAMPLES: Final[dict[str, bytes]] = {"string": b"sample", "bytes": b"\0\1", "records": b"\0\0\0"}
 NAMES: Final = {
-    # A topic that is there, for old versions would make one.
+    # A topic that exists, because old versions would create one.
     ("MetadataRequest", -1): b"writes",
     # See the intended differences of version 0.
     ("OffsetCommitRequest", 0): b"late-0",
 }
 """Names in place of the sample, by message and version (-1 for any)."""
 SAFE_IDS: Final = {"BrokerId": 77, "ControllerId": 77, "GenerationId": 1}
-"""Numbers that name nobody."""
+"""Ids that no broker or member has."""
 
 NULL, MINUS_TWO, LOWEST, BEYOND, ABSURD, NOT_UTF8, CUT = (
     *("null", "length -2", "the lowest length", "a length beyond the end", "an absurd length"),
@@ -77,7 +78,7 @@ class Writer:
             finally:
                 kept += uvarint(field.tag or 0) + uvarint(len(self.out)) + self.out
                 self.out = kept
-        self.out += uvarint(9999) + uvarint(2) + b"??"  # a field that nobody knows
+        self.out += uvarint(9999) + uvarint(2) + b"??"  # an unknown field
 
     def _field(self, field: Field, path: str) -> None:
         self.paths.append(path)
@@ -143,12 +144,12 @@ def _uvarint(value: int) -> bytes:
 
 
 def sound(api: str, version: int) -> bytes:
-    """A request with something in every field, unknown tagged fields included."""
+    """A request with a value in every field, unknown tagged fields included."""
     return Writer(definition(f"{api}Request"), version).write()
 
 
 def shapes(api: str, low: int, high: int) -> list[int]:
-    """The versions worth spoiling: the oldest, the newest, and those on both sides of the flexible encoding."""
+    """The versions to test: the oldest, the newest, and those on both sides of the flexible encoding."""
     flexible = definition(f"{api}Request").flexible
     return [each for each in range(low, high + 1) if each in (low, high, flexible.first - 1, flexible.first)]
 

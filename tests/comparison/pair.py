@@ -1,4 +1,4 @@
-"""Both brokers, Apache Kafka 3.9.2 and Odradek, side by side, and the telling of a story to both at once."""
+"""Both brokers, Apache Kafka 3.9.2 and Odradek, side by side, and the run of a scenario on both at once."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ PROPERTIES = {
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
     "num.partitions": "1",
-    # The records of the story are older than a week, and stay.
+    # The records of the scenarios are older than a week, and stay.
     "log.retention.ms": "-1",
     "group.coordinator.rebalance.protocols": "classic",
-    # Nobody fails here: a broker that a slow machine keeps waiting for seconds stays in its cluster.
+    # No broker fails here: a broker that a slow machine delays for seconds stays in its cluster.
     "zookeeper.session.timeout.ms": "30000",
 }
 """The same for both."""
 
 
 class Ports(NamedTuple):
-    """Where the two listen."""
+    """The ports of the two."""
 
     ours: int
     theirs: int
 
 
 class Outcome(NamedTuple):
-    """What became of one chapter."""
+    """The result of one scenario."""
 
     unexplained: list[Difference]
     met: set[str]
@@ -56,7 +56,7 @@ def running_pair(folder: Path) -> Iterator[Ports]:
 
 @asynccontextmanager
 async def sides(ports: Ports, versions: dict[int, tuple[int, int]]) -> AsyncIterator[tuple[Side, Side]]:
-    """Two sides at the beginning of a chapter."""
+    """Two sides at the beginning of a scenario."""
     pair = Side("Odradek", ports.ours, versions), Side("Kafka", ports.theirs, versions)
     try:
         yield pair
@@ -66,7 +66,7 @@ async def sides(ports: Ports, versions: dict[int, tuple[int, int]]) -> AsyncIter
 
 
 async def announced(port: int) -> dict[int, tuple[int, int]]:
-    """The versions of each API that a broker announces."""
+    """The versions of each API in a broker's ApiVersions response."""
     side = Side("", port, {})
     answer = await side.quietly("ApiVersions", 0)
     side.close()
@@ -74,7 +74,7 @@ async def announced(port: int) -> dict[int, tuple[int, int]]:
 
 
 async def tell(scenario: Scenario, ports: Ports, versions: dict[int, tuple[int, int]]) -> Outcome:
-    """Tell a chapter to both brokers and compare."""
+    """Run a scenario on both brokers and compare."""
     async with sides(ports, versions) as (ours, theirs):
         notified = await asyncio.gather(scenario(ours), scenario(theirs), return_exceptions=True)
         failure = next((each for each in notified if isinstance(each, BaseException)), None)
@@ -82,7 +82,7 @@ async def tell(scenario: Scenario, ports: Ports, versions: dict[int, tuple[int, 
 
 
 def judge(ours: Side, theirs: Side, failure: BaseException | None = None) -> Outcome:
-    """Compare what two sides answered."""
+    """Compare the responses of two sides."""
     unexplained: list[Difference] = []
     met: set[str] = set()
     for our, their in zip(ours.steps, theirs.steps, strict=False):
@@ -99,7 +99,7 @@ def judge(ours: Side, theirs: Side, failure: BaseException | None = None) -> Out
 
 
 async def ready(port: int) -> None:
-    """Wait until a broker knows itself."""
+    """Wait until a broker is in its own metadata."""
     side = Side("", port, {})
     await side.wait(lambda answer: answer.brokers, "Metadata", 1, topics=[])
     side.close()

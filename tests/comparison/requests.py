@@ -1,8 +1,8 @@
-"""Requests from plain words: `request("Metadata", 9, topics=[{"name": "a"}])`.
+"""Requests from dictionaries and lists: `request("Metadata", 9, topics=[{"name": "a"}])`.
 
-A story is easier to read, and to print when it fails, when its requests are dictionaries and lists. Field names are
-those of the message classes; one that does not exist is an error, and so is one that the version cannot carry.
-`{v}` inside a string stands for the version, so that one line can make a topic for each.
+A scenario is easier to read, and to print when it fails, when its requests are dictionaries and lists. Field names are
+those of the message classes; one that does not exist is an error, and so is one that the version cannot carry. `{v}`
+inside a string stands for the version, so that one line can create a topic for each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def key_of(api: str) -> int:
 
 
 def name_of(key: int) -> str:
-    """The name of an API, as stories say it."""
+    """The name of an API as in scenarios."""
     return m.request_class(key).__name__.removesuffix("Request")
 
 

@@ -1,4 +1,4 @@
-"""The story of all the rest: versions, features, security that is not there, and what brokers say to each other."""
+"""Scenarios of all other APIs: versions, features, missing security, and requests between brokers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def greetings(s: Side) -> None:
 
 
 async def security(s: Side) -> None:
-    """What a broker without security says to who asks for it."""
+    """The responses of a broker without security to requests about it."""
     for mechanism in ("PLAIN", "", "NONSENSE"):
         await s.ask("SaslHandshake", mechanism=mechanism, at="sasl")
     await s.ask("SaslAuthenticate", auth_bytes=b"\0user\0secret", at="sasl")
@@ -91,7 +91,7 @@ async def tokens(s: Side) -> None:
 
 
 async def brokers(s: Side) -> None:
-    """Requests of brokers and controllers, from somebody who is neither: old epochs, unknown brokers."""
+    """Requests of brokers and controllers from a client that is neither: old epochs, unknown brokers."""
     await make(s, "ruled")
     past = {"controller_id": 9, "controller_epoch": 0}
     await s.ask("LeaderAndIsr", **past)

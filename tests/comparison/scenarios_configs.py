@@ -1,4 +1,4 @@
-"""The story of the properties, of topics, brokers and clients."""
+"""Scenarios of the properties of topics, brokers and clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def described(kind: int, name: str, *keys: str, every: bool = False) -> list[dict[str, Any]]:
-    """The resources of a DescribeConfigs; `every` asks for all properties."""
+    """The resources of a DescribeConfigs; `every` requests all properties."""
     return [{"resource_type": kind, "resource_name": name, "configuration_keys": None if every else list(keys)}]
 
 
@@ -180,8 +180,8 @@ async def broker_changes(s: Side) -> None:
     ):
         resources = [changed(BROKER, name, [("background.threads", *change)])]
         await s.ask("IncrementalAlterConfigs", 1, resources=resources)
-        # Kafka obeys when ZooKeeper has told it, some time after its answer. In between it can tell the new source
-        # with the old value: it reads them one after the other.
+        # Kafka applies a change after ZooKeeper's notification, some time after its response. In between it can return
+        # the new source with the old value: it reads them one after the other.
         await s.until(
             lambda answer, found=found: (
                 [(each.config_source, each.value) for each in answer.results[0].configs] == found

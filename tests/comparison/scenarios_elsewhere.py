@@ -1,5 +1,5 @@
-"""The story of requests that reach the wrong broker of a cluster: one that does not coordinate the group or the
-transactional id, one that is not the controller; and of control requests with epochs that are over.
+"""Scenarios of requests that reach the wrong broker of a cluster: one that does not coordinate the group or the
+transactional id, one that is not the controller; and of control requests with stale epochs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def strangers_of(s: ClusterSide, key: str, kind: int) -> list[str]:
 
 
 async def groups(s: ClusterSide) -> None:
-    """What a broker answers about a group that another one coordinates. Which broker that is differs."""
+    """A broker's responses about a group that another broker coordinates. Which broker that is differs."""
     await placed(s, "grouped", [1, 2])
     for at in await strangers_of(s, "elsewhere", GROUP):
         group: dict[str, Any] = {"at": at, "label": "to another broker", "group_id": "elsewhere"}
@@ -65,7 +65,7 @@ async def groups(s: ClusterSide) -> None:
 
 
 async def transactions(s: ClusterSide) -> None:
-    """What a broker answers about a transactional id that another one coordinates."""
+    """A broker's responses about a transactional id that another broker coordinates."""
     await placed(s, "transacted", [1, 2])
     topics = [{"name": "transacted", "partitions": [0]}]
     for at in await strangers_of(s, "tx-elsewhere", TRANSACTION):
@@ -87,7 +87,7 @@ async def transactions(s: ClusterSide) -> None:
 
 
 async def controllers(s: ClusterSide) -> None:
-    """What only the controller does, asked of another broker; and what any broker does."""
+    """Requests for the controller, sent to another broker; and requests for any broker."""
     await placed(s, "ruled", [1, 2])
     topic = {"name": "never", "num_partitions": 1, "replication_factor": 1}
     for at in ("2", "3"):
@@ -129,7 +129,7 @@ async def controllers(s: ClusterSide) -> None:
 
 
 async def control_requests(s: ClusterSide) -> None:
-    """LeaderAndIsr, StopReplica and UpdateMetadata with epochs that are over, to every broker."""
+    """LeaderAndIsr, StopReplica and UpdateMetadata with stale epochs, to every broker."""
     moved = await elected(s, "controlled")
     await caught_up(s, moved, 1)
     past = {"controller_id": CONTROLLER, "controller_epoch": 0}

@@ -1,4 +1,4 @@
-"""The story of the groups: who coordinates, who is in, what was committed, and the end."""
+"""Scenarios of groups: coordinators, members, committed offsets, and deletion."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def coordinators(s: Side) -> None:
 
 
 async def members(s: Side) -> None:
-    """One member through a whole life, in every version."""
+    """One member from join to leave, in every version."""
     low, high = s.versions[11]
     for version in range(low, high + 1):
         group = f"life-{version}"
@@ -98,7 +98,7 @@ async def members(s: Side) -> None:
 
 
 async def refusals(s: Side) -> None:
-    """What the coordinator does not let in."""
+    """Requests that the coordinator rejects."""
     await serves(s, "picky")
     for fields in (
         {"group_id": ""},
@@ -297,7 +297,7 @@ async def registers(s: Side) -> None:
 
 
 async def new_groups(s: Side) -> None:
-    """The APIs of the consumer protocol, which this broker has not been told to offer."""
+    """The APIs of the consumer protocol, which is not enabled on this broker."""
     beat = {"group_id": "new", "member_id": "", "member_epoch": 0, "rebalance_timeout_ms": 5000}
     for fields in ({}, {"group_id": ""}, {"subscribed_topic_names": ["a"], "topic_partitions": []}):
         await s.ask("ConsumerGroupHeartbeat", **{**beat, **fields})

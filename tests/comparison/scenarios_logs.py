@@ -1,4 +1,4 @@
-"""The story of the logs: write, read, look for offsets, cut off, and what is on the disk."""
+"""Scenarios of logs: write, read, look up offsets, delete records, and describe the disk."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def read(s: Side, topic: str, versions: str | int | None = "4-12", **field
 
 
 async def writes(s: Side) -> None:
-    """Produce in every version, in every number of topics and partitions, and where there is nothing to write to."""
+    """Produce in every version, with several numbers of topics and partitions, and to partitions that do not exist."""
     await make(s, "writes", 2)
     for acks in (1, -1, 2, -2, 32767):
         await write(s, "writes", batch_of(b"a", b"b"), "3+", acks=acks)
@@ -83,7 +83,7 @@ async def writes(s: Side) -> None:
 
 
 async def batches(s: Side) -> None:
-    """Batches of every kind, sound and not."""
+    """Batches of every kind, valid and invalid."""
     await make(s, "batches")
     await make(s, "append-time", message_timestamp_type="LogAppendTime")
     await make(s, "compacted", cleanup_policy="compact")
@@ -140,7 +140,7 @@ async def batches(s: Side) -> None:
 
 
 async def implementations(s: Side) -> None:
-    """A partition twice in one request, in a topic that nobody looks at later."""
+    """A partition twice in one request, in a topic that no later scenario reads."""
     await make(s, "twice", 2)
     one = {"index": 0, "records": batch_of(b"a")}
     for data in (
@@ -159,7 +159,7 @@ async def implementations(s: Side) -> None:
 
 
 async def sequences(s: Side) -> None:
-    """What an idempotent producer may write."""
+    """The batches that an idempotent producer may write."""
     await make(s, "sequences")
     made = await s.until(
         lambda answer: not answer.error_code, "InitProducerId", 4, transactional_id=None, transaction_timeout_ms=0
@@ -202,7 +202,7 @@ async def sequences(s: Side) -> None:
 
 
 async def silence(s: Side) -> None:
-    """acks=0: nothing is said, and the connection ends where nothing is written."""
+    """acks=0: the broker sends no response, and closes the connection on an error."""
     await make(s, "silence")
 
     def data(name: str, records: bytes | None, index: int = 0) -> list[dict[str, Any]]:
@@ -310,7 +310,7 @@ async def reads(s: Side) -> None:
 
 
 async def replica_reads(s: Side) -> None:
-    """Fetches of followers that nobody knows."""
+    """Fetches of unknown followers."""
     topic_id = await make(s, "replica-reads")
     await write(s, "replica-reads", batch_of(b"a"), 9)
     for replica in (1, 0, 1000):
@@ -328,7 +328,7 @@ async def replica_reads(s: Side) -> None:
 
 
 async def sessions(s: Side) -> None:
-    """Incremental fetches: what a session remembers."""
+    """Incremental fetches: the state of a session."""
     topic_id = await make(s, "sessions", 3)
     for index in (0, 1):
         await write(s, "sessions", batch_of(b"a"), 9, index=index)
@@ -446,7 +446,7 @@ async def epochs(s: Side) -> None:
 
 
 async def cuts(s: Side) -> None:
-    """DeleteRecords, and what is left."""
+    """DeleteRecords, and the remaining records."""
     await make(s, "cuts", 2)
     await make(s, "compacted-cuts", cleanup_policy="compact")
     for topic in ("cuts", "compacted-cuts"):
@@ -487,7 +487,7 @@ async def cuts(s: Side) -> None:
 
 
 async def producers(s: Side) -> None:
-    """DescribeProducers: who has written what."""
+    """DescribeProducers: the producers of a partition."""
     await make(s, "producers", 2)
     for producer in (600, 601):
         records = batch_of(b"a", producer_id=producer, producer_epoch=3, base_sequence=0)

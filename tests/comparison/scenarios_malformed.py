@@ -1,4 +1,4 @@
-"""The story of what cannot be understood: every field of every request spoiled, headers, frames, unknown APIs."""
+"""Scenarios of malformed requests: every field of every request, headers, frames, unknown APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_ONCE = 32
 
 
 async def _all(s: Side, jobs: list[tuple[str, int, int, bytes]]) -> None:
-    """Send each over a connection of its own, several at once; written down in their order."""
+    """Send each over a connection of its own, several at once; they are recorded in their order."""
     for start in range(0, len(jobs), AT_ONCE):
         part = jobs[start : start + AT_ONCE]
         answers = await asyncio.gather(*(s.exchange(key, version, body) for _, key, version, body in part))
@@ -25,7 +25,7 @@ async def _all(s: Side, jobs: list[tuple[str, int, int, bytes]]) -> None:
 
 
 async def samples(s: Side) -> None:
-    """A request with something in every field, also in tagged fields that nobody knows."""
+    """A request with a value in every field, also in unknown tagged fields."""
     for key, (low, high) in s.versions.items():
         for version in range(low, high + 1):
             body = sound(name_of(key), version)
@@ -33,7 +33,7 @@ async def samples(s: Side) -> None:
 
 
 async def spoiled_fields(s: Side) -> None:
-    """One field spoiled after the other, in every shape that the requests of every API have had."""
+    """One malformed field after the other, in every shape that the requests of every API have had."""
     for key, (low, high) in s.versions.items():
         jobs = []
         for version in shapes(name_of(key), low, high):
@@ -42,7 +42,7 @@ async def spoiled_fields(s: Side) -> None:
 
 
 async def headers(s: Side) -> None:
-    """Headers and frames that are none."""
+    """Malformed headers and frames."""
     versions = sound("ApiVersions", 3)
     head = request_header(18, 3, 1, "teller")
     cases: dict[str, bytes] = {

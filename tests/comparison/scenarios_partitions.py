@@ -1,4 +1,4 @@
-"""The story of partitions in a cluster: every API about a partition, at its leader, its follower and a broker without a
+"""Scenarios of partitions in a cluster: every API about a partition, at its leader, its follower and a broker without a
 replica, before and after the leader changes.
 """
 
@@ -16,7 +16,7 @@ FORMATS = {"0-1": message_set(b"a", magic=0), "2-2": message_set(b"a", magic=1),
 
 
 class Moved:
-    """A partition, and what the story has to know of it. Partition 0 is the one that is looked at."""
+    """A partition and its state in the scenario. Partition 0 is the one under test."""
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Moved:
 
 
 async def placed(s: ClusterSide, name: str, *assignment: list[int]) -> Moved:
-    """A topic with these replicas, which all brokers know."""
+    """A topic with these replicas, which all brokers have in their metadata."""
     assignments = [{"partition_index": n, "broker_ids": ids} for n, ids in enumerate(assignment)]
     topic = {"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": assignments}
     made = await s.ask("CreateTopics", 7, topics=[topic], timeout_ms=20_000)
@@ -49,7 +49,7 @@ async def write(s: ClusterSide, at: int, moved: Moved, versions: str | int = 9, 
 
 
 async def caught_up(s: ClusterSide, moved: Moved, *followers: int) -> None:
-    """Wait until these followers have everything, and know that it is committed."""
+    """Wait until these followers have all records, and a high watermark that covers them."""
     answer = await write(s, moved.leader, moved)
     end = answer.responses[0].partition_responses[0].base_offset + 1
     wanted = {"partition": 0, "fetch_offset": end, "partition_max_bytes": 1}
@@ -212,14 +212,14 @@ PARTITION_APIS = (writes, reads, offsets, deeds, disks)
 
 
 async def everywhere(s: ClusterSide, moved: Moved, *followers: int) -> None:
-    """Every API about a partition, asked of every broker."""
+    """Every API about a partition, sent to every broker."""
     for apis in PARTITION_APIS:
         await caught_up(s, moved, *followers)
         for at in BROKERS:
             await apis(s, at, moved)
 
 
-# ---- chapters
+# ---- scenarios
 
 
 async def at_first(s: ClusterSide) -> None:
@@ -251,7 +251,7 @@ async def after_a_move(s: ClusterSide) -> None:
 
 
 async def after_the_end(s: ClusterSide) -> None:
-    """The topic is deleted: no broker has it, and the one that was asked to delete it returns it no more."""
+    """The topic is deleted: no broker has it, and the broker that got the deletion returns it no more."""
     moved = await placed(s, "deleted", [2, 3])
     await s.ask("DeleteTopics", 6, at="1", topics=[{"name": moved.name}], timeout_ms=20_000)
     known = {"topics": [{"name": moved.name}], "allow_auto_topic_creation": False}

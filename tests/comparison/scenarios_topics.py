@@ -1,4 +1,4 @@
-"""The story of the topics: made, grown, described, moved and deleted."""
+"""Scenarios of topics: created, grown, described, moved and deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STRANGE_ID = b"0123456789abcdef"
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> dict[str, Any]:
-    """A topic that is to be made."""
+    """A topic of a CreateTopics."""
     return {"name": name, "num_partitions": partitions, "replication_factor": replicas, **fields}
 
 
@@ -23,7 +23,7 @@ def assigned(*replicas: list[int]) -> list[dict[str, Any]]:
 
 
 async def creations(s: Side) -> None:
-    """CreateTopics: what a topic may be called and be made of."""
+    """CreateTopics: valid and invalid names and properties of a topic."""
     make_all = {"timeout_ms": 20_000}
     await s.ask("CreateTopics", topics=[topic("made-{v}", 2)], **make_all)
     await s.ask("CreateTopics", topics=[topic("made-{v}", 2)], **make_all)
@@ -92,7 +92,7 @@ async def creations(s: Side) -> None:
 
 
 async def _gone(s: Side, name: str) -> None:
-    """Wait until nothing is left of a topic."""
+    """Wait until a topic is gone."""
     wanted: dict[str, Any] = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
     await s.wait(lambda answer: answer.topics[0].error_code, "Metadata", 9, **wanted)
 
@@ -179,7 +179,7 @@ async def growth(s: Side) -> None:
 
 
 async def metadata(s: Side) -> None:
-    """Metadata in every form of asking."""
+    """Metadata in every form of request."""
     topic_id = await make(s, "described", 2)
     await make(s, "described-too")
     named = [{"name": "described"}]
@@ -219,7 +219,7 @@ async def metadata(s: Side) -> None:
 
 
 async def appearance(s: Side) -> None:
-    """Topics that are made because somebody asks for them."""
+    """Topics that a Metadata request creates (auto.create.topics.enable)."""
     await s.ask("Metadata", topics=[{"name": "appeared-{v}"}])
     for version in s.span("Metadata", None):
         await s.until(

@@ -1,4 +1,4 @@
-"""The story of the transactions: producers, what they write, and how it ends."""
+"""Scenarios of transactions: producers, their records, and the end of a transaction."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _latest(topic: str) -> list[dict[str, Any]]:
 
 
 async def strangers(s: Side) -> None:
-    """What producers may not do: others' ids and epochs, unknown partitions, nothing begun."""
+    """Requests that a producer may not send: others' ids and epochs, unknown partitions, no open transaction."""
     await make(s, "guarded", 2)
     await serves(s, "guards")
     me = {"transactional_id": "guard", **await begun(s, "guard")}

@@ -1,4 +1,4 @@
-"""One of the two brokers that are told the same story, and what it answered, step by step."""
+"""One of the two brokers that run the same scenario, and its responses, step by step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from tests.comparison.requests import key_of, request
 
 DEADLINE_S = 20.0
 SILENCE_S = 1.0
-"""How long to listen for what Kafka is known not to say."""
+"""How long to wait for a response that Kafka is known not to send."""
 CLIENT_ID = "teller"
 
 
 class Step(NamedTuple):
-    """One request and its answer. `api` and `version` say what it was, `notified` all of it, `answer` is plain."""
+    """One request and its response. `api` and `version` name the request, `notified` is the whole response, `answer` is
+    plain.
+    """
 
     api: str
     version: int
@@ -29,7 +31,7 @@ class Step(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     api: str
     version: int
@@ -38,7 +40,7 @@ class Pending(NamedTuple):
 
 
 class Line:
-    """One connection; it is made anew when the broker has ended it."""
+    """One connection; it is opened anew when the broker has closed it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -71,7 +73,7 @@ class Line:
 
 
 class Side:
-    """A broker that hears a story. `versions` are those that Apache Kafka 3.9.2 announces, by key."""
+    """A broker that runs a scenario. `versions` are those of Apache Kafka 3.9.2's ApiVersions response, by key."""
 
     def __init__(self, who: str, port: int, versions: dict[int, tuple[int, int]]) -> None:
         self.who = who
@@ -90,7 +92,7 @@ class Side:
         self._lines.clear()
 
     def span(self, api: str, versions: str | int | None) -> list[int]:
-        """Versions as a story says them: a number, "2-5", "3+", or None for all that Kafka has."""
+        """Versions in the notation of scenarios: a number, "2-5", "3+", or None for all that Kafka has."""
         low, high = self.versions[key_of(api)]
         if versions is None:
             return list(range(low, high + 1))
@@ -102,14 +104,14 @@ class Side:
         return list(range(int(first), int(last) + 1))
 
     async def ask(self, api: str, versions: str | int | None = None, *, at: str = "main", **fields: Any) -> Any:
-        """Send a request in each of these versions, and write the answers down. Returns the last."""
+        """Send a request in each of these versions, and record the responses. Returns the last."""
         answer = None
         for version in self.span(api, versions):
             answer = await self.take(await self.send(api, version, at=at, **fields))
         return answer
 
     async def send(self, api: str, version: int, *, at: str = "main", label: str = "", **fields: Any) -> Pending:
-        """Send a request; `take` waits for its answer."""
+        """Send a request; `take` waits for its response."""
         message = request(api, version, **fields)
         self.asked.add((message.API_KEY, version))
         body = b"".join(bytes(part) for part in message.encode_parts(version))
@@ -118,18 +120,18 @@ class Side:
         return Pending(api, version, f"{label or fields}", line)
 
     async def take(self, pending: Pending, *, note: bool = True) -> Any:
-        """The answer to a request, written down."""
+        """The response to a request, recorded."""
         answer = self._read(pending.api, pending.version, await pending.line.receive())
         if note:
             self.note(pending.api, pending.version, pending.notified, answer)
         return answer
 
     async def quietly(self, api: str, version: int, *, at: str = "main", **fields: Any) -> Any:
-        """Ask, and write nothing down."""
+        """Send a request, and record nothing."""
         return await self.take(await self.send(api, version, at=at, **fields), note=False)
 
     async def wait(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
-        """Ask until the answer is as wanted."""
+        """Repeat a request until the response is as wanted."""
         deadline = asyncio.get_running_loop().time() + DEADLINE_S
         while not done(answer := await self.quietly(api, version, **fields)):
             assert asyncio.get_running_loop().time() < deadline, f"{self.who} still answers {answer} to {api} {fields}"
@@ -137,7 +139,7 @@ class Side:
         return answer
 
     async def until(self, done: Callable[[Any], Any], api: str, version: int, **fields: Any) -> Any:
-        """Ask until the answer is as wanted, and write that one down."""
+        """Repeat a request until the response is as wanted, and record that one."""
         answer = await self.wait(done, api, version, **fields)
         self.note(api, version, f"{fields}", answer)
         return answer
@@ -145,7 +147,7 @@ class Side:
     async def unanswered(
         self, api: str, versions: str | int | None = None, *, at: str = "unanswered", **fields: Any
     ) -> None:
-        """Send what gets no answer (acks=0), and see whether the connection goes on."""
+        """Send a request without a response (acks=0), and check whether the connection stays open."""
         for version in self.span(api, versions):
             pending = await self.send(api, version, at=at, **fields)
             await pending.line.send(frame(self._head(18, 0)))
@@ -153,7 +155,7 @@ class Side:
             self.note(api, version, pending.notified, data if isinstance(data, str) else SILENT)
 
     async def hanging(self, api: str, versions: str | int | None = None, **fields: Any) -> None:
-        """Ask what Kafka never answers, over a connection of its own."""
+        """Send a request that Kafka never answers, over a connection of its own."""
         for version in self.span(api, versions):
             pending = await self.send(api, version, at="hanging", **fields)
             data = await pending.line.receive(SILENCE_S)
@@ -168,11 +170,11 @@ class Side:
         return data
 
     async def raw(self, notified: str, key: int, version: int, body: bytes, head: bytes | None = None) -> None:
-        """Send bytes as a request, and write down what comes."""
+        """Send bytes as a request, and record the response."""
         self.note_bytes(notified, key, version, await self.exchange(key, version, body, head))
 
     async def bytes(self, notified: str, data: bytes) -> None:
-        """Send bytes that may be no frame at all, or an ApiVersions request, and write down what comes."""
+        """Send bytes that may be no frame at all, or an ApiVersions request, and record the response."""
         line = Line(self.port)
         await line.send(data)
         answer = await line.receive()
@@ -180,7 +182,7 @@ class Side:
         self.note_bytes(notified, 18, 3, answer)
 
     def note_bytes(self, notified: str, key: int, version: int, data: bytes | str) -> None:
-        """Write down an answer that came as a frame; one that cannot be read stays bytes."""
+        """Record a response that came as a frame; one that cannot be parsed stays bytes."""
         try:
             api = m.request_class(key).__name__.removesuffix("Request")
         except KeyError:
@@ -194,11 +196,11 @@ class Side:
         self.note(api, version, notified, answer)
 
     def note(self, api: str, version: int, notified: str, answer: Any) -> None:
-        """Write an answer down."""
+        """Record a response."""
         self.steps.append(Step(api, version, notified, plain(answer, self._names)))
 
     def port_of(self, at: str) -> int:
-        """Where the connection of this name goes."""
+        """The address for the connection of this name."""
         return self.port
 
     def _line(self, at: str) -> Line:

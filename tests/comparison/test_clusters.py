@@ -1,10 +1,10 @@
-"""One story for two clusters of three brokers: what a broker answers that is not the one to ask.
+"""The same scenarios on two clusters of three brokers: the responses of brokers that are the wrong ones for a request.
 
 Apache Kafka 3.9.2 and Odradek get the same requests, each at the leader of a partition, at a follower, at a broker
 without a replica, at a broker that is not the coordinator and at one that is not the controller. What is equal and what
 may differ are the same as in `test_comparison`.
 
-ODRADEK_CHAPTERS="after_a_move" tells only this one.
+ODRADEK_CHAPTERS="after_a_move" runs only this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHOWN = 30
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Outcome]]:
-    """Both clusters, and all chapters told, each to the state that those before it have left."""
+    """Both clusters, and all scenarios run, each from the state that those before it have left."""
     with running_clusters(tmp_path_factory.mktemp("clusters")) as clusters:
         yield asyncio.run(_tell(clusters))
 

@@ -1,9 +1,9 @@
-"""One story for two brokers: every API in every version, and the answers are the same.
+"""The same scenarios on two brokers: every API in every version, and the responses are the same.
 
-The chapters are told to Apache Kafka 3.9.2 and to Odradek, request by request; ids and times get names, and what is
-left has to be equal, but for what `intended.py` lists with its reason. Then hypothesis tells stories of its own.
+The scenarios run on Apache Kafka 3.9.2 and on Odradek, request by request; ids and times get names, and the rest has to
+be equal, but for the differences that `intended.py` lists with reasons. Then hypothesis draws scenarios of its own.
 
-ODRADEK_CHAPTERS="writes reads" tells only these; ODRADEK_DRAWN=1000 draws so many stories, other ones at each run.
+ODRADEK_CHAPTERS="writes reads" runs only these; ODRADEK_DRAWN=1000 draws so many scenarios, other ones at each run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN = 30
 
 
 class Notified(NamedTuple):
-    """The whole story, told."""
+    """All scenarios, run."""
 
     ports: Ports
     versions: dict[int, tuple[int, int]]
@@ -50,7 +50,7 @@ class Notified(NamedTuple):
 
 @pytest.fixture(scope="module")
 def notified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notified]:
-    """Both brokers, and all chapters told, each to the state that those before it have left."""
+    """Both brokers, and all scenarios run, each from the state that those before it have left."""
     with running_pair(tmp_path_factory.mktemp("comparison")) as ports, asyncio.Runner() as runner:
         versions = runner.run(_ready(ports))
         scenarios = [each for each in SCENARIO if not CHOSEN or each.__name__ in CHOSEN]
@@ -81,7 +81,7 @@ def test_odradek_answers_as_kafka_does(notified: Notified, scenario: str) -> Non
     _check(notified.outcomes[scenario])
 
 
-def test_every_version_is_asked(notified: Notified) -> None:
+def test_every_version_is_requested(notified: Notified) -> None:
     if CHOSEN:
         pytest.skip("only ODRADEK_CHAPTERS were told")
     asked = set().union(*(each.asked for each in notified.outcomes.values()))
@@ -92,14 +92,14 @@ def test_every_version_is_asked(notified: Notified) -> None:
     assert not {name: versions for name, versions in missing.items() if versions}
 
 
-def test_every_intended_difference_is_met(notified: Notified) -> None:
+def test_every_intended_difference_occurs(notified: Notified) -> None:
     if CHOSEN:
         pytest.skip("only ODRADEK_CHAPTERS were told")
     met = set().union(*(each.met for each in notified.outcomes.values()))
     assert [each.name for each in INTENDED if each.name not in met] == []
 
 
-def test_drawn_stories(notified: Notified) -> None:
+def test_drawn_scenarios(notified: Notified) -> None:
     @settings(
         max_examples=DRAWN or USUALLY_DRAWN,
         derandomize=not DRAWN,

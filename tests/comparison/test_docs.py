@@ -1,4 +1,4 @@
-"""docs/compatibility.md tells of every intended difference, with its reason, and of nothing else."""
+"""docs/compatibility.md lists every intended difference, with its reason, and no other."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 ENTRY = re.compile(r"^- \*\*(?P<name>.+?)\.\*\* (?P<reason>.+?)(?=\n- |\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_lists_what_is_intended() -> None:
+def test_the_page_lists_the_intended_differences() -> None:
     found = {each["name"]: " ".join(each["reason"].split()) for each in ENTRY.finditer(PAGE.read_text())}
     assert found == {each.name: each.reason for each in INTENDED}

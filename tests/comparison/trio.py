@@ -1,7 +1,7 @@
 """Two clusters of three brokers, Apache Kafka 3.9.2 and Odradek, that get the same requests broker by broker.
 
 Both have brokers 1, 2 and 3 and share one ZooKeeper, under a chroot each. Broker 1 starts first, so it is the
-controller. Coordinators may be other brokers on each side: the chapters find them.
+controller. Coordinators may be other brokers on each side: the scenarios find them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CLUSTER_PROPERTIES = {
     **PROPERTIES,
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
-    # Leaders move when the story says so, and a follower stays in the ISR.
+    # Leaders move when the scenario requests it, and a follower stays in the ISR.
     "auto.leader.rebalance.enable": "false",
     "replica.lag.time.max.ms": "60000",
-    # Followers report at once what they have.
+    # Followers fetch at once, so that the leader has their end offset.
     "replica.fetch.wait.max.ms": "100",
     "auto.create.topics.enable": "false",
 }
@@ -37,7 +37,7 @@ Ports = Mapping[int, int]
 
 
 class Clusters(NamedTuple):
-    """Where the brokers of both listen, by id."""
+    """The addresses of the brokers of both, by id."""
 
     ours: Ports
     theirs: Ports
@@ -71,7 +71,7 @@ def running_clusters(folder: Path) -> Iterator[Clusters]:
 
 
 def _end(broker: BrokerProcess) -> None:
-    """End a broker at once, which must not have ended by itself. Raises BrokerError."""
+    """Kill a broker, which must not have ended by itself. Raises BrokerError."""
     try:
         broker.reap()
     finally:
@@ -79,7 +79,7 @@ def _end(broker: BrokerProcess) -> None:
 
 
 class ClusterSide(Side):
-    """A cluster that hears a story. `at` in a request names a broker, and perhaps one of several connections to it
+    """A cluster that runs a scenario. `at` in a request names a broker, and perhaps one of several connections to it
     ("2", "2 again").
     """
 
@@ -96,7 +96,7 @@ class ClusterSide(Side):
         return self._ports[int(number)] if number.isdigit() else self.port
 
     async def agreed(self, topic: str, partitions: Mapping[int, tuple[int, set[int]]]) -> int:
-        """Wait until every broker names this leader and ISR of each partition. Returns the highest leader epoch."""
+        """Wait until every broker returns this leader and ISR of each partition. Returns the highest leader epoch."""
         request: dict[str, Any] = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
 
         def is_so(answer: Any) -> bool:
@@ -112,7 +112,7 @@ class ClusterSide(Side):
 
 
 async def tell_clusters(scenario: Any, clusters: Clusters, versions: dict[int, tuple[int, int]]) -> Outcome:
-    """Tell a chapter to both clusters and compare."""
+    """Run a scenario on both clusters and compare."""
     pair = ClusterSide("Odradek", clusters.ours, versions), ClusterSide("Kafka", clusters.theirs, versions)
     try:
         notified = await asyncio.gather(*(scenario(each) for each in pair), return_exceptions=True)
@@ -123,7 +123,7 @@ async def tell_clusters(scenario: Any, clusters: Clusters, versions: dict[int, t
 
 
 async def acquainted(ports: Ports) -> None:
-    """Wait until every broker names all of them, and the controller."""
+    """Wait until every broker returns all of them, and the controller."""
     side = ClusterSide("", ports, {})
     for broker_id in BROKERS:
         await side.wait(

@@ -1,4 +1,4 @@
-"""What the compatibility tests need from a broker, whichever it is, and the few steps that all of them take."""
+"""The interface that the compatibility tests need from a broker of either kind, and steps that all of them share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 
 class Broker(Protocol):
-    """A broker in a process of its own, on one port for its whole life."""
+    """A broker in a process of its own, with one port for its whole life."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -25,7 +25,7 @@ class Broker(Protocol):
 
 
 def create_topic(broker: Broker, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Creates a topic and waits until the broker says so."""
+    """Creates a topic and waits until the broker returns it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
     admin.create_topics([new], operation_timeout=30)[name].result(30)

@@ -28,7 +28,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses, for a topic or as the stem of several names."""
+    """A name that no other test uses, for a topic or as the prefix of several names."""
     return f"compatibility-{uuid.uuid4().hex[:12]}"
 
 

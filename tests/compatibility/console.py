@@ -1,6 +1,6 @@
-"""Console producer and consumer over three releases: the options that were renamed, and lines that prove themselves.
+"""Console producer and consumer over three releases: the options that were renamed, and numbered lines.
 
-A line carries its own number, so that what a consumer prints tells what is missing, doubled or out of order.
+A line carries its own number, so that the output of a consumer shows lines that are missing, doubled or out of order.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def has_header_parser(version: str) -> bool:
 
 
 def reader_option(version: str) -> str:
-    """What sets a property of the console producer's reader; KIP-1147 renamed it in 4.2."""
+    """The option that sets a property of the console producer's reader; KIP-1147 renamed it in 4.2."""
     return "--reader-property" if version.startswith("4.") else "--property"
 
 
 def formatter_option(version: str) -> str:
-    """What sets a property of the console consumer's formatter; KIP-1147 renamed it in 4.2."""
+    """The option that sets a property of the console consumer's formatter; KIP-1147 renamed it in 4.2."""
     return "--formatter-property" if version.startswith("4.") else "--property"
 
 
 def include_option(version: str) -> str:
-    """What gives a pattern of topics; KIP-629 renamed it in 3.0."""
+    """The option for a pattern of topics; KIP-629 renamed it in 3.0."""
     return "--whitelist" if version == "2.8.2" else "--include"
 
 
@@ -74,7 +74,8 @@ def produce(version: str, bootstrap: str, topic: str, lines: Path, *more: str) -
 
 
 def consume(version: str, bootstrap: str, selection: list[str], count: int, scratch: Path) -> list[Consumed]:
-    """Reads `count` records with the console consumer; `selection` says from where (topic or pattern, group, start).
+    """Reads `count` records with the console consumer; `selection` are the options for topic or pattern, group and
+    start.
 
     The tool gives up, and the test with it, when nothing comes for 30 s.
     """

@@ -2,9 +2,9 @@
 
     python copier.py confluent|confluent-consumer|aiokafka|kafka-python BOOTSTRAP GROUP FROM TO
 
-The twin of Copier.java for Python's libraries. Each step of a transaction is a line on stdout, so that a test can end
-this process, or the broker, between any two. What can be aborted is aborted and read again; after anything else the
-process ends with status 1, and the next one takes over its transactional id and its place in the group.
+The same as Copier.java, for Python's libraries. Each step of a transaction is a line on stdout, so that a test can end
+this process, or the broker, between any two. After an error that allows an abort it aborts and reads again; after any
+other the process ends with status 1, and the next one takes over its transactional id and its place in the group.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def copy_with_aiokafka(bootstrap: str, group: str, source: str, target: st
         transactional_id=f"{group}-copier",
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
     )
-    await producer.start()  # asks for its producer id, too
+    await producer.start()  # requests its producer id, too
     say("ready")
     consumer = AIOKafkaConsumer(
         source,
@@ -111,7 +111,7 @@ async def copy_with_aiokafka(bootstrap: str, group: str, source: str, target: st
         count = sum(map(len, records.values()))
         if not count:
             continue
-        async with producer.transaction():  # aborts what fails inside, and raises
+        async with producer.transaction():  # aborts on an exception inside, and raises
             say("begun")
             deliveries = [
                 await producer.send(target, COPY + record.value, record.key, record.partition)
@@ -187,4 +187,4 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except Exception as failure:
         say(f"fatal {failure!r}")
-        os._exit(1)  # no good-bye: the library's own would wait for a broker that may be gone
+        os._exit(1)  # no LeaveGroup: the library's own close would wait for a broker that may be gone

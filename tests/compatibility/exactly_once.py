@@ -1,7 +1,7 @@
-"""A copier that is killed, over a broker that is killed: what the tests of exactly once have in common.
+"""A copier that is killed, over a broker that is killed: helpers of the tests of exactly once.
 
-The copiers (Copier.java, copier.py) print a line for each step of a transaction. A test draws after how many lines
-which of the two is killed; who is killed then is in the middle of whatever comes next.
+The copiers (Copier.java, copier.py) print a line for each step of a transaction. A test draws after how many lines it
+kills which of the two; the process killed then is in the middle of its next step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.jvm.process import QUICK_START, QUIET, BackgroundProcess, java_comman
 
 STEP_TIMEOUT_S: Final = 150.0
 READ_TIMEOUT_S: Final = 150.0
-"""However slow the machine: what these bound comes, or a test has failed."""
+"""However slow the machine: the event comes within this bound, or a test has failed."""
 SILENCE_S: Final = 40.0
 MOST_LIVES: Final = 25
 LIBRARIES: Final = ("confluent", "confluent-consumer", "aiokafka", "kafka-python")
@@ -30,7 +30,7 @@ Victim = Literal["copier", "broker"]
 
 
 def copier_command(kind: str, bootstrap: str, group: str, source: str, target: str) -> list[str]:
-    """What runs a copier: a library's name, or a release of Java's client and after a slash the group's protocol."""
+    """The command of a copier: a library's name, or a release of Java's client and after a slash the group's protocol."""
     where = [bootstrap, group, source, target]
     if kind in LIBRARIES:
         return [sys.executable, str(Path(copier.__file__)), kind, *where]
@@ -42,7 +42,7 @@ def copier_command(kind: str, bootstrap: str, group: str, source: str, target: s
 class Copying:
     """A copier and those that come after it, as a supervisor keeps them running.
 
-    One that says nothing for `silence_s` is ended: librdkafka 2.16 waits for ever for a group's coordinator that died
+    One that prints nothing for `silence_s` is ended: librdkafka 2.16 waits for ever for a group's coordinator that died
     (with Apache Kafka, too), and kafka-python 3.0 does not repeat an AddPartitionsToTxn that was lost with its
     connection. Clients without such a fault get no such help.
     """
@@ -54,7 +54,7 @@ class Copying:
         self._received = -1, time.monotonic()
         """How many lines it had printed when one was last seen, and when."""
         self.endings: list[str] = []
-        """The last word of each copier that ended by itself."""
+        """The last line of each copier that ended by itself."""
 
     def await_steps(self, count: int) -> None:
         """Wait until it has printed `count` lines more; one that ends is followed by the next."""
@@ -74,7 +74,7 @@ class Copying:
                 return
 
     def keep_up(self) -> None:
-        """Start the next one if this one has ended, or has been silent for too long."""
+        """Start the next one if this one has ended, or has printed nothing for too long."""
         if not self._process.running:
             self._replace()
             return
@@ -85,14 +85,14 @@ class Copying:
             self._end_the_silent(printed)
 
     def _end_the_silent(self, received: int) -> None:
-        """It has said nothing since it had said `received` lines."""
+        """It has printed nothing since its `received` lines."""
         if len(self._process.stdout.lines()) == received:
             self._process.kill()
             self._replace()
         self._received = -1, time.monotonic()
 
     def kill(self) -> None:
-        """The end of one, and the beginning of the next."""
+        """End one copier, and start the next."""
         self._process.kill()
         self._process = BackgroundProcess(self._command)
 
@@ -118,7 +118,7 @@ def torment(broker: Broker, copying: Copying, victims: Sequence[Victim], chance:
 
 
 def write_lines(broker: Broker, topic: str, partitions: int, count: int) -> list[list[bytes]]:
-    """Send `count` numbered lines in turn to the partitions; returns what stands in each."""
+    """Send `count` numbered lines in turn to the partitions; returns the lines of each."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 20})
     failures: list[KafkaError] = []
 
@@ -140,7 +140,7 @@ def write_lines(broker: Broker, topic: str, partitions: int, count: int) -> list
 def read_committed(
     broker: Broker, topic: str, partitions: int, count: int, copying: Copying | None = None
 ) -> list[list[bytes]]:
-    """What a read_committed reader finds in each partition: all up to the end that it sees once `count` are there.
+    """The lines that a read_committed reader finds in each partition: all up to the end offset once `count` are there.
 
     `copying` goes on meanwhile and is ended before that end is looked up.
     """

@@ -3,7 +3,7 @@
     python member.py confluent|aiokafka BOOTSTRAP GROUP TOPIC
     python member.py confluent BOOTSTRAP GROUP TOPIC consumer
 
-The second form speaks the consumer protocol of KIP-848. It prints each record as the console consumer does with
+The second form uses the consumer protocol of KIP-848. It prints each record as the console consumer does with
 print.partition and print.offset, commits automatically as its library does, and leaves the group when it gets SIGTERM.
 """
 
@@ -52,7 +52,7 @@ async def follow_with_aiokafka(bootstrap: str, group: str, topic: str) -> None:
         session_timeout_ms=6000,
         heartbeat_interval_ms=500,
         metadata_max_age_ms=1000,
-        partition_assignment_strategy=(RangePartitionAssignor,),  # what Java and librdkafka know too
+        partition_assignment_strategy=(RangePartitionAssignor,),  # the assignor that Java and librdkafka have, too
     )
     await consumer.start()
     try:

@@ -1,8 +1,8 @@
-"""The same tool runs against Odradek and against Apache Kafka 3.9.2: what they print has to be the same.
+"""The same tool runs against Odradek and against Apache Kafka 3.9.2; both runs have to print the same.
 
-A scenario is a function that runs stock tools on one broker. It is played on both, and the two transcripts are compared
-line by line. What no two brokers share (ports, folders, ids, times) is replaced by a word first, and so is the sentence
-in which a broker says why it refuses: its error code, of which the tool makes the exception, is compared.
+A scenario is a function that runs stock tools on one broker. It runs on both, and the two transcripts are compared line
+by line. Values that no two brokers share (ports, folders, ids, times) are replaced by a word first, and so is the text
+of an error message: the broker's error code, of which the tool makes the exception, is compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.broker_process import BrokerProcess
 from tests.jvm.kafka import Kafka
 from tests.jvm.tools import run_tool
 
-# What tests.jvm.kafka gives its broker, for ours.
+# The properties of tests.jvm.kafka's broker, for Odradek's.
 SAME_PROPERTIES: Final = {
     "num.partitions": "1",
     "offsets.topic.num.partitions": "4",
@@ -30,7 +30,8 @@ SAME_PROPERTIES: Final = {
 _UNSHARED: Final = (
     (re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] "), ""),
     (re.compile(r"(TopicId: )\S{22}"), r"\1(topic id)"),
-    # Only who has DescribeTopicPartitions (KIP-966), as Kafka with KRaft, knows that there are no such replicas.
+    # Only a broker with DescribeTopicPartitions (KIP-966), such as Kafka with KRaft, returns that there are no such
+    # replicas.
     (re.compile(r"\tElr: .*"), ""),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "(uuid)"),
     (re.compile(r"\badminclient-\d+"), "(client)"),
@@ -38,10 +39,10 @@ _UNSHARED: Final = (
     (re.compile(r"\b20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.:,]\d{3}"), "(time)"),
     (re.compile(r"(?<=\S)  +"), " "),  # the width of a column follows from the longest cell, such as an address
     (re.compile(r"[ \t]+$"), ""),
-    (re.compile(r"(Valid states are: ).*"), r"\1(states)"),  # in the order of a set, which each JVM has its own
+    (re.compile(r"(Valid states are: ).*"), r"\1(states)"),  # in the order of a set, which differs between JVMs
 )
 _REFUSAL: Final = re.compile(r"org\.apache\.kafka\.common\.errors\.\w+: (.+)")
-# Where an exception passed through in the tool, and what comes of tools that share a JVM, one after the other.
+# Lines of an exception's stack trace in the tool, and output of tools that share a JVM, one after the other.
 _NOISE: Final = re.compile(
     r"\s+at \S+\(|\s*\.\.\. \d+ more|(ToolHost\$Exited: )?the tool has ended"
     r"|.*AppInfoParser - Error registering AppInfo mbean|javax\.management\.InstanceAlreadyExistsException"
@@ -57,7 +58,7 @@ class Sides(NamedTuple):
 
 @contextmanager
 def both(folder: Path, kafka: Kafka, overrides: Mapping[str, str] | None = None) -> Iterator[Sides]:
-    """A broker of ours with the settings of `kafka`, beside it."""
+    """A broker of Odradek with the settings of `kafka`, beside it."""
     with BrokerProcess(folder, {**SAME_PROPERTIES, **(overrides or {})}) as ours:
         yield Sides(ours, kafka)
 
@@ -71,9 +72,9 @@ class Side(Protocol):
 
 
 class Tools:
-    """Runs the tools of one release on one broker and keeps what they print.
+    """Runs the tools of one release on one broker and keeps their output.
 
-    `broker` is the one that the tools talk to; `hidden` are further texts to be replaced by a word.
+    `broker` is the one that the tools connect to; `hidden` are further texts to be replaced by a word.
     """
 
     def __init__(self, broker: Side, version: str, hidden: Mapping[str, str] | None = None) -> None:
@@ -99,7 +100,7 @@ class Tools:
         """Runs a tool to its end, whatever its status, and returns the lines that it printed, as they are compared.
 
         `unordered` is for tools that print in the order of a hash table. With `about` only lines that hold this text
-        count, where a broker has more than this scenario knows. `bootstrap` names the option for the address where it
+        count, where a broker has more than this scenario created. `bootstrap` names the option for the address where it
         has another name; "" is for none.
         """
         where = [] if bootstrap == "" else [bootstrap or "--bootstrap-server", self.broker.bootstrap]
@@ -138,7 +139,7 @@ def assert_the_same(
     scenario: Callable[[Tools], None],
     hidden: Callable[[Side], Mapping[str, str]] | None = None,
 ) -> list[str]:
-    """Plays a scenario on both brokers; the transcripts are equal. Returns the transcript, for the facts in it."""
+    """Runs a scenario on both brokers; the transcripts are equal. Returns the transcript, for the values in it."""
     transcripts = []
     for side in sides:
         tools = Tools(side, version, hidden(side) if hidden else None)

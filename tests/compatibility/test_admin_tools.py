@@ -1,4 +1,4 @@
-"""The stock tools that look after one broker, of three releases: they print the same as against Apache Kafka 3.9.2.
+"""The stock tools that manage one broker, of three releases: they print the same as against Apache Kafka 3.9.2.
 
 kafka-topics, kafka-consumer-groups and kafka-transactions have modules of their own.
 """
@@ -49,7 +49,7 @@ def test_api_versions_are_shown(sides: Sides, version: str) -> None:
         assert f"{side.bootstrap} (id: 0 rack: null" in printed
         usable.append(dict(re.findall(r"(\w+)\(\d+\): .*\[usable: (\d+)\]", printed)))
     ours, expected = usable
-    # What both have is used in the same version, or in a newer one.
+    # An API that both have is used in the same version, or in a newer one.
     assert sorted(name for name in expected if int(ours.get(name, -1)) < int(expected[name])) == []
 
 
@@ -103,7 +103,7 @@ def cluster_id(side: Side) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_cluster_is_named(sides: Sides, version: str) -> None:
+def test_the_cluster_id_is_shown(sides: Sides, version: str) -> None:
     def scenario(tools: Tools) -> None:
         def cluster(action: str, *arguments: str) -> None:
             tools("kafka-cluster", action, "--bootstrap-server", tools.broker.bootstrap, *arguments, bootstrap="")
@@ -150,7 +150,7 @@ def commit(side: Side, group: str, topic: str, offset: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_security_is_said_to_be_off(sides: Sides, topic: str, version: str) -> None:
+def test_security_is_reported_as_disabled(sides: Sides, topic: str, version: str) -> None:
     def scenario(tools: Tools) -> None:
         who = ("--topic", topic, "--allow-principal", "User:odradek", "--operation", "Read")
         tools("kafka-acls", "--list")

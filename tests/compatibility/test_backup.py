@@ -1,7 +1,7 @@
 """Backup and restore by copying directories, with the very commands of docs/operations.md.
 
-`systemctl` is the test's own broker; paths and ports are others than on the page, and the rest is run by the shell as
-it stands there.
+`systemctl` is the test's own broker; paths and ports differ from those on the page, and the shell runs the rest
+unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def blocks(heading: str) -> list[list[str]]:
 
 
 class Machine:
-    """What the page takes for granted: its folders, its properties, its port and its service, all elsewhere."""
+    """The prerequisites of the page: its folders, its properties, its port and its service, all elsewhere."""
 
     def __init__(self, folder: Path, service: BrokerProcess) -> None:
         self._service = service
@@ -72,7 +72,7 @@ class Machine:
         return self.run_lines(lines)
 
     def run_lines(self, lines: list[str]) -> Started | None:
-        """Every line; gives the broker that the last one is to start, if it is to start one."""
+        """Runs every line; returns the broker that the last one is to start, if it is to start one."""
         for line in lines:
             for place, here in self._places.items():
                 line = line.replace(place, here)
@@ -124,7 +124,9 @@ def service(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 class Load:
-    """Writes numbers to a partition until the end of the block; `acknowledged` is how many the broker has, in order."""
+    """Writes numbers to a partition until the end of the block; `acknowledged` is how many the broker has acknowledged,
+    in order.
+    """
 
     def __init__(self, bootstrap: str, name: Name) -> None:
         self.acknowledged = 0
@@ -198,7 +200,7 @@ def values(records: dict[Name, list[Stored]], name: Name) -> list[bytes | None]:
 # -- one broker --------------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_at_rest_comes_back_elsewhere(service: BrokerProcess, tmp_path: Path) -> None:
+def test_a_stopped_broker_is_restored_elsewhere(service: BrokerProcess, tmp_path: Path) -> None:
     names = {("orders", 0), ("orders", 1)}
     create_topic(service, "orders", 2, {**SMALL, "retention.ms": "123456789"})
     for name in names:
@@ -207,7 +209,7 @@ def test_a_broker_at_rest_comes_back_elsewhere(service: BrokerProcess, tmp_path:
     before = read(service.bootstrap, names)
     machine = Machine(tmp_path / "machine", service)
     machine.run("Backup of a broker at rest")
-    write(service.bootstrap, ("orders", 0), 10)  # the original goes on, and the copy knows nothing of it
+    write(service.bootstrap, ("orders", 0), 10)  # the original goes on, independent of the copy
     started = machine.run("Restore")
     assert started is not None
     with started:
@@ -250,7 +252,7 @@ def test_a_copy_of_a_running_broker_is_as_after_a_power_loss(service: BrokerProc
 
 
 def test_checkpoints_that_are_newer_than_the_logs_of_a_copy_do_no_harm(service: BrokerProcess, tmp_path: Path) -> None:
-    """tar reads a log first and the checkpoints seconds later: they speak of what is not in the copy."""
+    """tar reads a log first and the checkpoints seconds later: they cover records that are not in the copy."""
     name = ("orders", 0)
     create_topic(service, "orders", 1, SMALL)
     write(service.bootstrap, name, 600)
@@ -303,7 +305,7 @@ def test_one_broker_of_three_catches_up_from_an_old_copy(tmp_path: Path) -> None
             lambda contents: len(contents) == 1,
             "all replicas hold the same bytes",
         )
-        # Those who have caught it up may go: what it leads now is whole.
+        # The brokers from which it caught up may stop: the logs it leads now are complete.
         cluster.stop(next(each for each in cluster.brokers if each not in (old, cluster.leader_of(*name))))
         after = read(bootstrap, [name])
         assert after[name][: len(before[name])] == before[name]

@@ -1,4 +1,4 @@
-"""Python's clients write to three brokers while the leader is killed: what was acknowledged is there, in order."""
+"""Python's clients write to three brokers while the leader is killed: every acknowledged record is there, in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 class Writing:
-    """Counts what was acknowledged, and says when a leader's death comes in the middle."""
+    """Counts the acknowledged records, and notifies when a leader's death comes in the middle."""
 
     def __init__(self) -> None:
         self.acknowledged: list[tuple[int, int]] = []  # offset, number
@@ -100,7 +100,7 @@ def with_aiokafka(bootstrap: str, topic: str, writing: Writing) -> None:
 
 
 @pytest.mark.parametrize("write", [with_confluent, with_kafka_python, with_aiokafka])
-def test_what_was_acknowledged_outlives_the_leader(
+def test_acknowledged_records_outlive_the_leader(
     cluster: ClusterProcess, topic: str, write: Callable[[str, str, Writing], None]
 ) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
@@ -128,7 +128,7 @@ def test_what_was_acknowledged_outlives_the_leader(
 
 
 def read(cluster: ClusterProcess, topic: str, count: int) -> list[int]:
-    """Everything that is there, of which `count` have to be."""
+    """All records of the topic, of which `count` have to be there."""
     settings = {"group.id": "reader", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
     lines: list[int] = []

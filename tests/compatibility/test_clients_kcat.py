@@ -23,11 +23,11 @@ KCAT: Final = shutil.which("kcat") or shutil.which("kafkacat")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S: Final = 30.0
 ALONE: Final = pytest.mark.parametrize("kcat", [1], indirect=True, ids=["one"])
-"""What a partition answers is the same in a cluster."""
+"""A partition's output is the same in a cluster."""
 
 
 class Kcat:
-    """kcat against one place; `brokers` are how many it has."""
+    """kcat against one place; `brokers` is its number of brokers."""
 
     def __init__(self, bootstrap: str, brokers: int) -> None:
         self.bootstrap = bootstrap
@@ -38,7 +38,7 @@ class Kcat:
         return [KCAT, "-b", self.bootstrap, *arguments]
 
     def run(self, *arguments: str, stdin: str = "") -> str:
-        """What it prints, at its end."""
+        """Its output, at its end."""
         return run_java(self.command(*arguments), stdin=stdin, timeout_s=TIMEOUT_S).stdout
 
     def consume(self, topic: str, *arguments: str, form: str = "%o %s\n") -> list[str]:
@@ -46,7 +46,7 @@ class Kcat:
         return self.run("-C", "-q", "-e", "-t", topic, "-f", form, *arguments).splitlines()
 
     def create(self, topic: str) -> None:
-        """A topic of as many replicas as there are brokers: made by who asks for it, as the brokers are set."""
+        """A topic of as many replicas as there are brokers: created by a Metadata request, with the brokers' defaults."""
         deadline = time.monotonic() + TIMEOUT_S
         while "leader -1" in (notified := self.run("-L", "-t", topic)) or "not available" in notified:
             assert time.monotonic() < deadline, notified
@@ -71,7 +71,7 @@ def kcat(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             yield Kcat(cluster.bootstrap_servers, 3)
 
 
-def test_metadata_for_people_and_for_programs(kcat: Kcat, topic: str) -> None:
+def test_metadata_as_text_and_as_json(kcat: Kcat, topic: str) -> None:
     kcat.create(topic)
     printed = kcat.run("-L", "-t", topic)
     assert f" {kcat.brokers} brokers:" in printed
@@ -135,7 +135,7 @@ def test_a_tombstone(kcat: Kcat, topic: str) -> None:
     assert kcat.consume(topic, "-o", "beginning", "-Z", form="%k %S %s\n") == ["gone -1 NULL", "there 5 value"]
 
 
-def test_a_group_goes_on_where_it_was(kcat: Kcat, topic: str, group: str) -> None:
+def test_a_group_continues_at_its_offset(kcat: Kcat, topic: str, group: str) -> None:
     kcat.create(topic)
     kcat.run("-P", "-t", topic, stdin="one\ntwo\n")
     arguments = ["-q", "-u", "-e", "-X", "auto.offset.reset=earliest", "-f", "%o %s\n", "-G", group, topic]

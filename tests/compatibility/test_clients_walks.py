@@ -1,10 +1,10 @@
-"""Clients of five languages walk through all that they can do, on one broker and on three.
+"""Clients of five languages walk through their features, on one broker and on three.
 
-confluent-kafka (librdkafka), aiokafka, kafka-python, franz-go, Sarama (which speaks the protocol of the version it is
-told), KafkaJS, and Java's client of 2.8.2, 3.9.2 and 4.3.0: topics and configurations, records in every codec with
+confluent-kafka (librdkafka), aiokafka, kafka-python, franz-go, Sarama (which uses the protocol of a configured
+version), KafkaJS, and Java's client of 2.8.2, 3.9.2 and 4.3.0: topics and configurations, records in every codec with
 headers and times, assignment, seeking, pausing, groups with two members, static and cooperative ones, transactions
-committed, aborted and fenced, and their admin clients. The programs are in tests/clients; what each prints has to be,
-line for line, what it printed against Apache Kafka 3.9.2.
+committed, aborted and fenced, and their admin clients. The programs are in tests/clients; the output of each has to be,
+line for line, its output against Apache Kafka 3.9.2.
 
     --broker kafka                       asks Apache Kafka again
     python -m tests.clients record NAME  keeps what it says
@@ -26,13 +26,13 @@ from tests.clients.walks import NEWEST, WALKS, Walk
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 BESIDES: Final = 3
-"""How many walk at a time; most of a walk is waiting."""
+"""How many run at a time; most of a walk is waiting."""
 UNHURRIED: Final = {
     "zookeeper.session.timeout.ms": "30000",
     "replica.lag.time.max.ms": "30000",
     "replica.socket.timeout.ms": "30000",
 }
-"""Nobody fails here: a broker that a slow machine keeps waiting for seconds is no failure to notice."""
+"""No broker fails here: one that a slow machine delays for seconds is not to lose its session."""
 START_TIMEOUT_S: Final = 150.0
 
 
@@ -56,7 +56,7 @@ class Paths:
 
 
 def _asked_for(request: pytest.FixtureRequest, place: str) -> list[str]:
-    """The walks of this run's tests at a place: what was deselected does not walk."""
+    """The walks of this run's tests at a place: a deselected walk does not run."""
     return [
         item.callspec.params["walk"].name
         for item in request.session.items
@@ -100,7 +100,7 @@ def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def ready(walk: Walk) -> Walk:
-    """A walk whose program is built; where that cannot be, the test is skipped."""
+    """A walk whose program is built; where that is not possible, the test is skipped."""
     try:
         walk.command()
     except AbsentError as reason:
@@ -113,12 +113,12 @@ def named(walk: Walk) -> str:
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=named)
-def test_one_broker_is_to_a_client_what_kafka_is(ready: Walk, one: Paths, walk: Walk) -> None:
+def test_clients_see_kafka_in_one_broker(ready: Walk, one: Paths, walk: Walk) -> None:
     assert one.printed(walk.name) == walk.expected()
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=named)
-def test_three_brokers_are_to_a_client_what_kafka_is(ready: Walk, three: Paths, walk: Walk) -> None:
+def test_clients_see_kafka_in_three_brokers(ready: Walk, three: Paths, walk: Walk) -> None:
     assert three.printed(walk.name) == walk.expected()
 
 

@@ -1,4 +1,6 @@
-"""Apache Kafka 3.9.2 beside brokers of ours in a cluster: changed configurations, and what our controller is asked."""
+"""Apache Kafka 3.9.2 beside brokers of Odradek in a cluster: changed configurations, and requests to Odradek's
+controller.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ OURS = (1, 2)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    """Two brokers of ours, one of which is the controller."""
+    """Two brokers of Odradek, one of which is the controller."""
     folder: Path = tmp_path_factory.mktemp("both")
     zookeeper = ZooKeeperServer(folder, folder / "zookeeper")
     zookeeper.start()
@@ -67,7 +69,7 @@ class Clients:
         self.of, self.controller = of, controller
 
     async def create(self, topic: str, *assignment: list[int]) -> None:
-        """A topic that every broker knows, its leaders being the first of their replicas."""
+        """A topic that every broker has in its metadata, led by the first of its replicas."""
         request = m.CreateTopicsRequest
         replicas = [
             request.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
@@ -80,7 +82,7 @@ class Clients:
             await self.leaders(broker_id, topic, [ids[0] for ids in assignment])
 
     async def leaders(self, broker_id: int, topic: str, leaders: list[int]) -> None:
-        """Wait until a broker names these leaders."""
+        """Wait until a broker returns these leaders."""
         wanted = [m.MetadataRequest.MetadataRequestTopic(name=topic)]
         request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         await until(
@@ -110,7 +112,9 @@ async def clients(cluster: ClusterProcess, kafka: Kafka) -> AsyncIterator[Client
 
 
 @pytest.mark.parametrize("asked", [1, KAFKA], ids=["asked of ours", "asked of Kafka"])
-async def test_all_obey_a_change_of_configuration_whoever_was_asked(clients: Clients, topic: str, asked: int) -> None:
+async def test_all_brokers_apply_a_change_of_configuration_sent_to_any_of_them(
+    clients: Clients, topic: str, asked: int
+) -> None:
     await clients.create(topic, [1, KAFKA], [KAFKA, 1])
     large = batch(bytes(2000))
     for partition, leader in ((0, 1), (1, KAFKA)):
@@ -138,7 +142,7 @@ async def test_all_obey_a_change_of_configuration_whoever_was_asked(clients: Cli
     await set_config(clients.of[asked], BROKER, "", ("log.segment.bytes", DELETE, None))
 
 
-async def test_kafka_gets_producer_ids_and_an_isr_from_our_controller(
+async def test_kafka_gets_producer_ids_and_an_isr_from_odradeks_controller(
     cluster: ClusterProcess, clients: Clients, topic: str
 ) -> None:
     await clients.create(topic, [KAFKA, 1, 2])
@@ -154,10 +158,10 @@ async def test_kafka_gets_producer_ids_and_an_isr_from_our_controller(
     cluster.kill(other)
     cluster.await_isr(topic, 0, {KAFKA, clients.controller})
     cluster.brokers[other].start()
-    cluster.await_isr(topic, 0, {KAFKA, 1, 2})  # it is Kafka, as the leader, that takes it back in
+    cluster.await_isr(topic, 0, {KAFKA, 1, 2})  # Kafka, as the leader, adds it to the ISR again
 
 
-async def test_kafka_hands_over_what_it_leads_before_it_stops(
+async def test_kafka_moves_its_leaderships_before_it_stops(
     cluster: ClusterProcess, kafka: Kafka, clients: Clients, topic: str
 ) -> None:
     await clients.create(topic, [KAFKA, 1], [KAFKA, 2])

@@ -1,7 +1,7 @@
-"""The stock tools that look after a cluster, against three brokers over Apache ZooKeeper below a chroot.
+"""The stock tools that manage a cluster, against three brokers over Apache ZooKeeper below a chroot.
 
-Tools of 3.9.2 ask the brokers. Those of 2.8.2 with --zookeeper, and brokers of Kafka's, write znodes themselves, which
-the controller has to notice.
+Tools of 3.9.2 send requests to the brokers. Those of 2.8.2 with --zookeeper, and brokers of Kafka's, write znodes
+themselves, which the controller has to notice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     zookeeper = ZooKeeperServer(folder, folder / "zookeeper")
     zookeeper.start()
     try:
-        overrides = {"auto.leader.rebalance.enable": "false"}  # leaders move when a test says so
+        overrides = {"auto.leader.rebalance.enable": "false"}  # leaders move only on the request of a test
         with ClusterProcess(folder / "cluster", 3, overrides, zookeeper=zookeeper.connect + CHROOT) as cluster:
             yield cluster
     finally:
@@ -58,7 +58,7 @@ def cluster(running: ClusterProcess) -> ClusterProcess:
 
 @contextlib.contextmanager
 def session_with(cluster: ClusterProcess) -> Iterator[KazooClient]:
-    """A session of our own with the cluster's registry."""
+    """A session of the test with the cluster's registry."""
     client = KazooClient(cluster.zookeeper_connect)
     client.start(timeout=DEADLINE_S)
     try:
@@ -75,14 +75,14 @@ def registry(running: ClusterProcess) -> Iterator[KazooClient]:
 
 
 def await_node(registry: KazooClient, path: str, holds: Callable[[bytes | None], bool]) -> None:
-    """Wait until a node, or that it is not there, is as wanted."""
+    """Wait until a node, or its absence, is as wanted."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         changed = threading.Event()
         watch = lambda event, changed=changed: changed.set()  # noqa: E731
         try:
             data = registry.get(path)[0] if registry.exists(path, watch=watch) is not None else None
-        except NoNodeError:  # it went in between
+        except NoNodeError:  # it was deleted in between
             data = None
         if holds(data):
             return
@@ -91,7 +91,7 @@ def await_node(registry: KazooClient, path: str, holds: Callable[[bytes | None],
 
 
 def tool(cluster: ClusterProcess, name: str, *arguments: str, version: str = "3.9.2", check: bool = True) -> str:
-    """What a tool prints."""
+    """The output of a tool."""
     result = run_tool(
         version, name, ["--bootstrap-server", cluster.bootstrap_servers, *arguments], check=check, timeout_s=DEADLINE_S
     )
@@ -138,7 +138,7 @@ def describe(cluster: ClusterProcess, topic: str) -> dict[int, dict[str, Any]]:
 
 
 def await_described(cluster: ClusterProcess, topic: str, partitions: int) -> dict[int, dict[str, Any]]:
-    """What is described, once it is so many partitions."""
+    """The described partitions, once there are this many."""
     deadline = time.monotonic() + DEADLINE_S
     while len(found := describe(cluster, topic)) != partitions:
         assert time.monotonic() < deadline, found
@@ -197,7 +197,7 @@ def test_topics_are_made_spread_grown_and_deleted(cluster: ClusterProcess, topic
     topics(cluster, "--alter", "--topic", topic, "--partitions", "9")
     for partition in range(6, 9):
         cluster.await_isr(topic, partition, {1, 2, 3})
-    # Each broker hears of them a moment later, and the tool asks any.
+    # Each broker receives a new topic a moment later, and the tool connects to any of them.
     grown = await_described(cluster, topic, 9)
     assert {partition: state["replicas"] for partition, state in grown.items() if partition < 6} == {
         partition: state["replicas"] for partition, state in found.items()
@@ -211,19 +211,19 @@ def test_topics_are_made_spread_grown_and_deleted(cluster: ClusterProcess, topic
     assert topic not in topics(cluster, "--list").split()
 
 
-def test_topics_are_looked_after_in_zookeeper_by_an_old_tool(
+def test_topics_are_managed_in_zookeeper_by_an_old_tool(
     cluster: ClusterProcess, registry: KazooClient, topic: str
 ) -> None:
     use_the_old_tool(cluster, registry, topic)
 
 
-def test_an_old_tool_takes_our_registry_for_zookeeper(tmp_path: Path, topic: str) -> None:
+def test_an_old_tool_accepts_odradeks_registry_as_zookeeper(tmp_path: Path, topic: str) -> None:
     with ClusterProcess(tmp_path, 2) as cluster, session_with(cluster) as registry:
         use_the_old_tool(cluster, registry, topic)
 
 
 def use_the_old_tool(cluster: ClusterProcess, registry: KazooClient, topic: str) -> None:
-    """Make, show, grow, configure and delete a topic with a tool that writes znodes."""
+    """Create, show, grow, configure and delete a topic with a tool that writes znodes."""
     sizes = ("--partitions", "3", "--replication-factor", "2")
     old_topics(cluster, "--create", "--topic", topic, *sizes, "--config", "retention.ms=3600000")
     for partition in range(3):
@@ -247,7 +247,7 @@ def use_the_old_tool(cluster: ClusterProcess, registry: KazooClient, topic: str)
 # ---- kafka-reassign-partitions
 
 
-def test_partitions_are_moved_as_generated_with_a_throttle_that_goes(
+def test_partitions_are_moved_as_generated_with_a_throttle_that_is_removed(
     cluster: ClusterProcess, topic: str, saved: Callable[[str], str]
 ) -> None:
     create(cluster, topic, "1:2,2:1", retention_ms="3600000")
@@ -284,7 +284,7 @@ def test_partitions_are_moved_as_generated_with_a_throttle_that_goes(
 
 
 def await_verified(cluster: ClusterProcess, how: tuple[str, ...]) -> str:
-    """Ask the tool until it says that nothing is in progress."""
+    """Repeat the tool until it prints that nothing is in progress."""
     for _ in range(20):
         printed = tool(cluster, "kafka-reassign-partitions", "--verify", *how)
         if "is still in progress" not in printed:
@@ -298,7 +298,7 @@ def test_a_move_that_cannot_finish_is_cancelled(
     create(cluster, topic, "1:2")
     produce(cluster, topic, 0, 10)
     for other in (1, 2):
-        cluster.cut(3, other)  # broker 3 lives and gets no records
+        cluster.cut(3, other)  # broker 3 runs and gets no records
     how = ("--reassignment-json-file", saved(plan(topic, [3, 1])))
     tool(cluster, "kafka-reassign-partitions", "--execute", *how)
     listed = tool(cluster, "kafka-reassign-partitions", "--list")
@@ -348,7 +348,7 @@ def test_preferred_leaders_lead_again(cluster: ClusterProcess, topic: str) -> No
     tool(cluster, "kafka-leader-election", *election, "--all-topic-partitions")
 
 
-def test_an_unclean_leader_is_elected_where_nobody_else_is_left(
+def test_an_unclean_leader_is_elected_where_no_isr_member_is_left(
     cluster: ClusterProcess, registry: KazooClient, topic: str
 ) -> None:
     create(cluster, topic, "1:2")
@@ -389,7 +389,7 @@ def test_replicas_are_the_same_byte_for_byte(cluster: ClusterProcess, topic: str
         assert not any("differ" in line or "not the same" in line for line in lines + verification.stderr.lines())
 
 
-def test_log_dirs_show_what_lies_where(cluster: ClusterProcess, topic: str) -> None:
+def test_log_dirs_show_the_replicas_of_each_directory(cluster: ClusterProcess, topic: str) -> None:
     create(cluster, topic, "1:2:3")
     produce(cluster, topic, 0, 100)
     printed = tool(cluster, "kafka-log-dirs", "--describe", "--topic-list", topic)
@@ -430,7 +430,7 @@ def test_configurations_reach_every_broker(cluster: ClusterProcess, topic: str, 
 # ---- kafka-get-offsets, kafka-delete-records, kafka-consumer-groups, kafka-cluster
 
 
-def test_what_lies_on_several_brokers_is_told_as_one(
+def test_offsets_of_several_brokers_are_merged(
     cluster: ClusterProcess, topic: str, group: str, saved: Callable[[str], str]
 ) -> None:
     create(cluster, topic, "1:2:3,2:3:1,3:1:2")  # a leader on each

@@ -30,7 +30,7 @@ def configs(tools: Tools, *arguments: str, about: str = "") -> list[str]:
 
 
 def await_dynamic(broker: Side, expected: dict[str, str]) -> None:
-    """Broker 0 obeys exactly these: Kafka changes itself when ZooKeeper has told it, some time after its answer."""
+    """Broker 0 has exactly these: Kafka applies a change after ZooKeeper's notification, some time after its response."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     def obeyed() -> dict[str, str | None]:
@@ -122,7 +122,7 @@ def test_clients_users_and_addresses_are_configured(sides: Sides, topic: str, ve
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_loggers_are_configured(sides: Sides, version: str) -> None:
-    """Their names are each broker's own, and so the tool is asked for one of ours."""
+    """Their names are each broker's own, and so the tool gets one of Odradek's."""
     tools = Tools(sides.ours, version)
     one = ("--entity-type", "broker-loggers", "--entity-name", "0")
     before = {line.split()[0] for line in configs(tools, "--describe", *one) if "=" in line}

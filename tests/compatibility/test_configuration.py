@@ -1,4 +1,4 @@
-"""kafka-configs of three releases: topics, one broker, all brokers, loggers; what is refused, and in which words."""
+"""kafka-configs of three releases: topics, one broker, all brokers, loggers; rejected values, and the error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Configs = Callable[..., str]
 
 @pytest.fixture
 def configs(broker: Broker) -> Configs:
-    """Runs kafka-configs and returns what it printed, errors too."""
+    """Runs kafka-configs and returns its output, errors too."""
 
     def run(*arguments: str, version: str = "3.9.2") -> str:
         command = ["--bootstrap-server", broker.bootstrap, *arguments]
@@ -33,7 +33,7 @@ def configs(broker: Broker) -> Configs:
 
 
 def shown(look: Callable[[], str], name: str, wanted: str | None) -> None:
-    """Wait until a property is described like this, or no more: a change takes a moment to come into force."""
+    """Wait until a property is described like this, or not at all: a change takes a moment to become effective."""
     deadline_s = time.monotonic() + DEADLINE_S
     while True:
         text = look()
@@ -71,7 +71,7 @@ def test_brokers_topics_and_loggers(broker: Broker, topic: str, configs: Configs
 
 
 def the_layers_of_a_broker(configs: Configs) -> None:
-    """The nearest counts. What is set is deleted again."""
+    """The nearest value has precedence. The values set are deleted again."""
 
     def look() -> str:
         return configs(*ONE, "--describe", "--all")
@@ -98,7 +98,7 @@ def the_layers_of_a_broker(configs: Configs) -> None:
 
 
 def what_is_refused(broker: Broker, topic: str, configs: Configs) -> None:
-    """Values, names, and changes at run time, each with the words that an administrator reads."""
+    """Values, names, and changes at run time, each with the error message that an administrator reads."""
     create_topic(broker, topic)
     here, missing = (("--entity-type", "topics", "--entity-name", name) for name in (topic, f"{topic}-missing"))
     for whom, wanted, error, words in (
@@ -116,7 +116,7 @@ def what_is_refused(broker: Broker, topic: str, configs: Configs) -> None:
 
 
 def the_levels_of_loggers(configs: Configs) -> None:
-    """Here Kafka finds the root only, with the logging library that it runs on."""
+    """Here Kafka finds the root only, because of its logging library."""
     whom = ("--entity-type", "broker-loggers", "--entity-name", "0")
     (before,) = re.findall(r"^\s+root=(\w+) ", configs(*whom, "--describe"), re.MULTILINE)
     for level in ("ERROR", before):

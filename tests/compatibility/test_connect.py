@@ -1,4 +1,4 @@
-"""Kafka Connect 3.9.2 standalone with a file source and a file sink: lines go through a topic of the broker's."""
+"""Kafka Connect 3.9.2 standalone with a file source and a file sink: lines go through a topic of the broker."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_lines_go_from_file_to_file_over_a_restart_of_the_broker(broker: Broker,
     consumer = Consumer(settings)
     try:
         (committed,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
-        assert committed.offset == LINES  # said on the way out
+        assert committed.offset == LINES  # printed at its end
         consumer.assign([TopicPartition(topic, 0, 0)])
         values = [message.value() for message in consumer.consume(LINES, timeout=30)]
         assert values == [line.encode() for line in lines]

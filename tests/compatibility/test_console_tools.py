@@ -1,4 +1,4 @@
-"""The console producers and consumers of three releases, each with each: 30,000 lines, nothing lost, order kept."""
+"""The console producers and consumers of three releases, each with each: 30,000 lines, none lost, order kept."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_producer_with_each_consumer_over_restart_and_kill(broker: Broker, 
 
 
 def _assert_all_topics_complete(broker: Broker, stem: str, scratch: Path) -> None:
-    """Every consumer version reads all the producers' topics in one go, by a pattern."""
+    """Every consumer version reads all the producers' topics in one run, by a pattern."""
     for consumer in VERSIONS:
         selection = [include_option(consumer), f"{stem}-.*", "--from-beginning"]
         total = len(LINES) * len(VERSIONS)
@@ -65,7 +65,7 @@ def _producer(record: Consumed) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_group_goes_on_where_it_stood_after_restart_and_kill(
+def test_a_group_continues_at_its_offset_after_restart_and_kill(
     broker: Broker, topic: str, group: str, version: str, tmp_path: Path
 ) -> None:
     create_topic(broker, topic)

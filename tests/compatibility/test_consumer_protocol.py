@@ -108,7 +108,7 @@ def test_a_group_moves_to_the_new_protocol_and_back_while_it_runs(
     consumers.assert_nothing_missed()
 
 
-def test_a_group_is_seen_from_outside_and_its_offsets_stay(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_a_group_is_described_from_outside_and_its_offsets_stay(broker: BrokerProcess, topic: str, group: str) -> None:
     create_topic(broker, topic, 3)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "group.protocol": "consumer"})

@@ -1,4 +1,4 @@
-"""What the walks over Python's libraries share: names, times, records, and lines that are the same from run to run."""
+"""Helpers of the walks over Python's libraries: names, times, records, and lines that are the same from run to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PER_CODEC: Final = 20
 PARTITIONS: Final = 4
 TOTAL: Final = len(CODECS) * PER_CODEC
 DEADLINE_S: Final = 150.0
-"""How long to wait for what has to come; on a slow machine that can be long."""
+"""The timeout of each wait; a slow machine can need long."""
 SESSION_MS: Final = 30_000
 """Longer than a member is ever silent, also where three clients and a broker share a slow core."""
 
@@ -23,7 +23,7 @@ bootstrap: Final = sys.argv[1]
 stem: Final = sys.argv[2]
 replication: Final = int(sys.argv[3])
 begun_ms: Final = int(time.time()) * 1000 - 3_600_000
-"""An hour ago, so that a record with a time of its own is told from one that got the broker's."""
+"""An hour ago, so that a record with a time of its own differs from one with the broker's."""
 
 
 def topic(name: str) -> str:
@@ -35,12 +35,12 @@ def say(*words: object) -> None:
 
 
 def outcome(error: BaseException | None) -> str:
-    """The name of an error's class, or that there is none."""
+    """The name of an error's class, or a word for none."""
     return "done" if error is None else type(error).__name__
 
 
 def until(what: str, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
-    """Ask again and again; the first answer that is enough."""
+    """Poll until a response is good enough; return that one."""
     limit = Limit(what)
     while not enough(answer := ask()):
         limit.check()
@@ -48,10 +48,10 @@ def until(what: str, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> A
 
 
 def settle(partitions: dict[str, int]) -> None:
-    """Wait until every broker knows these topics with so many partitions.
+    """Wait until every broker returns these topics with this many partitions.
 
-    A broker hears of a topic, and of its new partitions, a moment after it is made; which one is asked is the client's
-    affair.
+    A broker receives a topic, and its new partitions, a moment after the controller creates them; the client chooses
+    the broker that it requests metadata from.
     """
     for address in bootstrap.split(","):
         with Wire(*parse_address(address), DEADLINE_S) as wire:
@@ -77,7 +77,7 @@ class Record:
 
 
 class Digest:
-    """What was read, in the order of each partition."""
+    """The records read, in the order of each partition."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -31,7 +31,7 @@ CODECS_TOPIC, COPY = topic("codecs"), topic("copy")
 
 
 def errors(response: Any) -> list[tuple[str, int]]:
-    """The codes for each topic, whatever the version has besides."""
+    """The codes for each topic, without the further fields of a version."""
     return sorted((each[0], each[1]) for each in response.topic_errors)
 
 
@@ -178,7 +178,7 @@ async def transactions() -> None:
     async with consumer_of("copiers") as consumer:
         limit = Limit("the last commit")
         while (committed := await consumer.committed(places()[0])) == 3:
-            limit.check()  # the group has the offset of the first until its coordinator has heard of the last one's
+            limit.check()  # the group has the first offset until its coordinator has received the last marker
         say("offset in the transactions", committed)
     await producer.begin_transaction()
     successor = transactional()

@@ -200,7 +200,7 @@ def transactions() -> None:
         producer.produce(COPY, f"{end} {number}".encode(), partition=0)
         after = [TopicPartition(CODECS_TOPIC, 0, number + 3)]
         producer.send_offsets_to_transaction(after, reader.consumer_group_metadata(), DEADLINE_S)
-        assert producer.flush(DEADLINE_S) == 0  # what waits for its batch is dropped by an abort
+        assert producer.flush(DEADLINE_S) == 0  # an abort drops records that wait for their batch
         (producer.commit_transaction if end == "commit" else producer.abort_transaction)(DEADLINE_S)
     (committed,) = reader.committed([TopicPartition(CODECS_TOPIC, 0)], timeout=DEADLINE_S)
     say("offset in the transactions", committed.offset)

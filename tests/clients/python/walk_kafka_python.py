@@ -110,7 +110,7 @@ def consumer_of(group: str | None, *topics: str, **more: Any) -> KafkaConsumer:
 
 
 def read(into: Digest, done: Callable[[], bool], *consumers: KafkaConsumer) -> None:
-    """Each in a thread of its own, until that is so."""
+    """Each in a thread of its own, until all members have partitions."""
 
     def follow(consumer: KafkaConsumer) -> None:
         limit = Limit("reading")
@@ -192,7 +192,7 @@ def transactions() -> None:
         say(end, sent.get(DEADLINE_S).offset)
     for level in ("read_committed", "read_uncommitted"):
         read_copy(level)
-    # The group has the offset of the first until its coordinator has heard of the last one's commit.
+    # The group has the offset of the first until its coordinator has received the marker of the last commit.
     committed = until("the last commit", lambda: consumer.committed(places()[0]), lambda offset: bool(offset != 3))
     say("offset in the transactions", committed)
     consumer.close()

@@ -1,8 +1,8 @@
-"""Makes a broker's disk slow and its clock wrong while a test says so, where PYTHONPATH names this folder.
+"""Makes a broker's disk slow and its clock wrong while a test requests it, where PYTHONPATH names this folder.
 
-`transactions_disturbance` says so, in files beside the broker's data folder: `slow-disk` holds the milliseconds that
-every write and sync takes longer, `clock-step` those by which the wall clock is ahead. A broker that has felt either
-says so in a file of that name with `.felt` behind it. Other processes than brokers are left alone.
+`transactions_disturbance` requests it, in files beside the broker's data folder: `slow-disk` holds the milliseconds
+that every write and sync takes longer, `clock-step` those by which the wall clock is ahead. A broker in which either
+acts writes a file of that name with `.felt` behind it. Processes other than brokers are unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Flag:
 
 
 def disturb(folder: Path) -> None:
-    """Change what the broker's parts call."""
+    """Replace the functions that the broker's modules call."""
     from odradek.broker.runtime.timers import SystemClock
     from odradek.storage.disk import OsFile
 
