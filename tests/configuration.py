@@ -19,7 +19,7 @@ INTENDED: Final = {
     "group.coordinator.rebalance.protocols": "Odradek offers the consumer protocol, as Kafka 4 does; Kafka 3.9 with "
     "ZooKeeper has only the classic one.",
 }
-"""Properties whose row is not that of Kafka 3.9.2, and why."""
+"""Properties whose row differs from Kafka 3.9.2's, with reasons."""
 
 _HEAD: Final = """\
 # Configuration

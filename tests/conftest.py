@@ -28,12 +28,12 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
-    """Files that share an oracle go to one worker, where files are what is given out."""
+    """Put files that share an oracle on one worker, where xdist distributes by files."""
     return Together(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays to the end; the collector need not look at it again and again, as in a broker."""
+    """The present objects stay to the end; the collector need not traverse them again and again, as in a broker."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

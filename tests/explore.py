@@ -2,7 +2,7 @@
 
     python -m tests explore                                   the machines, ten minutes, from a seed of its own
     python -m tests explore --minutes 60 tests/storage        other tests
-    python -m tests explore --seed 7 --rounds 1 TEST          the round that has found something, once more
+    python -m tests explore --seed 7 --rounds 1 TEST          the round that has found a failure, once more
 
 A round runs the tests with many more examples than `make test`, drawn from one seed; the next round has the next seed.
 The first failure ends the search with status 1: it prints the smallest failing example and the command that finds it
@@ -32,7 +32,7 @@ _STATE_NOISE: Final = re.compile(r"^ *\+ Exception Group Traceback.*\n", re.MULT
 def explore(
     minutes: float, seed: int, tests: Sequence[str] = TESTS, *, rounds: int | None = None, factor: int = 20
 ) -> int:
-    """Rounds of searches until the time is over; 1 as soon as one of them finds something."""
+    """Rounds of searches until the time is over; 1 as soon as one of them finds a failure."""
     end = time.monotonic() + minutes * 60
     for number in count():
         left = end - time.monotonic()
@@ -53,7 +53,7 @@ _STATES: Final = {0: "clean", None: "stopped, the time is over", NONE_COLLECTED:
 
 
 def _round(tests: Sequence[str], seed: int, factor: int, seconds: float | None) -> tuple[int | None, str]:
-    """The exit status of pytest, None where the time was over first, and what it printed."""
+    """The exit status of pytest, None where the time was over first, and its output."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:logging", "-p", "no:cacheprovider"]
     command += ["-m", "not jvm", f"--hypothesis-seed={seed}", *tests]
     environment = {**os.environ, "ODRADEK_EXPLORE": str(factor), "PYTHONHASHSEED": "0"}

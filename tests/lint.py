@@ -31,7 +31,7 @@ def make_view() -> Path:
 
 
 def main() -> int:
-    """Run each check; the status is 1 when one of them complains."""
+    """Run each check; the status is 1 when one of them fails."""
     view = make_view()
     tool = [sys.executable, "-m"]
     checks = (

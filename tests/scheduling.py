@@ -1,8 +1,8 @@
-"""Which worker runs which files of `make test`: what shares an oracle stays together, the longest comes first.
+"""Which worker runs which files of `make test`: files that share an oracle stay together, the longest come first.
 
-An oracle lives as long as the worker that asked for it: a JVM with Kafka Streams in the test process, Apache Kafka
-3.9.2, a Spark session. pytest-xdist's `--dist loadfile` gives files to whichever worker is free, so that each worker
-ends up with one of each. Here all files that use the same one are a scope, and a scope is one worker's.
+An oracle lives as long as the worker that started it: a JVM with Kafka Streams in the test process, Apache Kafka 3.9.2,
+a Spark session. pytest-xdist's `--dist loadfile` gives files to any free worker, so that each worker ends up with one
+of each. Here all files that use the same one are a scope, and a scope belongs to one worker.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LONGEST = (
     *("streams/test_membership_connection.py", "streams/test_examples_running.py", "streams/test_exactly_once.py"),
     *("streams/test_standby.py", "streams/test_runtime_life.py", "streams/test_queries_live.py"),
 )
-"""The files that take longest come first: where several run at a time, none is to be waited for at the end. Of files
-that are one scope the first counts.
+"""The files that take longest come first: where several run at a time, the run should not end with one of them. Of
+files that are one scope the first counts.
 """
 
 _ORACLES = (
@@ -49,7 +49,7 @@ _ORACLES = (
     ("ZooKeeper", re.compile(r"\bzookeeper: ZooKeeperServer\b|\bensemble: Ensemble\b")),
     ("Apache Kafka", re.compile(r"\bkafka: Kafka[,)]|getfixturevalue\(\"kafka\"\)")),
 )
-"""What the text of a file that uses an oracle has in it. Where two apply, the first is the dearer."""
+"""The text by which a file that uses an oracle is found. Where two apply, the first oracle is the more expensive."""
 _OWN = re.compile(r"^def (kafka|zookeeper)\(", re.MULTILINE)
 """A file with a fixture of its own in place of the shared one."""
 
@@ -64,7 +64,7 @@ _PLACES = {HERE / name: place for place, name in enumerate(LONGEST)}
 
 @cache
 def scope_of(file: str) -> str:
-    """What a file (its path from the root of the project) is run together with: an oracle, or nothing but itself."""
+    """The scope of a file (its path from the root of the project): an oracle, or the file itself."""
     if file.startswith("tests/spark_jobs/") or file == "tests/benchmarks/test_spark_cases.py":
         return "Spark"
     text = (HERE.parent / file).read_text()

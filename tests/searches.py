@@ -2,9 +2,8 @@
 
     ODRADEK_EXPLORE=20     twenty times as many examples, drawn from `--hypothesis-seed`
 
-What hypothesis draws depends on the constants in the modules that the process has imported so far, so it would depend
-on the tests that ran before on the same worker. Neither kind of search uses them: a seed means the same examples in
-every process.
+Hypothesis draws from the constants in the modules that the process has imported so far, so it would depend on the tests
+that ran before on the same worker. Neither kind of search uses them: a seed means the same examples in every process.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ FACTOR: Final = int(os.environ.get("ODRADEK_EXPLORE", "0"))
 """How many times as many examples; 0 for the search that is always the same."""
 SEED: Final = 1
 MOST_EXAMPLES: Final = 100
-"""Of a test that names no number, as hypothesis has it."""
+"""The default of hypothesis, for a test that sets no number."""
 
 
 def load() -> None:
     """Set up hypothesis, before any test module is imported."""
-    # How long an example takes is the machine's affair; a test that says how many it wants says how long it takes.
+    # The time of an example depends on the machine; a test that sets its number of examples sets its own time.
     settings.register_profile("odradek", deadline=None, derandomize=True, print_blob=True)
     phases = (Phase.explicit, Phase.generate, Phase.shrink)
     settings.register_profile(

@@ -1,8 +1,8 @@
 """Real clients of the consumer protocol (KIP-848): librdkafka and Java 4.3.0, alone, together, and with classic
 members.
 
-What a group of them has to do is what test_groups asks of every group: no record missed, none read twice after a clean
-leave. The oracle's broker has no such protocol with ZooKeeper, so these run on Odradek only.
+A group of them has to meet the conditions of test_groups: no record missed, none read twice after a clean leave. The
+oracle's broker has no such protocol with ZooKeeper, so these run on Odradek only.
 """
 
 from __future__ import annotations

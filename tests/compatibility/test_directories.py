@@ -1,8 +1,8 @@
 """Kafka's own directories: Apache Kafka 3.9.2 and Odradek take turns on one, after clean stops and after kill -9.
 
-Kafka writes topics of every kind. Then each broker in turn opens what the other has left, finds every record, offset,
-time and group where it was, lets the clients go on where they were (an idempotent producer, an open transaction), and
-leaves more behind for the next.
+Kafka writes topics of every kind. Then each broker in turn opens the other's directory, finds every record, offset,
+time and group unchanged, lets the clients continue (an idempotent producer, an open transaction), and writes more for
+the next.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ GAPPY: Final = frozenset({"compacted", "__consumer_offsets", "__transaction_stat
 
 
 class Clients:
-    """Producers that live through all turns, and what they were told: `acknowledged` by partition and offset."""
+    """Producers that live through all turns, and their acknowledged records: `acknowledged` by partition and offset."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: dict[Name, dict[int, tuple[bytes | None, bytes | None]]] = {name: {} for name in NAMES}
@@ -96,11 +96,11 @@ class Clients:
         return sorted(offset for offset in self._visible if offset < open_from)
 
     def close(self) -> None:
-        """End the open transaction, so that nothing waits for it."""
+        """End the open transaction, so that no reader waits for it."""
         self._end(commit=True)
 
     def _update(self, count: int) -> None:
-        """Few keys, written again and again; every seventh record takes its key away."""
+        """Few keys, written again and again; every seventh record is a tombstone."""
         for number in range(count):
             key = b"key %d" % (number % 17)
             value = None if number % 7 == 6 else b"%d" % next(self._numbers) * 8
@@ -171,11 +171,11 @@ class Clients:
         self._visible.append(offset)
 
 
-# -- what Kafka writes at first ----------------------------------------------------------------------------------------
+# -- Kafka's first turn ------------------------------------------------------------------------------------------------
 
 
 def prepare(turns: Turns) -> Clients:
-    """Topics of every kind, of which Kafka has deleted and compacted what it could."""
+    """Topics of every kind, of which Kafka has deleted and compacted as much as it could."""
     admin = AdminClient({"bootstrap.servers": turns.bootstrap})
     wanted = [
         NewTopic(topic, len(CODECS) if topic == "codecs" else 1, 1, config={**SMALL, **config})
@@ -196,7 +196,7 @@ def prepare(turns: Turns) -> Clients:
         lambda found: 0 < found[0] == found[1],
         "Kafka compacts all but the last segment",
     )
-    # From here on nothing goes away, so that what is read can be compared.
+    # From here on no record is removed, so that the contents can be compared.
     alter_topic(turns.bootstrap, "expired", retention_bytes=-1)
     alter_topic(turns.bootstrap, "compacted", min_compaction_lag_ms=10**15)
     commit(turns.bootstrap, 0)
@@ -216,11 +216,11 @@ def commit(bootstrap: str, turn: int) -> None:
         consumer.close()
 
 
-# -- what every turn asks ----------------------------------------------------------------------------------------------
+# -- checks of every turn ----------------------------------------------------------------------------------------------
 
 
 def assert_as_reported(state: State, clients: Clients) -> None:
-    """What the producers were told is what consumers find."""
+    """Consumers find the records that the producers got acknowledged."""
     for name, records in clients.acknowledged.items():
         found = {record.offset: (record.key, record.value) for record in state.uncommitted[name]}
         first = state.ends[name][0][0]
@@ -242,7 +242,7 @@ def latest(records: list[Stored]) -> dict[bytes | None, bytes | None]:
 
 def see(turns: Turns) -> State:
     state = look(turns.bootstrap, NAMES, TIMES_MS, GROUP)
-    # Kafka looks into one segment only, and says that there is no record where compaction has left an empty batch.
+    # Kafka looks into one segment only, and returns that there is no record where compaction has left an empty batch.
     del state.by_time["compacted", 0]
     return state
 
@@ -263,7 +263,7 @@ class Scenario:
         assert min(len(segments(turns.folder(name))) for name in NAMES) > 1
 
     def hand_over(self, end: Callable[[], None], heir: Any) -> None:
-        """Whoever serves ends, the other one opens the directory, has everything, and writes more."""
+        """Stop the serving broker; the other one opens the directory, has everything, and writes more."""
         turns = self._turns
         end()
         if end == turns.stop:
@@ -284,7 +284,7 @@ class Scenario:
         )
 
     def close(self) -> None:
-        """The last open transaction can be ended, and nothing is wrong with what is left."""
+        """The last open transaction can be ended, and the directory has no fault."""
         self._clients.close()
         state = see(self._turns)
         assert_as_reported(state, self._clients)
@@ -295,7 +295,7 @@ class Scenario:
                 assert len(self._producers(name)) == 1, "the producer kept its id and epoch over all turns"
 
     def _producers(self, name: Name) -> set[tuple[int, int]]:
-        """(id, epoch) of all who have written to a partition."""
+        """(id, epoch) of all producers that have written to a partition."""
         logs = (path.read_bytes() for path in segments(self._turns.folder(name)))
         return {(header.producer_id, header.producer_epoch) for data in logs for _, header in headers(data)}
 
@@ -316,7 +316,7 @@ def turns(zookeeper: str, tmp_path: Path) -> Iterator[Turns]:
     made.close()
 
 
-def test_each_opens_what_the_other_has_stopped_with(turns: Turns) -> None:
+def test_each_broker_opens_the_directory_that_the_other_has_stopped_with(turns: Turns) -> None:
     scenario = Scenario(turns)
     scenario.hand_over(turns.stop, turns.ours)
     scenario.hand_over(turns.stop, turns.kafka)
@@ -324,7 +324,7 @@ def test_each_opens_what_the_other_has_stopped_with(turns: Turns) -> None:
     scenario.close()
 
 
-def test_each_opens_what_the_other_was_killed_over(turns: Turns) -> None:
+def test_each_broker_opens_the_directory_that_the_other_was_killed_over(turns: Turns) -> None:
     scenario = Scenario(turns)
     scenario.hand_over(turns.kill, turns.ours)
     scenario.hand_over(turns.kill, turns.kafka)

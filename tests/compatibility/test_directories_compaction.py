@@ -1,8 +1,8 @@
-"""Compaction in a directory that changes hands: Odradek goes on where Kafka's cleaner stopped, and Kafka after ours.
+"""Compaction in a directory that changes hands: Odradek continues after Kafka's cleaner, and Kafka after Odradek's.
 
-A key's last record is never lost, whoever compacts, and also where a broker is killed at it. What is compacted holds
-one record for each key; tombstones go after delete.retention.ms; of an aborted transaction nothing stays; and
-kafka-dump-log finds nothing wrong with any of it.
+A key's last record is never lost, whichever broker compacts, and also where a broker is killed during compaction. The
+compacted part holds one record for each key; tombstones are removed after delete.retention.ms; of an aborted
+transaction nothing stays; and kafka-dump-log finds no fault with any of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 KEPT: Final[Name] = ("kept", 0)
 """Its tombstones stay for a day."""
 GONE: Final[Name] = ("gone", 0)
-"""Its tombstones may go at once."""
+"""Its tombstones may be removed at once."""
 BOTH: Final = (KEPT, GONE)
 GAPPY: Final = frozenset({"kept", "gone", "__consumer_offsets", "__transaction_state"})
 KEYS: Final = 13
@@ -116,7 +116,7 @@ def create_topics(bootstrap: str) -> None:
         answer.result(30)
 
 
-# -- what has to hold --------------------------------------------------------------------------------------------------
+# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 def await_compaction(turns: Turns) -> None:
@@ -157,7 +157,7 @@ def assert_compacted(turns: Turns, writer: Writer) -> None:
 
 
 def assert_tombstones_go(turns: Turns, writer: Writer) -> None:
-    """A tombstone goes with the second compaction that meets it, for which something new has to come in."""
+    """A tombstone is removed with the second compaction that meets it, for which a new record has to come in."""
     key = writer.take_away()
 
     def compact_once_more() -> dict[Name, list[bytes | None]]:
@@ -200,7 +200,7 @@ def begin(turns: Turns) -> Writer:
     return writer
 
 
-def test_each_goes_on_compacting_where_the_other_stopped(turns: Turns) -> None:
+def test_each_broker_compacts_where_the_other_stopped(turns: Turns) -> None:
     writer = begin(turns)
     for heir in (turns.ours, turns.kafka):
         before = {name: cleaned_to(turns, name) for name in BOTH}
@@ -218,7 +218,7 @@ def test_each_goes_on_compacting_where_the_other_stopped(turns: Turns) -> None:
     dump_finds_nothing_wrong(turns.data_dir, compacted=GAPPY)
 
 
-def test_nothing_is_lost_where_a_broker_is_killed_while_it_compacts(turns: Turns) -> None:
+def test_no_key_is_lost_where_a_broker_is_killed_while_it_compacts(turns: Turns) -> None:
     writer = begin(turns)
     for heir in (turns.ours, turns.ours, turns.ours, turns.kafka, turns.ours):
         turns.kill()

@@ -2,9 +2,9 @@
 
 Kafka 2.2.2 with its own ZooKeeper writes plain and compressed records, those of an idempotent and of a transactional
 producer (one transaction is committed, one aborted), the offsets of a group, and a topic with a configuration. It ends,
-in good order or by SIGKILL. The ZooKeeper of Kafka 3.9 takes over the data of the old one, as an upgrade to Kafka 3.9
-asks for, and Odradek starts over both, as the same broker at the same address. Every record is where it was, and the
-clients go on where they were.
+by a controlled shutdown or by SIGKILL. The ZooKeeper of Kafka 3.9 takes over the data of the old one, as an upgrade to
+Kafka 3.9 requires, and Odradek starts over both, as the same broker at the same address. Every record is at its offset,
+and the clients continue at their positions.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def write(producer: Producer, name: Name, first: int) -> None:
 
 
 def expected(offset: int, number: int) -> Stored:
-    """What `write` has left at an offset."""
+    """The record that `write` has written at an offset."""
     key, value = (f"{kind}-{number}".encode() for kind in ("key", "value"))
     return Stored(offset, (1, FIRST_MS + number), key, value, (("n", b"%d" % number),))
 
@@ -126,7 +126,7 @@ def member(bootstrap: str) -> Consumer:
 
 
 def group_offset(bootstrap: str) -> int:
-    """What the group has committed in the first partition of `codecs`."""
+    """The committed offset of the group in the first partition of `codecs`."""
     consumer = member(bootstrap)
     try:
         (found,) = consumer.committed([TopicPartition("codecs", 0)], timeout=DEADLINE_S)
@@ -142,16 +142,16 @@ def commit_offset(bootstrap: str, offset: int) -> None:
 
 
 def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
-    """The properties that are set at the topic."""
+    """The topic's own properties."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # its answers end with it
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its responses end with it
     (answer,) = admin.describe_configs([resource]).values()
     of_the_topic = 1
     return {each.name: each.value for each in answer.result(DEADLINE_S).values() if each.source == of_the_topic}
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_odradek_serves_what_kafka_2_2_has_left(
+def test_odradek_serves_the_directory_of_kafka_2_2(
     old: Kafka, newer: ZooKeeperServer, ours: BrokerProcess, end: str
 ) -> None:
     bootstrap = old.bootstrap
@@ -172,7 +172,7 @@ def test_odradek_serves_what_kafka_2_2_has_left(
     newer.start()
     ours.start()
 
-    # Everything is as it was.
+    # Everything is unchanged.
     assert (read(bootstrap, NAMES), read(bootstrap, NAMES, "read_committed")) == left
     assert left[1][TRANSACTIONAL] == [expected(number, number) for number in range(COUNT)]
     assert all(left[0][name] == [expected(number, number) for number in range(COUNT)] for name in CODEC_NAMES)
@@ -180,7 +180,8 @@ def test_odradek_serves_what_kafka_2_2_has_left(
     assert topic_config(bootstrap, "configured") == CONFIG
     assert AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_S).cluster_id == cluster
 
-    # Clients go on: the producer that was idempotent with Kafka, a new one with the same transactional id, the group.
+    # Clients continue: the producer that was idempotent with Kafka, a new one with the same transactional id, the
+    # group.
     write(idempotent, IDEMPOTENT, COUNT)
     assert read(bootstrap, [IDEMPOTENT])[IDEMPOTENT] == [expected(number, number) for number in range(2 * COUNT)]
     write_codecs(bootstrap, COUNT)

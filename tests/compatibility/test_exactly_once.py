@@ -84,7 +84,7 @@ def test_each_record_is_copied_once_over_kills_by_the_consumer_protocol(
 ) -> None:
     if request.config.getoption("--broker") == "kafka":
         pytest.skip("Apache Kafka 3.9.2 with ZooKeeper has no consumer protocol (KIP-848)")
-    # The broker says how long a copier that was killed keeps its partitions.
+    # The broker sets how long a copier that was killed keeps its partitions.
     copy_over_kills(odradek_broker_factory(SHORT_SESSIONS), topic, group, kind)
 
 
@@ -102,7 +102,7 @@ def test_a_second_copier_fences_the_first(broker: Broker, topic: str, group: str
             written[0] += write_lines(broker, source, 1, 1000)[0]
             (found,) = read_committed(broker, target, 1, len(written[0]))
             # Java's client that is fenced while AddOffsetsToTxn waits for its turn lets it wait for max.block.ms, 30 s:
-            # its sender does nothing more, and nobody tells who waits (with Apache Kafka, too).
+            # its sender does nothing more, and never completes the request (with Apache Kafka, too).
             first.stdout.wait_for("fatal", STEP_TIMEOUT_S)
             assert second.running
     assert found == [COPY + line for line in written[0]]

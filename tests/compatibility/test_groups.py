@@ -1,7 +1,8 @@
 """A group of three consumers, while members join, leave and die: no record missed, none read twice after a clean leave.
 
-The members are real clients in processes of their own. A test knows who owns what from what they read: it sends rounds
-of one record to each partition, waits until all of a round has been read, and looks at who read it.
+The members are real clients in processes of their own. A test derives the owners of partitions from the records that
+members read: it sends rounds of one record to each partition, waits until all of a round has been read, and compares
+the readers.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class Group:
         self._group = group
         self._topic = topic
         self._members: dict[str, BackgroundProcess] = {}
-        self._changed = threading.Condition()  # some member printed a line
+        self._changed = threading.Condition()  # a member has printed a line
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
         self._rounds = 0
 
     def join(self, name: str, kind: str) -> None:
         """Starts a member: a Python library's name, or a Kafka release for its console consumer.
 
-        With "+consumer" behind either it speaks the consumer protocol (KIP-848).
+        With "+consumer" behind either it uses the consumer protocol (KIP-848).
         """
         bootstrap = self._broker.bootstrap
         kind, _, protocol = kind.partition("+")
@@ -89,17 +90,17 @@ class Group:
         self._members[name] = start_tool(kind, "kafka-console-consumer", arguments, self._changed)
 
     def leave(self, name: str) -> None:
-        """A member commits, says good-bye and ends."""
+        """A member commits, leaves the group and ends."""
         self._members[name].stop()
         self._members[name].stdout.wait_for_end(10)
 
     def die(self, name: str) -> None:
-        """A member ends without a word; the coordinator learns it when the session times out."""
+        """A member ends without leaving; the coordinator removes it when the session times out."""
         self._members[name].kill()
         self._members[name].stdout.wait_for_end(10)
 
     def settle_on(self, *names: str) -> None:
-        """Sends rounds until one has been read by exactly these members, in equal shares."""
+        """Sends rounds until exactly these members have read one, in equal shares."""
         deadline = time.monotonic() + REBALANCE_TIMEOUT_S
         share = PARTITIONS // len(names)
         while (owners := self._send_round(deadline)) != Counter(dict.fromkeys(names, share)):
@@ -130,7 +131,7 @@ class Group:
         assert {read for _, read in self._reads()} == expected
 
     def repeated(self) -> list[Read]:
-        """What has been read more than once."""
+        """The records that were read more than once."""
         return [read for read, times in Counter(read for _, read in self._reads()).items() if times > 1]
 
     def reads_of(self, name: str) -> set[Read]:
@@ -179,7 +180,7 @@ def test_members_join_leave_and_die(consumers: Group, kinds: tuple[str, str, str
 
     consumers.die("third")
     consumers.settle_on("first")
-    # What the dead one had read and not yet committed comes again; nothing else does.
+    # Records that the dead one had read and not yet committed come again; no others do.
     assert set(consumers.repeated()) <= consumers.reads_of("third")
 
     before = set(consumers.repeated())

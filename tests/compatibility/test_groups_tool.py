@@ -78,7 +78,8 @@ def test_groups_are_listed_described_reset_and_deleted(
         groups(tools, "--delete", "--group", group)
         groups(tools, "--delete", "--group", group)
         if version != "4.3.0":
-            # It asks with a version of DescribeGroups that 3.9 does not have, in which no group is an error (KIP-1043).
+            # The tool uses a version of DescribeGroups that 3.9 does not have, in which no group is an error
+            # (KIP-1043).
             look(tools, group)
 
     transcript = "\n".join(assert_the_same(sides, version, scenario))
@@ -87,7 +88,7 @@ def test_groups_are_listed_described_reset_and_deleted(
 
 
 def groups(tools: Tools, *arguments: str, unordered: bool = False, about: str = "") -> list[str]:
-    # The tool's own patience is 5 s.
+    # The tool's own timeout is 5 s.
     return tools("kafka-consumer-groups", "--timeout", "60000", *arguments, unordered=unordered, about=about)
 
 
@@ -116,7 +117,7 @@ def refuse_while_it_lives(tools: Tools, group: str, topic: str) -> None:
 
 
 def reset(tools: Tools, group: str, topic: str, latest_ms: int) -> None:
-    """Each kind, from what the one before it left."""
+    """Each kind, from the state that the one before it left."""
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime((latest_ms - 2 * HOUR_MS) // 1000))
 
     def resets(*how: str) -> None:
@@ -126,7 +127,7 @@ def reset(tools: Tools, group: str, topic: str, latest_ms: int) -> None:
     resets("--topic", topic, "--by-duration", "PT4H", "--execute")
     resets("--topic", f"{topic}:0,1", "--to-offset", "4", "--execute")
     if tools.version != "3.9.2":
-        return  # what follows asks a broker for the same: offsets of a group, of a time, of the ends
+        return  # the rest sends the same requests to a broker: offsets of a group, of a time, of the ends
     resets("--topic", topic, "--to-earliest")
     resets("--topic", topic, "--to-earliest", "--dry-run")
     resets("--topic", f"{topic}:1", "--to-latest", "--execute")

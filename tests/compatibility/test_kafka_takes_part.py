@@ -1,7 +1,8 @@
-"""Apache Kafka 3.9.2 as a replica beside brokers of ours: it joins, follows, leads, and hands back, under load.
+"""Apache Kafka 3.9.2 as a replica beside brokers of Odradek: it joins, follows, leads, and moves its leaderships back,
+under load.
 
-A producer writes with acks=all and idempotence through all of it. What was acknowledged is read once and in order, and
-the three logs hold the same bytes in the end, whoever wrote them first.
+A producer writes with acks=all and idempotence through all of it. Every acknowledged record is read once and in order,
+and the three logs hold the same bytes at the end, whichever broker wrote them first.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        """Write no more, and wait until it is known what became of everything."""
+        """Write no more, and wait until the outcome of every record is known."""
         self._stopping.set()
         self._thread.join()
 
@@ -118,7 +119,7 @@ def joining_kafka(folder: Path, connect: str) -> Kafka:
 
 
 class Partition:
-    """The partition that moves, asked of any broker."""
+    """The partition that moves, in the metadata of any broker."""
 
     def __init__(self, ports: dict[int, int]) -> None:
         self._ports = ports
@@ -166,7 +167,7 @@ class Partition:
         )
 
     async def lead(self, broker_id: int) -> None:
-        """Make the preferred leader lead."""
+        """Elect the preferred leader."""
         wanted = m.ElectLeadersRequest.TopicPartitions(topic=TOPIC, partitions=[0])
         request = m.ElectLeadersRequest(election_type=0, topic_partitions=[wanted], timeout_ms=10_000)
         await self._ask_controller(request, 2, lambda known: leader_of(known) == broker_id)
@@ -235,7 +236,7 @@ async def there_and_back(
     assert len(epochs) >= 3, "the leadership has moved there and back"
 
 
-async def test_kafka_follows_leads_and_hands_back(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_kafka_follows_leads_and_returns_leadership(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     with ClusterProcess(tmp_path / "ours", len(OURS), KAFKAS_PEERS, zookeeper=zookeeper.connect + "/both") as ours:
         kafka = joining_kafka(tmp_path / "kafka", ours.zookeeper_connect)
         try:
@@ -249,7 +250,7 @@ async def test_kafka_follows_leads_and_hands_back(zookeeper: ZooKeeperServer, tm
             kafka.close()
 
 
-async def test_ours_follow_lead_and_hand_back_under_kafkas_controller(
+async def test_odradek_follows_leads_and_returns_leadership_under_kafkas_controller(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     connect = zookeeper.connect + "/both"

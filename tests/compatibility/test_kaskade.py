@@ -1,4 +1,4 @@
-"""kaskade, a terminal program that shows topics and records: run in a terminal, and read from its screen."""
+"""kaskade, a terminal program that shows topics and records: the tests run it in a terminal, and parse its screen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=
 
 
 def drained(terminal: int) -> bytes:
-    """What a program has written to its terminal, after a wait of a second at most."""
+    """The output that a program has written to its terminal, after a wait of a second at most."""
     written = b""
     while select.select([terminal], [], [], 0.0 if written else 1.0)[0]:
         written += os.read(terminal, 65536)
@@ -41,7 +41,7 @@ def drained(terminal: int) -> bytes:
 
 
 def log_of(home: Path) -> str:
-    """The end of what kaskade has logged."""
+    """The end of kaskade's log."""
     path = home / ".local" / "state" / "kaskade" / "kaskade.log"
     return path.read_text()[-2000:] if path.exists() else ""
 
@@ -68,8 +68,8 @@ def screen_until(arguments: list[str], wanted: list[str], home: Path) -> None:
     ) as process:
         os.close(theirs)
         try:
-            # Its spinner draws 140 KB a second, and a program whose terminal is not read as fast stands still. So what
-            # there is is read first, and searched once; a line may have begun in what was searched before.
+            # Its spinner draws 140 KB a second, and a program whose terminal is not read as fast stands still. So
+            # available output is read first, and searched once; a line may have begun in the part searched before.
             missing, tail, shown = list(wanted), b"", ""
             deadline = time.monotonic() + TIMEOUT_S
             while missing:
@@ -98,7 +98,7 @@ def test_kaskade_shows_topics_and_records(broker: Broker, tmp_path: Path) -> Non
     for number in range(RECORDS):
         producer.produce(TOPIC, f"value-{number}", f"key-{number}", partition=number % PARTITIONS)
     assert producer.flush(TIMEOUT_S) == 0
-    # Name, partitions, replicas, in sync, groups, members, records (from offsets, so it says "about").
+    # Name, partitions, replicas, in sync, groups, members, records (from offsets, so the column is "about").
     row = rf"\b{TOPIC} {PARTITIONS} 1 1 0 0 ≈{RECORDS}\b"
     screen_until(["admin", "-b", broker.bootstrap], [row], tmp_path)
     how = ["--earliest", "-k", "string", "-v", "string"]

@@ -1,4 +1,6 @@
-"""Several data directories, as Apache Kafka 3.9.2 has them: requests, stock tools, and moves that the other ends."""
+"""Several data directories, as Apache Kafka 3.9.2 has them: requests, stock tools, and moves that the other broker
+completes.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ async def until_moved(client: Client, path: str, name: tuple[str, int]) -> dict[
 
 
 async def conversation(side: Side) -> list[object]:
-    """What a broker answers, with its folders replaced by words."""
+    """A broker's response, with its folders replaced by words."""
     client = await Client.connect(side.broker.port)
     await prepared(side, client)
     asked = [
@@ -135,7 +137,7 @@ def tool(side: Side, name: str, *arguments: str) -> str:
 
 
 def awaited(ask: Callable[[], str], part: str) -> str:
-    """What a tool prints, once it says something."""
+    """The output of a tool, once there is some."""
     for _ in range(30):
         if part in (text := ask()):
             return text
@@ -183,13 +185,13 @@ def _settled(text: str) -> str:
 
 
 def identity(path: str) -> set[str]:
-    """The properties that stand in a directory's meta.properties."""
+    """The properties in a directory's meta.properties."""
     lines = (Path(path) / "meta.properties").read_text().splitlines()
     return {line.partition("=")[0] for line in lines if not line.startswith("#")}
 
 
 def opened(side: Side) -> Places:
-    """The directories of a broker that does not run, as our broker has them."""
+    """The directories of a broker that does not run, as Odradek describes them."""
     opened = Places(OsDisk(), (side.one, side.two))
     opened.epoch = 100
     opened.open(cluster_id=None)
@@ -204,7 +206,7 @@ def lead(opened: Places, name: tuple[str, int]) -> list[bytes]:
 
 
 async def move_slowly(client: Client) -> None:
-    """From the next start on Kafka moves so little at a time that a long move can be met on its way."""
+    """From the next start on Kafka moves so slowly that a long move is still under way when the test continues."""
     config = m.IncrementalAlterConfigsRequest.AlterableConfig(
         name="replica.alter.log.dirs.io.max.bytes.per.second", config_operation=0, value="2000"
     )
@@ -213,8 +215,8 @@ async def move_slowly(client: Client) -> None:
     assert answer.responses[0].error_code == 0, answer
 
 
-async def test_one_ends_what_the_other_has_begun(sides: list[Side]) -> None:
-    """Last, for it stops the brokers."""
+async def test_each_broker_completes_moves_that_the_other_has_begun(sides: list[Side]) -> None:
+    """Last, because it stops the brokers."""
     ours, side = sides
     kafka = side.broker
     client = await Client.connect(kafka.port)

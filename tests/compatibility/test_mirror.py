@@ -1,6 +1,6 @@
 """MirrorMaker, the old one and MirrorMaker 2, between Odradek and Apache Kafka 3.9.2, both ways.
 
-What arrives is the same records: keys, values, headers, timestamps, in the partitions and the order they had.
+The copies are the same records: keys, values, headers, timestamps, in their partitions and order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def fill(broker: Broker, topic: str) -> list[list[Sent]]:
     """Records by their keys' partitions, as a Java producer would choose them; the list of each partition."""
     create_topic(broker, topic, PARTITIONS)
     sent: list[list[Sent]] = [[] for _ in range(PARTITIONS)]
-    began_ms = int(time.time() * 1000) - RECORDS  # what is a week old would not stay
+    began_ms = int(time.time() * 1000) - RECORDS  # records of a week ago would be deleted
     producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
     for number in range(RECORDS):
         key, value = b"key-%d" % (number % 17), b"record %d" % number
@@ -80,7 +80,7 @@ def arrived(broker: Broker, topic: str) -> list[list[Sent]]:
             of_partition = found[message.partition()]
             assert message.offset() == len(of_partition)
             of_partition.append(Sent(message.key(), message.value(), message.headers(), message.timestamp()[1]))
-        assert consumer.poll(0.2) is None  # nothing came twice
+        assert consumer.poll(0.2) is None  # no record came twice
         return found
     finally:
         consumer.close()
@@ -163,7 +163,7 @@ def await_topic(broker: Broker, topic: str, process: BackgroundProcess) -> None:
 
 
 def await_committed(broker: Broker, group: str, topic: str, expected: list[int], process: BackgroundProcess) -> None:
-    """Until the group stands there in the copy, without ever having had a member."""
+    """Until the copy has the group at this offset, without ever having had a member."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     deadline = time.monotonic() + DEADLINE_S
@@ -180,7 +180,7 @@ def test_mirror_maker_2_copies_topics_and_offsets_both_ways(
 ) -> None:
     here, there = f"{topic}-here", f"{topic}-there"
     from_here, from_there = fill(sides.ours, here), fill(sides.kafka, there)
-    # At the end: what lies before it is translated to a place before it, which depends on how records came together.
+    # At the end: an offset before it is translated to one before it, which depends on how records were batched.
     ends_here, ends_there = ([len(records) for records in each] for each in (from_here, from_there))
     commit(sides.ours, group, here, ends_here)
     commit(sides.kafka, group, there, ends_there)

@@ -1,8 +1,8 @@
-"""How far replicas have compacted is told with tags that Apache Kafka 3.9.2 does not know: it replicates as before.
+"""Followers send how far they have compacted in tags that Apache Kafka 3.9.2 does not have: it replicates as before.
 
-A broker of ours, in this process, and a Kafka lead one partition each and follow the other's. What ours says of itself
-changes with every batch, so that its requests to Kafka always carry the tag. Kafka says nothing, so ours counts it with
-what it has; and a follower of Kafka cannot know how far all are.
+A broker of Odradek, in this process, and a Kafka lead one partition each and follow the other's. Odradek's compacted
+offset changes with every batch, so that its requests to Kafka always carry the tag. Kafka sends no such tag, so Odradek
+counts it with its log end offset; and a follower of Kafka gets no lowest compacted offset of all replicas.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PRODUCE = 11
 """The newest version of Produce that Kafka 3.9 has."""
 BATCHES = 40
 BEHIND = 3
-"""What ours has compacted ends so many records before the end of its log."""
+"""Odradek's log is compacted up to this many records before its end."""
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def ends(broker: Broker) -> dict[int, tuple[int, int]]:
     return {each.partition: (each.log.end_offset, each.machine.high_watermark) for each in found}
 
 
-async def test_kafka_leads_and_follows_as_if_nothing_were_said(
+async def test_kafka_replicates_with_unknown_tags_as_without(
     kafka: Kafka, ours: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     positions: list[Position] = []
@@ -131,7 +131,7 @@ async def test_kafka_leads_and_follows_as_if_nothing_were_said(
     led, followed = replica_of(ours, LED_BY_OURS).machine, replica_of(ours, LED_BY_KAFKA).machine
     assert (led.leader_id, followed.leader_id) == (OURS, KAFKA)
     assert led.isr == {OURS, KAFKA}
-    # Kafka has everything, so what counts is what ours has compacted; of Kafka's partition nothing can be known.
+    # Kafka has everything, so Odradek's own compacted offset counts; for Kafka's partition the value is unknown.
     assert led.compacted_everywhere == BATCHES - BEHIND
     assert followed.compacted_everywhere == -1
     assert {each.cleaned_to for each in positions} > {1, BATCHES - BEHIND}, "each fetch has said something else"

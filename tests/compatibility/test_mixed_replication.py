@@ -1,9 +1,9 @@
-"""A cluster of Apache Kafka 3.9.2 becomes one of ours, a broker at a time and under load, and Kafka comes back.
+"""A cluster of Apache Kafka 3.9.2 becomes one of Odradek, a broker at a time and under load, and Kafka comes back.
 
-Two ways lead there. Brokers of ours join with ids of their own and take the replicas over by reassignment; or each
+There are two ways. Brokers of Odradek join with ids of their own and take the replicas over by reassignment; or each
 starts with the id, the address and the directory of the Kafka that it replaces. The operator's tools are the stock
-ones. An idempotent producer with acks=all and a reader run through all of it; in the end the checker of
-`tests.cluster` has no objection, and the copies of a partition hold the same bytes and epochs, whoever wrote them.
+ones. An idempotent producer with acks=all and a reader run through all of it; at the end the checker of `tests.cluster`
+finds no contradiction, and the copies of a partition hold the same bytes and epochs, whichever broker wrote them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ OFFSETS_PARTITIONS = 2
 GROUP = "who-stays"
 COMMITTED = 7
 SETTINGS = {
-    "auto.leader.rebalance.enable": "false",  # leaders move when a test says so
+    "auto.leader.rebalance.enable": "false",  # leaders move only on the request of a test
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "offsets.topic.replication.factor": "2",
     "zookeeper.session.timeout.ms": "6000",
 }
-"""The properties of every broker, Kafka's and ours."""
+"""The properties of every broker, Kafka's and Odradek's."""
 TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "4096"}
 ONCE = {"once": PRODUCERS["once"]}
 Plan = Mapping[str, Sequence[Sequence[int]]]
@@ -52,7 +52,7 @@ Plan = Mapping[str, Sequence[Sequence[int]]]
 
 
 class Addresses:
-    """Where the broker of an id is found, whatever it is."""
+    """The address of the broker of an id, of either kind."""
 
     def __init__(self, broker_ids: Sequence[int]) -> None:
         self.port = {broker_id: free_port() for broker_id in broker_ids}
@@ -63,7 +63,7 @@ class Addresses:
         return ",".join(f"127.0.0.1:{port}" for port in self.port.values())
 
     def properties(self, broker_id: int) -> dict[str, str]:
-        """Those of a broker of ours there."""
+        """The properties of a broker of Odradek there."""
         address = f"PLAINTEXT://127.0.0.1:{self.port[broker_id]},PEERS://127.0.0.1:{self._for_peers[broker_id]}"
         return {
             **SETTINGS,
@@ -76,7 +76,7 @@ class Addresses:
 
 
 class Operator:
-    """Who looks into the registry for the truth, and uses the stock tools of 3.9.2."""
+    """An operator that reads the state from the registry, and uses the stock tools of 3.9.2."""
 
     def __init__(self, addresses: Addresses, registry: KazooClient, plans: Path) -> None:
         self._bootstrap, self._registry, self._plans = addresses.bootstrap, registry, plans
@@ -90,7 +90,7 @@ class Operator:
         self.await_in_sync({TOPIC: assignment})
 
     def move(self, plan: Plan) -> None:
-        """Reassign, and wait until that is done, as the registry and the tool say."""
+        """Reassign, and wait until that is done in the registry and in the tool's output."""
         moves = [
             {"topic": topic, "partition": index, "replicas": list(replicas)}
             for topic, assignment in plan.items()
@@ -102,7 +102,7 @@ class Operator:
         for topic, assignment in plan.items():
             await_node(self._registry, znodes.topic_path(topic), lambda data, to=assignment: _assigned(data, to))
         self.await_in_sync(plan)
-        # The tool compares with what a broker has of the controller, which follows the registry.
+        # The tool compares with a broker's metadata from the controller, which follows the registry.
         until(
             lambda: self._tool("kafka-reassign-partitions", "--verify", *how),
             lambda verified: verified.count("is completed.") == len(moves),
@@ -129,7 +129,7 @@ class Operator:
                 )
 
     def controller(self) -> int:
-        """Who has the controller's seat; waits until somebody has."""
+        """The id of the active controller; waits until there is one."""
         await_node(self._registry, znodes.CONTROLLER, lambda data: data is not None)
         return znodes.Controller.decode(self._registry.get(znodes.CONTROLLER)[0]).broker_id
 
@@ -166,7 +166,7 @@ def session_with(connect: str) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Iterator[str]:
-    """Where Apache ZooKeeper is, and a chroot in it."""
+    """The address of Apache ZooKeeper, and a chroot in it."""
     server = ZooKeeperServer(tmp_path, tmp_path / "zookeeper")
     server.start()
     yield server.connect + "/migration"
@@ -192,7 +192,7 @@ def make_kafka(folder: Path, addresses: Addresses, broker_id: int, connect: str)
 def make_ours(
     folder: Path, addresses: Addresses, broker_id: int, connect: str, data: Path | None = None
 ) -> BrokerProcess:
-    """A broker of ours, over a directory that is there already if `data` names it."""
+    """A broker of Odradek, over the existing directory `data` if that is given."""
     overrides = {**addresses.properties(broker_id), "zookeeper.connect": connect}
     if data is not None:
         overrides["log.dirs"] = str(data)
@@ -207,7 +207,7 @@ def commit(bootstrap: str) -> None:
 
 
 def committed(bootstrap: str) -> int:
-    """How far the group has come, as its coordinator says."""
+    """The group's committed offset, as its coordinator returns it."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=DEADLINE_S)
     consumer.close()
@@ -234,7 +234,7 @@ def _content(folder: Path) -> tuple[bytes, bytes]:
     return log, (folder / "leader-epoch-checkpoint").read_bytes()
 
 
-def test_replicas_move_from_kafka_to_ours_and_one_moves_back(connect: str, tmp_path: Path) -> None:
+def test_replicas_move_from_kafka_to_odradek_and_one_moves_back(connect: str, tmp_path: Path) -> None:
     addresses = Addresses([8, 9, 1, 2])
     kafkas = {each: make_kafka(tmp_path / str(each), addresses, each, connect) for each in (8, 9)}
     ours = {each: make_ours(tmp_path / str(each), addresses, each, connect) for each in (1, 2)}
@@ -275,7 +275,7 @@ def test_replicas_move_from_kafka_to_ours_and_one_moves_back(connect: str, tmp_p
         conclude(workload, [[folder / f"{TOPIC}-{index}" for folder in folders.values()] for index in (0, 1)], 3)
 
 
-def test_ours_take_over_the_directories_of_kafka_and_give_one_back(connect: str, tmp_path: Path) -> None:
+def test_odradek_takes_over_the_directories_of_kafka_and_gives_one_back(connect: str, tmp_path: Path) -> None:
     addresses = Addresses([1, 2, 3])
     kafkas = {each: make_kafka(tmp_path / str(each), addresses, each, connect) for each in (1, 2)}
     data = {each: kafka.data_dir for each, kafka in kafkas.items()}
@@ -295,7 +295,7 @@ def test_ours_take_over_the_directories_of_kafka_and_give_one_back(connect: str,
         plan[OFFSETS] = operator.assignment(OFFSETS)
 
         def settle(broker_id: int, was: Mapping[Path, int]) -> None:
-            """It went on with the logs that it found, and leads again."""
+            """It continued with the logs that it found, and leads again."""
             operator.await_in_sync(plan)
             assert was, "there were logs to find"
             assert was.items() <= inodes(data[broker_id]).items()
@@ -321,5 +321,5 @@ def test_ours_take_over_the_directories_of_kafka_and_give_one_back(connect: str,
 
 
 def inodes(data: Path) -> dict[Path, int]:
-    """The topic's segment files: one that is made anew is another."""
+    """The topic's segment files; a file that is created anew is a different one."""
     return {path: path.stat().st_ino for path in data.glob(f"{TOPIC}-*/*.log")}

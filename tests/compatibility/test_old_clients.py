@@ -52,7 +52,7 @@ EXPECTED: list[Seen] = [(number, NOON_MS + number, *content(number)) for number 
 
 
 def write_new(broker: Broker, topic: str, codec: str) -> None:
-    """What a client of today writes: batches, with headers, which old clients do not see."""
+    """A present client writes batches, with headers, which old clients do not see."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 20})
     for number in range(COUNT):
         key, value = content(number)
@@ -61,7 +61,7 @@ def write_new(broker: Broker, topic: str, codec: str) -> None:
 
 
 def read_new(broker: Broker, topic: str) -> list[Seen]:
-    """What a client of today reads."""
+    """The records that a present client reads."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     seen: list[Seen] = []
@@ -79,7 +79,7 @@ def python_options(broker: Broker, api_version: tuple[int, ...]) -> dict[str, An
 
 
 def python_reads(broker: Broker, topic: str, api_version: tuple[int, ...]) -> list[Seen]:
-    """What kafka-python reads, as a member of a group where groups are of brokers (0.9)."""
+    """The records that kafka-python reads, as a member of a group where groups are of brokers (0.9)."""
     groups = api_version >= (0, 9)
     consumer = KafkaConsumer(
         **python_options(broker, api_version),

@@ -1,9 +1,9 @@
 """Console tools and kafka-topics of the oldest releases that Odradek serves: Kafka 0.10.2, 0.11, 1.1 and 2.2.
 
-kafka-topics of 2.2 is the first that asks a broker; the others create topics in ZooKeeper. Each release's producer
-writes to a topic that its own kafka-topics has made, plain and compressed; its own consumer reads that in a
-group, whose offsets its kafka-consumer-groups shows. The next release reads it, too, so that clients of message sets
-read record batches, and the other way round.
+kafka-topics of 2.2 is the first that uses a broker; the others create topics in ZooKeeper. Each release's producer
+writes to a topic that its own kafka-topics has created, plain and compressed; its own consumer reads that in a group,
+whose offsets its kafka-consumer-groups shows. The next release reads it, too, so that clients of message sets read
+record batches, and the other way round.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 
 def run_tool(release: str, tool: str, arguments: list[str], *, stdin: str = "") -> str:
-    """What a tool prints, in a process of its own: these releases end their clients in hooks of the JVM."""
+    """The output of a tool, in a process of its own: these releases end their clients in hooks of the JVM."""
     return run_java(java_command(release, tool, arguments, [*QUICK_START, *QUIET]), stdin=stdin, timeout_s=60).stdout
 
 
@@ -56,7 +56,7 @@ ALL_LINES: Final = {
 
 
 def at(release: str, cluster: ClusterProcess) -> list[str]:
-    """What tells kafka-topics where the cluster is."""
+    """The option that gives kafka-topics the address of the cluster."""
     if release == "2.2.2":
         return ["--bootstrap-server", cluster.bootstrap_servers]
     return ["--zookeeper", cluster.zookeeper_connect]
@@ -97,6 +97,6 @@ def test_topics_producer_and_consumer_of_an_old_release(release: str, cluster: C
     assert len(rows) == PARTITIONS
     assert {row[4] for row in rows} == {"0"}
     assert sum(int(row[2]) for row in rows) == LINES * len(CODECS)
-    # Records that a consumer of today's batches, or of older message sets, has not written itself.
+    # Records that a consumer of present batches, or of older message sets, has not written itself.
     other = RELEASES[(RELEASES.index(release) + 1) % len(RELEASES)]
     assert read(other, cluster, topic_of(release), f"group-{release}-{other}") == ALL_LINES[release]

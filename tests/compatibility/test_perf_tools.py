@@ -1,6 +1,6 @@
 """The stock tools that measure and check: performance tests, end-to-end latency, the verifiable producer and consumer.
 
-They run on Odradek and on Apache Kafka 3.9.2; what they print differs in its measurements only.
+They run on Odradek and on Apache Kafka 3.9.2; their output differs in its measurements only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def number(pattern: str, line: str) -> int:
 
 
 def on_both(sides: Sides, lines: dict[Side, list[str]]) -> list[str]:
-    """What the tool printed on ours, of the same shape as on Kafka."""
+    """The tool's output on Odradek, of the same shape as on Kafka."""
     ours, expected = lines[sides.ours], lines[sides.kafka]
     assert [shape(line) for line in ours] == [shape(line) for line in expected]
     return ours
@@ -92,12 +92,12 @@ def test_latency_from_end_to_end_is_measured(sides: Sides, topic: str, version: 
 
 
 def alone(version: str, tool: str, *arguments: str) -> list[str]:
-    """What a tool prints that says its last words while its process ends."""
+    """The output of a tool that prints its last lines while its process ends."""
     return run_java(tool_command(version, tool, arguments), timeout_s=DEADLINE_S).stdout.splitlines()
 
 
 def events(lines: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """What a verifiable client reports, by the event's name, in the order of the names' first appearance."""
+    """The events of a verifiable client, by name, in the order of the names' first appearance."""
     found: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         event = json.loads(line)
@@ -106,7 +106,7 @@ def events(lines: list[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("version", NEWER)
-def test_verifiable_clients_agree_on_what_was_sent(sides: Sides, topic: str, group: str, version: str) -> None:
+def test_verifiable_clients_agree_on_the_records_sent(sides: Sides, topic: str, group: str, version: str) -> None:
     kinds = []
     for side in sides:
         create_topic(side, topic, 2)

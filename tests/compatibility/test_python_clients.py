@@ -22,7 +22,7 @@ NOON_MS = 1_700_000_000_000
 
 
 class Record(NamedTuple):
-    """A record as both libraries know it."""
+    """A record as both libraries return it."""
 
     key: bytes | None
     value: bytes | None
@@ -120,7 +120,7 @@ async def read_with_aiokafka(broker: Broker, topic: str, count: int) -> list[Rec
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_each_client_reads_what_each_wrote_with_every_codec(broker: Broker, topic: str, codec: str) -> None:
+async def test_each_client_reads_the_records_of_each_with_every_codec(broker: Broker, topic: str, codec: str) -> None:
     by_confluent, by_aiokafka = f"{topic}-confluent", f"{topic}-aiokafka"
     create_topic(broker, by_confluent)
     create_topic(broker, by_aiokafka)
@@ -146,7 +146,7 @@ async def test_records_outlive_the_process(broker: Broker, topic: str, how: str)
 
 
 @pytest.mark.parametrize("acks", ["1", "all"])
-def test_what_was_acknowledged_before_a_kill_is_there_in_order(broker: Broker, topic: str, acks: str) -> None:
+def test_records_acknowledged_before_a_kill_are_there_in_order(broker: Broker, topic: str, acks: str) -> None:
     create_topic(broker, topic)
     producer = Producer(
         {
@@ -175,7 +175,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_order(broker: Broker, t
     number = 0
     while not under_way.is_set():
         producer.produce(topic, str(number).encode(), on_delivery=remember(number))
-        producer.poll(0 if len(producer) < 1000 else 1)  # a broker that is slower than this loop is waited for
+        producer.poll(0 if len(producer) < 1000 else 1)  # the test waits for a broker that is slower than this loop
         number += 1
     broker.kill()
     for more in range(number, number + 1000):
@@ -187,7 +187,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_order(broker: Broker, t
 
     (end,) = log_end_offsets(broker, topic, 1)
     lines = [int(message.value() or b"") for message in read_with_confluent(broker, topic, end)]
-    # Where an acknowledgement got lost, a producer that is not idempotent sends its lines again.
+    # Where an acknowledgement was lost, a producer that is not idempotent sends its lines again.
     assert list(dict.fromkeys(lines)) == list(range(total))
     assert all(lines[offset] == number for number, offset in acknowledged.items() if offset >= 0)
     if acks == "all":
@@ -213,7 +213,7 @@ def test_a_timestamp_finds_its_offset(broker: Broker, topic: str) -> None:
         assert offset_at(NOON_MS + 4 * DAY_MS) == 4
         assert offset_at(NOON_MS + 4 * DAY_MS + 1) == 5
         assert offset_at(0) == 0
-        assert offset_at(NOON_MS + 10 * DAY_MS) == -1  # librdkafka's word for the end of the log
+        assert offset_at(NOON_MS + 10 * DAY_MS) == -1  # librdkafka's constant for the end of the log
     finally:
         consumer.close()
     (message,) = read_with_confluent(broker, topic, 1, start=5)
@@ -241,7 +241,7 @@ def test_committed_offsets_outlive_the_process(broker: Broker, topic: str, group
         consumer.close()
 
 
-async def test_fire_and_forget_arrives(broker: Broker, topic: str) -> None:
+async def test_records_of_acks_0_arrive(broker: Broker, topic: str) -> None:
     create_topic(broker, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "0"})
     for number in range(100):

@@ -1,6 +1,6 @@
-"""What an operator looks for in ZooKeeper is where Kafka puts it: ZooKeeper's own shell, and tools with --zookeeper.
+"""The znodes that an operator inspects are where Kafka puts them: ZooKeeper's own shell, and tools with --zookeeper.
 
-Apache Kafka's tree, ours below a chroot of the same Apache ZooKeeper, and ours in `odradek registry`.
+Apache Kafka's tree, Odradek's below a chroot of the same Apache ZooKeeper, and Odradek's in `odradek registry`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC = "seen-in-the-registry"
 
 
 class Place(NamedTuple):
-    """A cluster of one broker, and where its registry is."""
+    """A cluster of one broker, and the address of its registry."""
 
     bootstrap: str
     zookeeper: str
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, kafka: Kafka) -> Iterator[list[Place]]:
-    """Apache Kafka, ours in its ZooKeeper, ours in our registry; the same has been done with each."""
+    """Apache Kafka, Odradek in its ZooKeeper, Odradek in its own registry; each had the same operations."""
     folder: Path = tmp_path_factory.mktemp("registry-tools")
     registry = RegistryProcess(folder, tick_ms=500)
     registry.launch()
@@ -84,16 +84,16 @@ UNSHARED = (
     (re.compile(r'"timestamp":"\d+"'), '"timestamp":(time)'),
     (re.compile(r'"(topic_)?id":"[^"]{22}"'), '"id":(id)'),
     (re.compile(r'"port":\d+|127\.0\.0\.1:\d+'), "(port)"),
-    # Which features a broker has stands in its registration; what is finalized follows from all of these.
+    # A broker's registration has its features; the finalized features follow from all of these.
     (re.compile(r'"features":\{.*?\},"listener'), '"features":(features),"listener'),
     (re.compile(r"\bfeature, "), ""),
-    (re.compile(r"\b(odradek|zookeeper)(, |(?=\]))"), ""),  # Kafka's tree is the root, and ours is a branch of it
+    (re.compile(r"\b(odradek|zookeeper)(, |(?=\]))"), ""),  # Kafka's tree is the root, and Odradek's is a branch of it
     (re.compile(r", (?=\])"), ""),
 )
 
 
 def printed_at(place: Place, version: str, tool: str, *arguments: str, stdin: str = "") -> list[str]:
-    """What a tool prints, without what no two clusters share."""
+    """The output of a tool, without values that no two clusters share."""
     result = run_tool(version, tool, arguments, stdin=stdin, check=False)
     lines = []
     for line in [*result.stdout.splitlines(), *result.stderr.splitlines()]:
@@ -114,7 +114,7 @@ def assert_as_kafka(places: list[Place], lines: list[list[str]]) -> list[str]:
     return expected
 
 
-def test_the_shell_finds_everything_where_kafka_puts_it(places: list[Place]) -> None:
+def test_the_shell_finds_every_znode_where_kafka_puts_it(places: list[Place]) -> None:
     shell = ("3.9.2", "zookeeper-shell", "-server")
     looks = [printed_at(place, *shell, place.zookeeper, stdin=SCRIPT) for place in places]
     seen = assert_as_kafka(places, looks)
@@ -123,7 +123,7 @@ def test_the_shell_finds_everything_where_kafka_puts_it(places: list[Place]) -> 
     assert any('"retention.ms":"3600000"' in line for line in seen)
 
 
-def test_what_an_old_tool_may_still_configure_in_zookeeper(places: list[Place]) -> None:
+def test_an_old_tool_changes_configurations_in_zookeeper(places: list[Place]) -> None:
     user, broker = ("--entity-type", "users", "--entity-name", "u"), ("--entity-type", "brokers", "--entity-name", "0")
     secret = "SCRAM-SHA-256=[iterations=4096,password=secret]"
     actions = (
@@ -131,7 +131,7 @@ def test_what_an_old_tool_may_still_configure_in_zookeeper(places: list[Place]) 
         ["--describe", *user],
         ["--alter", *user, "--delete-config", "SCRAM-SHA-256"],
         ["--describe", *user],
-        ["--alter", *broker, "--add-config", "log.cleaner.backoff.ms=20000"],  # not while it runs
+        ["--alter", *broker, "--add-config", "log.cleaner.backoff.ms=20000"],  # not while the broker runs
         ["--describe", *broker],
         ["--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", "retention.ms=7200000"],
     )

@@ -1,7 +1,8 @@
-"""What users see of retention: by time, by size, by DeleteRecords, changed while the broker runs; and when files go.
+"""Retention as users see it: by time, by size, by DeleteRecords, changed while the broker runs; and the deletion of
+files.
 
-Stock tools set it, and `--broker kafka` shows that Apache Kafka 3.9.2 does the same. Where something has to stay, the
-test waits until the same rounds of the same broker have taken something else away.
+Stock tools set it, and `--broker kafka` shows that Apache Kafka 3.9.2 does the same. Where records have to stay, the
+test waits until the same rounds of the same broker have removed others.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ PROPERTIES: Final = {
     "log.retention.check.interval.ms": "200",
     "log.initial.task.delay.ms": "100",
     "log.cleaner.backoff.ms": "100",
-    # Kafka's own rounds through the folders of deleted topics are so far apart, whatever the topic says.
+    # Kafka's own rounds through the folders of deleted topics are this far apart, for all topics.
     "log.segment.delete.delay.ms": "1500",
 }
 HOUR_MS: Final = 3_600_000
 
 
 class Retaining(Broker, Protocol):
-    """A broker whose files can be looked at."""
+    """A broker whose files the test can read."""
 
     @property
     def data_dir(self) -> Path: ...
@@ -47,7 +48,7 @@ class Retaining(Broker, Protocol):
 
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retaining]:
-    """One that looks for what may go five times a second."""
+    """A broker that checks retention five times a second."""
     folder = tmp_path_factory.mktemp("retention")
     if request.config.getoption("--broker") == "kafka":
         kafka = Kafka(folder, PROPERTIES)
@@ -69,7 +70,7 @@ def small_topic(broker: Broker, name: str, **config: object) -> None:
 
 
 def write(broker: Broker, topic: str, count: int, *, age_ms: int = 0, key: bytes | None = None) -> int:
-    """`count` records of about 100 bytes that are so old; returns the offset of the last one.
+    """`count` records of about 100 bytes of this age; returns the offset of the last one.
 
     `key` may have a %d in it for the number of the record.
     """
@@ -126,7 +127,7 @@ def folder_of(broker: Retaining, topic: str) -> Path:
 
 
 def size_of(broker: Retaining, topic: str) -> int:
-    """The bytes of the segments that are there; one that goes meanwhile has none."""
+    """The sizes of the existing segments; one that is deleted meanwhile has none."""
     size = 0
     for path in segments(folder_of(broker, topic)):
         with contextlib.suppress(FileNotFoundError):
@@ -149,7 +150,7 @@ def test_size_set_while_the_broker_runs(broker: Retaining, topic: str) -> None:
     assert ends(broker, topic) == (0, last + 1)
     configure(broker, ["--entity-type", "topics", "--entity-name", topic], "--add-config", "retention.bytes=9000")
     await_deletion(broker, topic)
-    # As little goes as is needed, in whole segments.
+    # As little is deleted as is needed, in whole segments.
     size = until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "it is small enough")
     assert size >= 9000
     earliest, end = ends(broker, topic)
@@ -174,10 +175,10 @@ def test_time_set_while_the_broker_runs(broker: Retaining, topic: str) -> None:
     last_old = int(segments(folder_of(broker, topic))[-1].stem) - 1
     last = write(broker, topic, 100)
     alter_topic(broker.bootstrap, topic, retention_ms=HOUR_MS)
-    # The segment in which the new ones begin stays whole.
+    # The segment in which the new records begin stays whole.
     await_earliest(broker, topic, last_old + 1)
     alter_topic(broker.bootstrap, topic, retention_ms=1)
-    # Even the segment that is written to, for there is a new one; the offsets go on.
+    # Even the active segment is deleted, because there is a new one; the offsets go on.
     await_earliest(broker, topic, last + 1)
     assert records(broker, topic) == []
     alter_topic(broker.bootstrap, topic, retention_ms=-1)
@@ -202,7 +203,7 @@ def test_the_default_of_all_brokers_and_topics_that_have_their_own(broker: Retai
     await_deletion(broker, own)
 
 
-def test_what_is_gone_stays_gone_after_a_restart(broker: Retaining, topic: str) -> None:
+def test_deleted_records_stay_deleted_after_a_restart(broker: Retaining, topic: str) -> None:
     small_topic(broker, topic, retention_bytes=9000)
     last = write(broker, topic, 300)
     until(lambda: size_of(broker, topic), lambda size: size < 9000 + SEGMENT, "it is small enough")
@@ -215,7 +216,7 @@ def test_what_is_gone_stays_gone_after_a_restart(broker: Retaining, topic: str) 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def test_files_go_after_their_delay(broker: Retaining, topic: str) -> None:
+def test_files_are_deleted_after_their_delay(broker: Retaining, topic: str) -> None:
     late = f"{topic}-late"
     small_topic(broker, topic)
     small_topic(broker, late, file_delete_delay_ms=600_000)
@@ -223,14 +224,14 @@ def test_files_go_after_their_delay(broker: Retaining, topic: str) -> None:
         write(broker, each, 100)
         alter_topic(broker.bootstrap, each, retention_bytes=SEGMENT)
         await_deletion(broker, each)
-        # Nobody is served from them any more, but who is reading them can end.
+        # No new request reads them, but a read under way can end.
         marked = {path.name for path in folder_of(broker, each).glob("*.deleted")}
         assert {name.partition(".")[2] for name in marked} >= {"log.deleted", "index.deleted", "timeindex.deleted"}
     until(lambda: list(folder_of(broker, topic).glob("*.deleted")), lambda left: not left, "the files go")
     assert list(folder_of(broker, late).glob("*.log.deleted"))
 
 
-def test_the_files_of_a_deleted_topic_go_after_their_delay(broker: Retaining, topic: str) -> None:
+def test_the_files_of_a_deleted_topic_are_deleted_after_their_delay(broker: Retaining, topic: str) -> None:
     small_topic(broker, topic)
     write(broker, topic, 10)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -246,7 +247,7 @@ def test_the_files_of_a_deleted_topic_go_after_their_delay(broker: Retaining, to
     until(folders, lambda names: not names, "the folder goes")
 
 
-def test_segments_end_by_time_and_size(broker: Retaining, topic: str) -> None:
+def test_segments_roll_by_time_and_size(broker: Retaining, topic: str) -> None:
     small_topic(broker, topic, segment_bytes=1_000_000, segment_ms=60_000)
     for age_ms in (300_000, 250_000, 200_000, 10_000):  # by the time of the records, where they have one
         write(broker, topic, 1, age_ms=age_ms)
@@ -264,7 +265,7 @@ def test_segments_end_by_time_and_size(broker: Retaining, topic: str) -> None:
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_compacted_topic_knows_no_retention(broker: Retaining, topic: str) -> None:
+def test_a_compacted_topic_has_no_retention(broker: Retaining, topic: str) -> None:
     other = f"{topic}-other"
     small_topic(broker, topic, cleanup_policy="compact", retention_bytes=SEGMENT, retention_ms=1)
     write(broker, topic, 1, age_ms=HOUR_MS, key=b"only once")
@@ -273,7 +274,7 @@ def test_a_compacted_topic_knows_no_retention(broker: Retaining, topic: str) -> 
     write(broker, other, 200, key=b"again and again")
     await_deletion(broker, other)
     assert records(broker, topic)[0].key == b"only once"
-    # From now on it is one as any other.
+    # From now on it is a topic with retention.
     alter_topic(broker.bootstrap, topic, cleanup_policy="delete")
     last = ends(broker, topic)[1] - 1
     await_earliest(broker, topic, last + 1)
@@ -281,8 +282,8 @@ def test_a_compacted_topic_knows_no_retention(broker: Retaining, topic: str) -> 
 
 def test_compact_and_delete_together(broker: Retaining, topic: str) -> None:
     small_topic(broker, topic, cleanup_policy="compact,delete", retention_ms=-1, min_cleanable_dirty_ratio="0.01")
-    # Written once: a pass would leave an empty segment of records that others replace, and it has the time of its file,
-    # now. Kafka's retention ends at such a segment, too, until a later pass joins it to the next one.
+    # Written once: a compaction would leave an empty segment of records that others replace, and it has the time of its
+    # file, now. Kafka's retention ends at such a segment, too, until a later compaction joins it to the next one.
     write(broker, topic, 60, age_ms=2 * HOUR_MS, key=b"old %d")
     for _ in range(3):
         write(broker, topic, 60, key=b"new %d")
@@ -297,7 +298,7 @@ def test_compact_and_delete_together(broker: Retaining, topic: str) -> None:
         "one record a key is left of all but the last segment",
     )
     assert {b"old %d" % number for number in range(60)} <= set(keys)
-    # Compaction has left the last record of each; time takes the old ones all the same.
+    # Compaction has left the last record of each key; retention by time deletes the old ones all the same.
     alter_topic(broker.bootstrap, topic, retention_ms=HOUR_MS)
     await_deletion(broker, topic)
     assert {b"new %d" % number for number in range(60)} <= {record.key for record in records(broker, topic)}

@@ -34,7 +34,7 @@ TIMEOUT_S: Final = 60.0
 
 
 class Counting:
-    """The application, and those that come after it on the same state directory."""
+    """The application, and its successors on the same state directory."""
 
     def __init__(
         self, broker: Broker, application: str, topics: tuple[str, str], folder: Path, which: tuple[str, str] = NEW
@@ -54,7 +54,7 @@ class Counting:
 
 
 class Counts:
-    """What the application has written so far, as a read_committed reader finds it."""
+    """The output so far, as a read_committed reader finds it."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         settings = {"group.id": "counts", "isolation.level": "read_committed", "enable.auto.commit": False}
@@ -130,7 +130,7 @@ def test_words_are_counted_exactly_once_by_the_oldest_release(broker: Broker, to
         counting.await_running()
         counts.read_until(lambda: sum(map(len, counts.of.values())) > total // 10, counting.process)
         counting.process.kill()
-        # On another machine, as it were: the state comes from the changelog alone.
+        # With an empty state directory, as on another machine: the state comes from the changelog alone.
         counting = Counting(broker, topic, topics, tmp_path / "other", OLD)
         counts.read_until(lambda: {word: of[-1] for word, of in counts.of.items()} == expected, counting.process)
     finally:

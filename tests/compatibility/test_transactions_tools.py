@@ -101,7 +101,7 @@ def test_a_transaction_is_listed_and_described(broker: Broker, topic: str, relea
 
 
 def await_state(broker: Broker, transactional_id: str, state: str, release: str) -> None:
-    """The client has its answer before the last marker is written."""
+    """The client has its response before the last marker is written."""
     deadline = time.monotonic() + 30
     seen = ""
     while seen != state:
@@ -110,7 +110,7 @@ def await_state(broker: Broker, transactional_id: str, state: str, release: str)
         seen = row_of(listed, TransactionalId=transactional_id)["TransactionState"]
 
 
-def test_what_is_not_there_is_not_described(broker: Broker, topic: str) -> None:
+def test_unknown_transactions_are_not_described(broker: Broker, topic: str) -> None:
     result = run_tool(
         RELEASE,
         "kafka-transactions",
@@ -123,7 +123,7 @@ def test_what_is_not_there_is_not_described(broker: Broker, topic: str) -> None:
 
 @contextmanager
 def without_verification(broker: Broker) -> Iterator[None]:
-    """The broker writes for a transaction whose coordinator knows nothing of it, as before KIP-890."""
+    """The broker appends for a transaction that its coordinator does not have, as before KIP-890."""
     at = ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "brokers", "--entity-default"]
     run_tool(RELEASE, "kafka-configs", [*at, "--add-config", f"{VERIFICATION}=false"])
     try:
@@ -176,7 +176,7 @@ def readable_end(broker: Broker, topic: str) -> int:
 
 
 def dumped(broker: Broker, name: str, decoder: str, release: str) -> list[str]:
-    """What kafka-dump-log prints of the records of an internal topic."""
+    """The output of kafka-dump-log for the records of an internal topic."""
     files = [str(path) for path in sorted(Path(broker.data_dir).glob(f"{name}-*/*.log")) if path.stat().st_size]
     printed = run_tool(release, "kafka-dump-log", [decoder, "--files", ",".join(files)], timeout_s=60).stdout
     return [line for line in printed.splitlines() if line.startswith("| offset")]

@@ -1,7 +1,7 @@
 """One data directory and one ZooKeeper that Apache Kafka 3.9.2 and Odradek serve in turn, as one broker at one address.
 
-Clients outlive the change: to them it is a broker that restarts. So a producer keeps its id, its sequence and its open
-transaction, and what it was told by one broker has to hold with the other.
+Clients outlive the change: for them it is a broker that restarts. So a producer keeps its id, its sequence and its open
+transaction, and the acknowledgements of one broker have to hold with the other.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "log.flush.start.offset.checkpoint.interval.ms": "100",
 }
 RECONNECT: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200, "log_level": 0}
-"""librdkafka stays away from a broker that has gone for up to ten seconds otherwise, and complains of each try."""
+"""Otherwise librdkafka does not reconnect to a broker that has gone for up to ten seconds, and logs each try."""
 
 Name = tuple[str, int]
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], holds: Callable[[T], bool], what: str) -> T:
-    """Look again until it holds. Raises AssertionError after PATIENCE_S seconds."""
+    """Poll until it holds. Raises AssertionError after PATIENCE_S seconds."""
     deadline = time.monotonic() + DEADLINE_S
     while not holds(found := look()):
         assert time.monotonic() < deadline, f"{what}: still {found!r}"
@@ -52,11 +52,11 @@ def until(look: Callable[[], T], holds: Callable[[T], bool], what: str) -> T:
     return found
 
 
-# -- who serves --------------------------------------------------------------------------------------------------------
+# -- the serving broker ------------------------------------------------------------------------------------------------
 
 
 class Turns:
-    """The directory and who serves it; nobody does at first. `properties` are those of both, over PROPERTIES."""
+    """The directory and its serving broker, none at first. `properties` are those of both, over PROPERTIES."""
 
     def __init__(self, folder: Path, zookeeper: str, properties: Mapping[str, str] | None = None) -> None:
         values = {**PROPERTIES, **(properties or {})}
@@ -77,11 +77,13 @@ class Turns:
         return self.kafka.data_dir
 
     def folder(self, name: Name) -> Path:
-        """Where a partition is."""
+        """The folder of a partition."""
         return self.data_dir / f"{name[0]}-{name[1]}"
 
     def start(self, who: Kafka | BrokerProcess) -> None:
-        """Give the directory to `kafka` or `ours`, which nobody may have, and wait until every partition is led."""
+        """Start `kafka` or `ours` over the directory, which no broker may have open, and wait until every partition is
+        led.
+        """
         assert self._serving is None
         self._serving = who
         who.start()
@@ -89,15 +91,15 @@ class Turns:
         until(lambda: self._here() - led(admin), lambda names: not names, "every partition has a leader")
 
     def stop(self) -> None:
-        """SIGTERM to who serves, and wait for the end."""
+        """SIGTERM to the serving broker, and wait for the end."""
         self._taken().stop()
 
     def kill(self) -> None:
-        """SIGKILL to who serves."""
+        """SIGKILL to the serving broker."""
         self._taken().kill()
 
     def close(self) -> None:
-        """End whatever runs."""
+        """End the process that runs."""
         self._serving = None
         self.kafka.close()
         self.ours.discard()
@@ -113,7 +115,7 @@ class Turns:
         return serving
 
 
-# -- what is there -----------------------------------------------------------------------------------------------------
+# -- the visible state -------------------------------------------------------------------------------------------------
 
 
 class Stored(NamedTuple):
@@ -127,7 +129,7 @@ class Stored(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that clients can find out about partitions, in a form that can be compared."""
+    """The state of partitions that clients can read, in a form that can be compared."""
 
     uncommitted: dict[Name, list[Stored]]
     committed: dict[Name, list[Stored]]
@@ -151,7 +153,7 @@ def read(bootstrap: str, names: Iterable[Name], isolation: str = "read_uncommitt
     )
     found: dict[Name, list[Stored]] = {name: [] for name in names}
     open_ends = set(found)
-    consumer.list_topics(timeout=DEADLINE_S)  # without a leader to ask, librdkafka looks again after half a second
+    consumer.list_topics(timeout=DEADLINE_S)  # librdkafka refreshes metadata without a leader after 0.5 s
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in found])
     try:
         while open_ends:
@@ -197,7 +199,7 @@ def list_offsets(admin: AdminClient, names: list[Name], specs: list[OffsetSpec])
 
 
 def led(admin: AdminClient) -> set[Name]:
-    """The partitions that the broker names a leader of."""
+    """The partitions for which the broker returns a leader."""
     topics = admin.list_topics(timeout=DEADLINE_S).topics
     return {(name, each.id) for name, topic in topics.items() for each in topic.partitions.values() if each.leader >= 0}
 
@@ -214,7 +216,7 @@ def alter_topic(bootstrap: str, topic: str, **values: object) -> None:
         answer.result(30)
 
 
-# -- what the files say ------------------------------------------------------------------------------------------------
+# -- the files ---------------------------------------------------------------------------------------------------------
 
 
 def cleaned_to(turns: Turns, name: Name) -> int:
@@ -226,14 +228,14 @@ def cleaned_to(turns: Turns, name: Name) -> int:
 
 
 def segments(folder: Path) -> list[Path]:
-    """The segments of a log, oldest first; the last one is written to."""
+    """The segments of a log, oldest first; the last one is the active one."""
     return sorted(folder.glob("*.log"))
 
 
 def dump_finds_nothing_wrong(data_dir: Path, *, compacted: frozenset[str]) -> str:
     """kafka-dump-log over every file of a directory at rest: all valid, and gaps in `compacted` topics only.
 
-    Returns what it printed of the logs.
+    Returns its output for the logs.
     """
     printed = ""
     for suffix, options in ((".log", ["--deep-iteration"]), (".timeindex", ["--index-sanity-check"])):

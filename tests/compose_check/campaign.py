@@ -3,10 +3,10 @@
     python -m tests compose-check             everything, a few minutes once the images are built
     python -m tests compose-check --no-pipeline
 
-Without an engine it says why, and ends with status 0. It builds the images, starts ZooKeeper and three brokers, drives
-them with the console tools of this machine, kills a leader and cuts another off its network under a load with acks=all,
-stops everything and starts it over the same volumes, and runs the profile `pipeline` on a network that reaches the
-brokers and nothing else. It prints what it sees. The first thing that is not as promised ends it with status 1; the
+Without an engine it prints why, and ends with status 0. It builds the images, starts ZooKeeper and three brokers,
+drives them with the console tools of this machine, kills a leader and cuts another off its network under a load with
+acks=all, stops everything and starts it over the same volumes, and runs the profile `pipeline` on a network that
+reaches the brokers and nothing else. It prints each result. The first check that fails ends it with status 1; the
 containers, networks and volumes are removed in any case. It needs the ports 9092 to 9094 of this machine.
 """
 
@@ -52,7 +52,7 @@ LINES: Final = 1_000
 TOPIC, PARTITIONS = "compose-check", 3
 TIMEOUT_S: Final = 120.0
 FAULT_S: Final = 10.0
-"""How long the load goes on without the broker, from the moment when all partitions are written again."""
+"""How long the load continues without the broker, from the moment when all partitions are written again."""
 PIPELINE_TIMEOUT_S: Final = 900.0
 PIPELINE_LINES: Final = 1_000
 PIPELINE_TOP: Final = 6
@@ -102,7 +102,7 @@ class Campaign:
         self._read_console_lines()
 
     def faults(self) -> None:
-        """A leader is killed, another is cut off its network, under a load with acks=all; then every record counts."""
+        """A leader is killed, another is cut off its network, under a load with acks=all; then every record is checked."""
         admin = AdminClient({"bootstrap.servers": BOOTSTRAP, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKERS))])[TOPIC].result(TIMEOUT_S)
         self._await_in_sync()
@@ -191,7 +191,7 @@ class Campaign:
         self.say(f"console tools on the host: {len(read)} lines written and read")
 
     def _leader(self, partition: int) -> int:
-        """The leader, by the first broker that answers; -1 where none does, or none is known."""
+        """The leader, by the first broker that answers; -1 where none does, or there is none."""
         try:
             status = cluster_status.gather(BOOTSTRAP, QUESTION_S)
         except ConnectionError:
@@ -210,9 +210,9 @@ class Campaign:
 
 
 def is_in_sync() -> bool:
-    """Whether every broker shows the same cluster, and in it all brokers and every replica in sync.
+    """Whether every broker returns the same cluster, and in it all brokers and every replica in sync.
 
-    A broker that comes back shows the cluster as it was until the controller has sent it the new state.
+    A broker that comes back returns the cluster as it was until the controller has sent it the new state.
     """
     try:
         views = [cluster_status.gather(f"localhost:{port}", QUESTION_S) for port in PORTS]
@@ -225,7 +225,7 @@ def is_in_sync() -> bool:
 
 
 def read_all(topic: str, partitions: int) -> Sequence[Log]:
-    """All records of a topic, by a reader that has nothing to remember."""
+    """All records of a topic, by a reader without a group."""
     with Workload(BOOTSTRAP, topic, partitions, {}) as reader:
         return reader.finish()
 
@@ -240,7 +240,7 @@ def sealed(folder: Path, report: Path) -> Path:
 
 
 def taken_ports() -> list[int]:
-    """Those of PORTS at which something listens already."""
+    """Those of PORTS that are already in use."""
     taken = []
     for port in PORTS:
         with socket.socket() as sock:
@@ -271,7 +271,7 @@ def check(*, pipeline: bool) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the check, or says why it cannot; the exit status."""
+    """Runs the check, or prints why it cannot; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests compose-check", description=__doc__.partition("\n")[0])
     parser.add_argument("--no-pipeline", action="store_true", help="leave out the profile, whose image is large")
     options = parser.parse_args(arguments)

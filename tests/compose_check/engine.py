@@ -26,7 +26,7 @@ class EngineError(Exception):
 
 
 def reason_for_no_engine() -> str:
-    """Why no engine with Compose v2 can be used here; empty where one can."""
+    """Why no engine with Compose v2 is available here; empty where one is."""
     if shutil.which("docker") is None:
         return "no docker command on the PATH"
     probes = (
@@ -68,12 +68,12 @@ class Compose:
         return inspect(identifier)
 
     def logs(self, service: str) -> list[str]:
-        """The lines of the service's container."""
+        """The log lines of the service's container."""
         return self.run("logs", "--no-color", "--no-log-prefix", service).splitlines()
 
 
 def inspect(name: str) -> dict[str, Any]:
-    """What the engine knows of a container or an image. Raises EngineError."""
+    """The engine's data about a container or an image. Raises EngineError."""
     (found,) = json.loads(run(["docker", "inspect", name]))
     return dict(found)
 

@@ -1,4 +1,4 @@
-"""What compose-check demands of what it saw; every function raises CheckError where that is not so."""
+"""The checks of compose-check; every function raises CheckError where its condition does not hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOW_LIMIT: Final = "the open file limit is lower than recommended"
 
 
 class CheckError(Exception):
-    """Something is not as docker-compose.yml and the Dockerfile say; the message is for the user."""
+    """The state differs from docker-compose.yml and the Dockerfile; the message is for the user."""
 
 
 def require(holds: bool, failure: str) -> None:
@@ -45,7 +45,7 @@ def require_image_health(image: Mapping[str, Any], containers: Mapping[str, Mapp
 
 
 def require_limit_warning(name: str, limit: int, lines: Iterable[str]) -> None:
-    """A broker says once that its open file limit is low, and only where it is; limit and recommendation are named."""
+    """A broker logs once that its open file limit is low, and only where it is; limit and recommendation are named."""
     warnings = [line for line in lines if LOW_LIMIT in line]
     expected = 1 if limit < RECOMMENDED else 0
     require(len(warnings) == expected, f"{name} has the limit {limit} and logged {len(warnings)} warnings of it")
@@ -55,7 +55,7 @@ def require_limit_warning(name: str, limit: int, lines: Iterable[str]) -> None:
 
 
 def require_nothing_lost(history: History, final: Sequence[Log]) -> int:
-    """Every acknowledged record is in the final logs, and readers saw nothing else; returns how many there were."""
+    """Every acknowledged record is in the final logs, and readers saw no other; returns how many there were."""
     acknowledged = history.acknowledged()
     require(
         acknowledged >= LEAST_ACKNOWLEDGED,

@@ -1,9 +1,8 @@
-"""Archives of loaded classes (Java's class data sharing, JEP 350): Apache Kafka and ZooKeeper are on their feet with a
-third less CPU when their classes come from one, a program that is a client with half, and the tests start them dozens
-of times.
+"""Archives of loaded classes (Java's class data sharing, JEP 350): Apache Kafka and ZooKeeper start with a third less
+CPU when their classes come from one, a client program with half, and the tests start them dozens of times.
 
 An archive is written by a process of Java when it ends, and holds for the class path and the Java that it was made
-with; Java passes over one that does not fit. Benchmarks do not use them: there Kafka runs as its users run it.
+with; Java ignores one that does not fit. Benchmarks do not use them: there Kafka runs as its users run it.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ def make_archives(say: Say = say_to_stderr) -> None:
 
 
 def _fill_with_clients(folder: Path) -> None:
-    """A consumer of each release joins a group, finds nothing to read for two seconds, and leaves. What a user's own
-    program has more of is loaded from the jars.
+    """A consumer of each release joins a group, finds nothing to read for two seconds, and leaves. Further classes of a
+    user's own program come from the jars.
     """
     with (
         tempfile.TemporaryDirectory(prefix="odradek-kafka-") as scratch,

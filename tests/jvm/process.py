@@ -1,4 +1,5 @@
-"""Processes beside the tests, Java ones above all: how they are started, what they print, kept and waited for.
+"""Processes beside the tests, Java ones above all: how they are started, how their output is kept, and how tests wait
+for them.
 
 A process that ends by itself is run to its end (`run_java`); one that serves or follows is a `BackgroundProcess`, whose
 lines are collected by a thread as they come, so that a test can wait for the line it needs instead of for a while.
@@ -22,7 +23,7 @@ from tests.jvm.java import find_java
 from tests.jvm.programs import compiled
 from tests.jvm.watchdog import watchdog
 
-# A tool lives for a second or two: the interpreter and the quick compiler serve it better than the optimising one.
+# A tool lives for a second or two: the interpreter and the quick compiler serve it better than the optimizing one.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xms32m", "-Xmx256m")
 _ARCHIVES = ("-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit=")
 _LOGGING = "-Dorg.slf4j.simpleLogger."
@@ -30,7 +31,7 @@ QUIET = (f"{_LOGGING}defaultLogLevel=warn",)
 
 
 class Result(NamedTuple):
-    """What a process that ended left behind: exit status, and its output decoded as UTF-8."""
+    """The result of a process that ended: exit status, and its output decoded as UTF-8."""
 
     status: int
     stdout: str
@@ -38,7 +39,7 @@ class Result(NamedTuple):
 
 
 class ToolError(Exception):
-    """A stock tool ended with an error, or did not end in time. The message holds what it printed."""
+    """A stock tool ended with an error, or did not end in time. The message holds its output."""
 
 
 def java_command(version: str, main_class: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -56,8 +57,8 @@ def java_command(version: str, main_class: str, arguments: Sequence[str], option
 
 
 def clients_archive(version: str) -> tuple[str, ...]:
-    """Java's options for the archive of a release's clients, if there is one. An archive that does not fit is passed
-    over without a word: what a tool prints is the tool's.
+    """Java's options for the archive of a release's clients, if there is one. Java ignores an archive that does not fit
+    without a warning, so the output is the tool's own.
     """
     archive = cache_folder() / "classes" / "clients" / f"{version}.jsa"
     return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off,cds+dynamic=off") if archive.exists() else ()
@@ -105,8 +106,8 @@ def run_java(
 
 
 def failure_report(command: Sequence[str], what: str, printed: bytes | None, complaints: bytes) -> str:
-    """What a ToolError says: what went wrong, the command, and the end of what it printed."""
-    # The class path alone is longer than everything worth reading.
+    """The message of a ToolError: the error, the command, and the end of its output."""
+    # The class path alone is longer than the rest of the message.
     shown = " ".join(argument for argument in command if ".jar" not in argument)
     tail = b"\n".join(((printed or b"") + complaints).splitlines()[-40:]).decode(errors="replace")
     return f"{what}: {shown}\n{tail}"
@@ -164,10 +165,10 @@ class Output:
 
 
 class BackgroundProcess:
-    """A process that runs until it is stopped. As a context it is killed on the way out if it still runs.
+    """A process that runs until it is stopped. As a context manager it is killed on exit if it still runs.
 
     `changed`, if given, is notified of every line on either stream: several processes can share it, so that a test
-    waits for whichever speaks first.
+    waits for the first line of any of them.
     """
 
     def __init__(self, command: Sequence[str], changed: threading.Condition | None = None) -> None:
@@ -202,11 +203,11 @@ class BackgroundProcess:
         self._process.stdin.flush()
 
     def stop(self, timeout_s: float = 60) -> int:
-        """Asks the process to end (SIGTERM), waits for it and returns its exit status (143 or -15 for most of Java)."""
+        """Sends SIGTERM to the process, waits for its end and returns its exit status (143 or -15 for most of Java)."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """Ends the process at once (SIGKILL); it gets no chance to say good-bye to anybody."""
+        """Ends the process at once (SIGKILL), without a chance to close its connections."""
         self._end(signal.SIGKILL, 30)
 
     def _end(self, how: signal.Signals, timeout_s: float) -> int:

@@ -1,4 +1,4 @@
-"""What is in the cache is complete, however many fetch it and however a fetch ends."""
+"""The contents of the cache are complete, with any number of fetchers and however a fetch ends."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_of_many_fetchers_one_fetches(tmp_path: Path) -> None:
     assert len(fetched) == 1
 
 
-def test_a_failing_command_is_told_in_one_line() -> None:
+def test_a_failing_command_is_reported_in_one_line() -> None:
     script = "import sys; print('working'); print('[ERROR] no such artifact'); print('ERRORS'); sys.exit(1)"
     with pytest.raises(FetchError) as caught:
         run_quietly([sys.executable, "-c", script], failure="could not fetch")
     assert str(caught.value) == "could not fetch: [ERROR] no such artifact"
 
 
-def test_only_pinned_releases_are_had() -> None:
+def test_only_pinned_releases_are_available() -> None:
     with pytest.raises(FetchError, match=r"Kafka 1\.0\.0 is not pinned; pinned are .*2\.8\.2, 3\.9\.2, 4\.3\.0"):
         classpath("1.0.0")
 
@@ -90,7 +90,7 @@ def test_the_class_path_holds_the_release_and_one_logging_backend(version: str) 
     names = [path.name for path in classpath(version)]
     assert {f"{artifact.name}-{artifact.version}.jar" for artifact in PINNED[version]} <= set(names)
     backends = [name for name in names if name.startswith(("slf4j-", "logback-")) and "-api-" not in name]
-    alone = version in ("jmx-exporter", "spark-4.2.0", "spark-files")  # what they run in has its own
+    alone = version in ("jmx-exporter", "spark-4.2.0", "spark-files")  # their runtime has its own
     assert backends == ([] if alone else ["slf4j-simple-1.7.36.jar"])
 
 

@@ -1,4 +1,4 @@
-"""Processes beside the tests: what they print is kept and waited for, and none outlives its starter."""
+"""Processes beside the tests: their output is kept and waited for, and none outlives its starter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_lines_are_waited_for() -> None:
         assert not process.running
 
 
-def test_a_tool_that_fails_is_told_with_what_it_printed() -> None:
+def test_a_tool_that_fails_is_reported_with_its_output() -> None:
     script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     with pytest.raises(ToolError, match=r"exit status 3.*\nout\nerr"):
         run_java([sys.executable, "-c", script], timeout_s=30)
@@ -49,7 +49,7 @@ def test_input_and_output_may_be_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="waiting for a stranger's process takes Linux's pidfd")
-def test_what_was_started_dies_with_a_starter_that_is_killed() -> None:
+def test_started_processes_end_with_a_starter_that_is_killed() -> None:
     starter = (
         "import signal, sys\n"
         "from tests.jvm.process import BackgroundProcess\n"

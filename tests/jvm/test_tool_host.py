@@ -1,4 +1,4 @@
-"""The JVM that stays: a tool in it does what it does in a JVM of its own."""
+"""The JVM that stays: a tool in it behaves as in a JVM of its own."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_a_tool_that_is_not_done_in_time_is_ended_and_the_next_one_runs() -> Non
         hosts.end()
 
 
-def test_a_failure_says_what_the_tool_printed() -> None:
+def test_a_failure_contains_the_output_of_the_tool() -> None:
     with pytest.raises(ToolError, match=r"exit status 1: kafka-topics --create\n(.*\n)*.*bootstrap-server"):
         run_tool("3.9.2", "kafka-topics", ["--create"])

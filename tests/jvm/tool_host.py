@@ -1,7 +1,7 @@
-"""Stock tools in a JVM that stays (ToolHost.java), so that a run costs what the tool does and not the start of Java.
+"""Stock tools in a JVM that stays (ToolHost.java), so that a run costs only the tool and not the start of Java.
 
-One host runs one tool at a time. Hosts are kept for each release and taken by whoever runs a tool; threads that run
-tools side by side get a host each. A host whose tool is not done in time is killed, and so are all when the process
+One host runs one tool at a time. Hosts are kept for each release and taken by the thread that runs a tool; threads that
+run tools side by side get a host each. A host whose tool is not done in time is killed, and so are all when the process
 ends.
 """
 
@@ -27,7 +27,7 @@ from tests.jvm.watchdog import watchdog
 
 SOURCE = Path(__file__).with_name("ToolHost.java")
 MOST_RUNS = 200
-"""After so many runs a host makes place for a new one: what tools leave behind (metrics, threads) stays bounded."""
+"""After this many runs a new host replaces one: the leftovers of tools (metrics, threads) stay bounded."""
 
 
 class Host:
@@ -36,7 +36,7 @@ class Host:
     def __init__(self, version: str) -> None:
         self._version = version
         self._runs = 0
-        self._busy = False  # something that a tool has left behind works on
+        self._busy = False  # a leftover of a tool still works
         self._process = subprocess.Popen(
             java_command(version, str(SOURCE), [], (*QUICK_START, *QUIET)),
             stdin=subprocess.PIPE,
@@ -100,7 +100,7 @@ class Host:
 
 
 class Hosts:
-    """The hosts that have nothing to do."""
+    """The idle hosts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

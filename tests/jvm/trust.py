@@ -1,8 +1,8 @@
-"""Lets a Java that came from PyPI trust what this Python trusts.
+"""Lets a Java that came from PyPI trust the certificate authorities of this Python.
 
-Such a runtime knows only the public authorities of the day it was packaged, while behind a company's proxy the
-machine's own bundle has one more. Python's `ssl` reads that bundle; here it is written as a JKS key store, Java's
-oldest and plainest format: a header, one entry for each certificate, a keyed SHA-1 at the end.
+Such a runtime has only the public authorities of the day it was packaged, while behind a company's proxy the machine's
+own bundle has one more. Python's `ssl` reads that bundle; here it is written as a JKS key store, Java's oldest and
+plainest format: a header, one entry for each certificate, a keyed SHA-1 at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGEST_SALT = b"Mighty Aphrodite"  # fixed by the format
 
 
 def trust_options(folder: Path) -> list[str]:
-    """`java` options that name a trust store, written into `folder`; none where Python itself knows no authority."""
+    """`java` options that name a trust store, written into `folder`; none where Python itself has no authority."""
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
         return []
@@ -37,7 +37,7 @@ def key_store(certificates: list[bytes]) -> bytes:
     body += b"".join(
         struct.pack(">I", _TRUSTED_CERTIFICATE)
         + _text(f"authority-{position}")
-        + struct.pack(">q", 0)  # the date it was added; nothing reads it
+        + struct.pack(">q", 0)  # the date it was added; no code reads it
         + _text("X.509")
         + struct.pack(">I", len(certificate))
         + certificate

@@ -1,8 +1,8 @@
 """Ends the processes that the tests started, however the tests end.
 
-A Java process outlives a test run that was interrupted or killed: it would hold memory and ports until somebody
-noticed. So one small guard process, in a session of its own, holds the list of what runs. It reads that list from a
-pipe; the kernel closes the pipe when the test process dies, for whatever reason, and the guard then kills the rest.
+A Java process outlives a test run that was interrupted or killed, and holds memory and ports. So one small guard
+process, in a session of its own, holds the list of running processes. It reads that list from a pipe; the kernel closes
+the pipe when the test process dies, for any reason, and the guard then kills the rest.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Watchdog:
         )
 
     def watch(self, pid: int) -> None:
-        """From now on process `pid` ends with this one."""
+        """Ends process `pid` together with this one, from now on."""
         self._tell(f"+{pid}\n")
 
     def forget(self, pid: int) -> None:
-        """Process `pid` has been waited for: the kernel may give its number to somebody else."""
+        """Process `pid` has been waited for: the kernel may give its number to another process."""
         self._tell(f"-{pid}\n")
 
     def _tell(self, line: str) -> None:

@@ -5,8 +5,8 @@
     python -m tests soak --seed 7 faults        the fault tests, with a seed after the other
     python -m tests soak searches               random searches for examples that break a test (tests/explore.py)
 
-The first thing that is wrong ends a campaign with status 1. A round, or a test, that has begun when the time is over is
-finished. What fault tests do, and what they check, stands in tests/README.md.
+The first failure ends a campaign with status 1. A round, or a test, that has begun when the time is over is finished.
+tests/README.md describes the fault tests and their checks.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ FAULT_TESTS: Final = (
 )
 PROPERTIES: Final = {**SHORT_MEMORY, "min.insync.replicas": "2", "transaction.state.log.replication.factor": "3"}
 _NOTES: Final = 60
-"""About how many in a run: enough for medians, few enough to be read."""
+"""The approximate number in a run: enough for medians, few enough to be read."""
 
 
 def endurance(minutes: float, seed: int) -> int:
-    """Rounds of clients' lives on three brokers; 1 if what a process holds has grown, or a round has failed."""
+    """Rounds of clients' lives on three brokers; 1 if the resources of a process have grown, or a round has failed."""
     with (
         tempfile.TemporaryDirectory(prefix="odradek-soak-") as folder,
         ClusterProcess(Path(folder), 3, PROPERTIES) as cluster,
@@ -77,7 +77,7 @@ def faults(minutes: float, seed: int) -> int:
 
 
 def _in_time(minutes: float, notes: int | None) -> Iterator[tuple[int, str]]:
-    """The number of each round that begins in time, with what to call the moment where it is to be noted."""
+    """The number of each round that begins in time, with a name of the moment where it is to be measured."""
     begun = time.monotonic()
     next_s = 0.0
     for number in count(1):
@@ -92,13 +92,13 @@ def _in_time(minutes: float, notes: int | None) -> Iterator[tuple[int, str]]:
 
 
 def _latest(notes: dict[str, list[Footprint]]) -> str:
-    """What each process holds now."""
+    """The resources of each process now."""
     now = {name: each[-1] for name, each in notes.items()}
     return "; ".join(f"{name} {it.megabytes:.0f} MB, {it.descriptors} fds" for name, it in now.items())
 
 
 def _judge(notes: dict[str, list[Footprint]]) -> int:
-    """Says what has grown; the status."""
+    """Prints what has grown; the status."""
     least = min(map(len, notes.values()))
     if least < ENOUGH:
         print(f"{least} notes are too few for a verdict, {ENOUGH} are the least: take more --minutes")
@@ -114,13 +114,13 @@ def _judge(notes: dict[str, list[Footprint]]) -> int:
 
 
 def _last(printed: str) -> str:
-    """The line of pytest that tells how it went."""
+    """pytest's summary line."""
     lines = [line for line in printed.splitlines() if line.strip()]
     return lines[-1].strip("= ") if lines else "nothing was printed"
 
 
 def searches(minutes: float, seed: int) -> int:
-    """Random searches over the machines, the storage and the protocol; 1 if one finds something."""
+    """Random searches over the machines, the storage and the protocol; 1 if one finds a failure."""
     return explore(minutes, seed, ("tests/machines", "tests/storage", "tests/protocol"), factor=5)
 
 

@@ -1,7 +1,7 @@
-"""What processes hold while time goes by, and whether it grows.
+"""The resources of processes over time, and whether they grow.
 
-A process that works fills its caches, then stays as it is. What it holds is noted again and again; the first third of
-the notes is warming up, and the medians of the other two thirds are compared.
+A process that works fills its caches, then stays as it is. Its resources are measured repeatedly; the first third of
+the measurements is warming up, and the medians of the other two thirds are compared.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from tests.benchmarks import usage
 
 ENOUGH: Final = 9
-"""Notes, at the least, for a verdict."""
+"""The minimum number of measurements for a verdict."""
 _MB: Final = 1e6
 
 
 class Footprint(NamedTuple):
-    """What one process, with its children, has at a time; descriptors and threads without them."""
+    """The resources of one process, with its children, at one time; descriptors and threads without them."""
 
     megabytes: float
     descriptors: int
@@ -27,7 +27,9 @@ class Footprint(NamedTuple):
 
 
 MAY_GROW: Final = Footprint(3.0, 10, 2)
-"""By so much a median may lie above the one before, on top of GROWTH: what the allocator and the draw of clients do."""
+"""How far a median may lie above the one before, on top of GROWTH: the noise of the allocator and of the draw of
+clients.
+"""
 GROWTH: Final = 0.03
 
 
@@ -44,7 +46,9 @@ def footprint(pid: int) -> Footprint:
 
 
 def growth(notes: Sequence[Footprint]) -> Mapping[str, tuple[float, float]]:
-    """What has grown: its name, with the medians of the second and of the last third. Raises ValueError for too few."""
+    """The resources that have grown: the name, with the medians of the second and of the last third. Raises ValueError
+    for too few.
+    """
     if len(notes) < ENOUGH:
         raise ValueError(f"{len(notes)} notes say nothing; {ENOUGH} are the least")
     third = len(notes) // 3

@@ -1,8 +1,9 @@
-"""One round of the life that clients lead on a cluster: what comes goes again, and a broker may keep nothing of it.
+"""One round of clients on a cluster: every client and topic goes again, and a broker must keep no memory of it.
 
-Topics are made, written, read and deleted; groups of both protocols form, commit and end; transactional producers come
-under new names, commit and abort; strangers connect, say little or nonsense, and leave. Everything that a broker has to
-remember for a while (offsets, transactional ids, producer ids, records) is set to expire within seconds (SHORT_MEMORY).
+Topics are created, written, read and deleted; groups of both protocols form, commit and end; transactional producers
+come under new names, commit and abort; invalid clients connect, send little or malformed data, and leave. All state
+that a broker has to keep for a while (offsets, transactional ids, producer ids, records) is set to expire within
+seconds (SHORT_MEMORY).
 """
 
 from __future__ import annotations
@@ -50,24 +51,24 @@ _STRANGERS: Final = 20
 
 
 class Life:
-    """Rounds on one cluster. What clients send is drawn from `seed`."""
+    """Rounds on one cluster. The requests are drawn from `seed`."""
 
     def __init__(self, bootstrap: str, replicas: int, seed: int) -> None:
-        """`bootstrap` is host:port,host:port; strangers visit all that it names."""
+        """`bootstrap` is host:port,host:port; the invalid clients connect to each of them."""
         self._bootstrap = bootstrap
         self._replicas = replicas
         self._chance = random.Random(seed)
         self._admin = AdminClient(self._common())
         self._number = 0
         self.records = 0
-        """Written and read so far."""
+        """Records written and read so far."""
 
     def begin(self) -> None:
-        """Make what lasts."""
+        """Create the topic that stays."""
         self._make_topic(LASTING)
 
     def round(self) -> None:
-        """A round. Raises KafkaException, TimeoutError or AssertionError where something goes wrong."""
+        """A round. Raises KafkaException, TimeoutError or AssertionError where an operation fails."""
         self._number += 1
         passing = f"passing-{self._number}"
         self._make_topic(passing)
@@ -134,7 +135,7 @@ class Life:
         producer.close()
 
     def _administer(self, topic: str, group: str) -> None:
-        """What operators' tools ask and change, and some of it refused."""
+        """Requests and changes of operators' tools, some of them rejected."""
         admin = self._admin
         resource = ConfigResource(ResourceType.TOPIC, topic)
         admin.describe_configs([resource])[resource].result(_DEADLINE_S)
@@ -162,7 +163,7 @@ class Life:
             assert each.exception(_DEADLINE_S) is not None
 
     def _visit_as_strangers(self) -> None:
-        """Connections that are opened for nothing, for a part of a request, or for bytes that are none."""
+        """Connections without a request, with a part of one, or with bytes that are none."""
         for _ in range(_STRANGERS):
             host, _, port = self._chance.choice(self._bootstrap.split(",")).partition(":")
             with socket.create_connection((host, int(port)), _DEADLINE_S) as stranger:

@@ -1,4 +1,4 @@
-"""The campaign itself: what it takes for growth, and that it comes through."""
+"""The campaign itself: its criterion for growth, and that it completes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_process_that_warms_up_and_stays_does_not_grow() -> None:
     ("name", "each"),
     [("megabytes", Footprint(0.3, 0, 0)), ("descriptors", Footprint(0, 1, 0)), ("threads", Footprint(0, 0, 1))],
 )
-def test_what_grows_is_named(name: str, each: Footprint) -> None:
+def test_a_growing_resource_is_named(name: str, each: Footprint) -> None:
     notes = [
         Footprint(*(start + step * number for start, step in zip(STILL, each, strict=True))) for number in range(60)
     ]
@@ -33,13 +33,13 @@ def test_what_grows_is_named(name: str, each: Footprint) -> None:
     assert growth(notes) == {name: pytest.approx((before, after))}
 
 
-def test_a_single_peak_is_no_growth_and_few_notes_say_nothing() -> None:
+def test_a_single_peak_is_no_growth_and_few_measurements_give_no_verdict() -> None:
     assert growth([*[STILL] * 20, Footprint(500.0, 900, 90), STILL]) == {}
     with pytest.raises(ValueError, match="8 notes say nothing"):
         growth([STILL] * (ENOUGH - 1))
 
 
-def test_a_footprint_is_of_a_process_that_lives() -> None:
+def test_a_footprint_needs_a_running_process() -> None:
     before = footprint(os.getpid())
     read, write = os.pipe()
     ended = threading.Event()
@@ -58,7 +58,7 @@ def test_a_footprint_is_of_a_process_that_lives() -> None:
         footprint(gone.pid)
 
 
-def test_a_part_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_part_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         campaign.main(["endurence"])
     assert caught.value.code == 2
@@ -66,7 +66,7 @@ def test_a_part_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_a_round_comes_through(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_round_completes(capsys: pytest.CaptureFixture[str]) -> None:
     """A verdict takes longer."""
     assert campaign.main(["--minutes", "0.01", "endurance"]) == 0
     printed = capsys.readouterr().out

@@ -27,13 +27,15 @@ QUICK_JVM: Final[Mapping[str, str]] = {
         )
     ),
 }
-"""How soon the JVM is at speed. Nothing that Spark plans or does is set in tests: its settings are those of users."""
+"""How soon the JVM is at speed. No setting of Spark's planning or execution is changed in tests: its settings are those
+of users.
+"""
 
 
 def without_forks() -> dict[str, str]:
-    """Settings with which Spark makes files without a process for each: a seventh of the time of these tests.
+    """Settings with which Spark creates files without a process for each: a seventh of the time of these tests.
 
-    Jobs that are killed do without, so that what a crash leaves is what it leaves for users.
+    Jobs that are killed run without them, so that a crash leaves the same files as for users.
     """
     return {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, classpath("spark-files"))),
@@ -46,7 +48,7 @@ def without_forks() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark_environment() -> dict[str, str]:
-    """What a job needs in its environment here: the pinned jars, and the Java of the tests."""
+    """The environment of a job here: the pinned jars, and the Java of the tests."""
     return {
         JARS_VARIABLE: os.pathsep.join(str(jar) for jar in classpath("spark-4.2.0")),
         "JAVA_HOME": str(java_home(find_java())),
@@ -55,7 +57,7 @@ def spark_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(spark_environment: dict[str, str]) -> Iterator[SparkSession]:
-    """The session of the run, with the settings of users: test_session holds what is set beside them.
+    """The session of the run, with the settings of users: test_session checks the few settings beside them.
 
     A job's `main` in this process uses it, too, and leaves it running.
     """
@@ -76,13 +78,13 @@ def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPro
 
 @pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    """Three brokers of Odradek for all tests of which each leaves it as it was: all brokers run and are in sync."""
+    """Three brokers of Odradek for all tests that leave it as it was: all brokers run and are in sync."""
     with ClusterProcess(tmp_path_factory.mktemp("spark-cluster"), 3, {"min.insync.replicas": "2"}) as running:
         yield running
 
 
 @pytest.fixture(params=["odradek", "kafka"])
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """The address of Odradek, and again of Apache Kafka 3.9.2: a test that asks for it runs against both."""
+    """The address of Odradek, and again of Apache Kafka 3.9.2: a test with this fixture runs against both."""
     found = request.getfixturevalue("spark_broker" if request.param == "odradek" else "kafka")
     return str(found.bootstrap)

@@ -1,4 +1,4 @@
-"""Records and faulty copies of them, in plain Python: what `reconcile` is tested with.
+"""Records and faulty copies of them, in plain Python: the input of the tests of `reconcile`.
 
 A partition's records lie far enough apart from each other's faults that each fault has one name.
 """
@@ -24,7 +24,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class Record:
-    """As the Kafka source gives it."""
+    """The record as the Kafka source returns it."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class Record:
 
     @property
     def row(self) -> tuple[Any, ...]:
-        """For SCHEMA. Headers that are none are null, as the source has it."""
+        """For SCHEMA. Absent headers are null, as the source has it."""
         headers = [(key, None if value is None else bytearray(value)) for key, value in self.headers] or None
         return (
             _bytes(self.key),
@@ -52,7 +52,7 @@ class Record:
         )
 
     def copied_to(self, offset: int, *, named: bool, appended: bool = False) -> Record:
-        """A copy. It names its origin where that is asked for; what is `appended` has another time of its own."""
+        """A copy. It names its origin where that is requested; an `appended` one has another time of its own."""
         place = f"{self.topic}:{self.partition}:{self.offset}".encode()
         time_ms = str(round(self.timestamp.timestamp() * 1000)).encode()
         own = (("odradek.origin", place), ("odradek.timestamp", time_ms)) if named else ()
@@ -75,9 +75,9 @@ def partition_of(topic: str, partition: int, count: int) -> list[Record]:
 def faulty(
     records: Sequence[Record], faults: Mapping[int, str], match: str, *, appended: bool = False
 ) -> tuple[list[Record], set[Difference]]:
-    """The copy of a partition with a fault at some of its records, and what is to be found.
+    """The copy of a partition with a fault at some of its records, and the expected findings.
 
-    `faults` are names by number of the record, SPACING apart; what changes places does so with the next.
+    `faults` are names by number of the record, SPACING apart; a record that changes places does so with the next.
     """
     if match == "offset":
         return _faulty_archive(records, faults)

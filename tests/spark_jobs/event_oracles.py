@@ -1,10 +1,10 @@
-"""What windows, sessions and dedup_sink have to write, in plain Python, from what stood in each batch.
+"""The expected output of windows, sessions and dedup_sink, in plain Python, from the records of each batch.
 
 Spark's rules, as far as these jobs need them. The watermark of a batch is the latest time of all batches before it,
 less the lateness; it never goes back, and begins at 0. A row is late when the watermark of the batch *before* had
-reached it: its time, or the end of its window or session. What the watermark of the batch itself has reached is closed,
-after the rows of the batch were taken in. Which records a batch had is read from the checkpoint, and so is Spark's own
-watermark, to be held against this one.
+reached it: its time, or the end of its window or session. Windows and sessions that the watermark of the batch itself
+has reached are closed, after the rows of the batch were taken in. Which records a batch had is read from the
+checkpoint, and so is Spark's own watermark, to be compared with this one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ms(time: datetime) -> int:
 
 
 def records(topic: str, events: Iterable[Event]) -> list[Record]:
-    """To be written to a topic."""
+    """The record to write to a topic."""
     return [Record(topic, each.partition, each.offset, b"", each.key, (), moment(each.at)) for each in events]
 
 
@@ -85,7 +85,7 @@ def batches_of(checkpoint: Path, events: Sequence[Event], lateness_ms: int) -> l
 
 
 def in_batches(batches: Iterable[list[Event]], lateness_ms: int) -> list[Batch]:
-    """Batches that are told, with the last one that Spark adds to close what it can."""
+    """Given batches, with the last one that Spark adds to close what it can."""
     late = closed = -EPOCH_MS
     found = []
     for rows in [*batches, []]:
@@ -108,12 +108,12 @@ def windows_of(at: int, size_ms: int, advance_ms: int) -> Iterator[tuple[int, in
 
 
 def all_windows(events: Iterable[Event], size_ms: int, advance_ms: int) -> Counter[Window]:
-    """What a batch recomputation counts: every window, closed or not."""
+    """The count of a batch recomputation: every window, closed or not."""
     return Counter((each.key, *window) for each in events for window in windows_of(each.at, size_ms, advance_ms))
 
 
 def closed_windows(batches: Iterable[Batch], size_ms: int, advance_ms: int) -> dict[Window, int]:
-    """What is written of a stream. Asserts that no window is written twice."""
+    """The output for a stream. Asserts that no window is written twice."""
     counts: Counter[Window] = Counter()
     written: dict[Window, int] = {}
     for rows, late, closed in batches:
@@ -145,7 +145,7 @@ def all_sessions(events: Iterable[Event], gap_ms: int) -> list[Session]:
 
 
 def closed_sessions(batches: Iterable[Batch], gap_ms: int) -> list[Session]:
-    """What is written of a stream: a click counts with the clicks of those sessions of its key that are open."""
+    """The output for a stream: a click counts with the clicks of those sessions of its key that are open."""
     held: list[Event] = []
     written: list[Session] = []
     for rows, late, closed in batches:
@@ -158,9 +158,9 @@ def closed_sessions(batches: Iterable[Batch], gap_ms: int) -> list[Session]:
 
 
 def once_each(batches: Iterable[Batch], lateness_ms: int) -> list[tuple[int, Event]]:
-    """What dedup_sink keeps, by number of the batch: the first of a key, until the watermark has passed it.
+    """The output of dedup_sink, by number of the batch: the first of a key, until the watermark has passed it.
 
-    The events of a key have to stand in one partition: their order within a batch is that of their offsets.
+    The events of a key have to be in one partition: their order within a batch is that of their offsets.
     """
     remembered: dict[bytes, int] = {}
     kept: list[tuple[int, Event]] = []
@@ -188,7 +188,7 @@ def latest(rows: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> dict[
 
 
 def parquet_rows(folder: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """What a Parquet reader that knows nothing of Spark finds in a folder; times in ms since EPOCH_MS."""
+    """The rows that a Parquet reader independent of Spark finds in a folder; times in ms since EPOCH_MS."""
     table = pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive").to_table(list(columns))
     return [tuple(map(_value, row.values())) for row in table.to_pylist()]
 

@@ -3,8 +3,8 @@
     python -m tests.spark_jobs.killing '{"archive": ["--bootstrap", "…"], "mirror": […]}'
 
 Names are those of jobs, and may go on after a dot: sessions.state. The process prints `ended NAME STATUS` for each, and
-what jobs say of their batches on stderr. `run_killed` starts it, and kills it and its JVM with SIGKILL when so many
-batches were told, again and again; `run_to_the_end` is what comes after.
+the jobs' lines on their batches on stderr. `run_killed` starts it, and kills it and its JVM with SIGKILL after a number
+of printed batches, repeatedly; `run_to_the_end` completes the jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.jvm.process import BackgroundProcess
 
 TIMEOUT_S: Final = 240.0
 AT_A_TIME: Final = 3
-"""Jobs that run beside each other: Spark gives a Python worker ten seconds to start, whatever else there is to do."""
+"""Jobs that run beside each other: Spark gives a Python worker ten seconds to start, under any load."""
 _BATCH: Final = re.compile(r"^\w+: (?:batch \d+|[\d,]+ offsets|version \d+)")
 Jobs = Mapping[str, Sequence[str]]
 
@@ -31,9 +31,9 @@ Jobs = Mapping[str, Sequence[str]]
 def run_killed(jobs: Jobs, kills: Sequence[int]) -> list[int]:
     """Runs `jobs` (name -> arguments) in a process of their own, once for each of `kills`, that is killed.
 
-    A number says after how many batches, of all jobs together; each run begins with other jobs. Returns how many
-    batches each run told; jobs that end with another status than 0 fail. JARS_VARIABLE and JAVA_HOME have to be in the
-    environment.
+    A number is the count of batches, of all jobs together, after which it is killed; each run begins with other jobs.
+    Returns how many batches each run printed; jobs that end with another status than 0 fail. JARS_VARIABLE and
+    JAVA_HOME have to be in the environment.
     """
     notified: list[int] = []
     for run, batches in enumerate(kills):
@@ -64,7 +64,7 @@ def _host(jobs: Jobs) -> BackgroundProcess:
 
 
 def _check_ended(host: BackgroundProcess) -> None:
-    """Jobs that have come to their end have done so with status 0."""
+    """Asserts that jobs that have ended did so with status 0."""
     ended = [line.split() for line in host.stdout.wait_for_end(TIMEOUT_S)]
     assert all(status == "0" for _, _, status in ended), "\n".join(map(str, [*ended, *host.stderr.lines()[-60:]]))
 
@@ -79,7 +79,7 @@ def _notified(lines: Sequence[str]) -> int:
 
 
 def _failed(lines: Sequence[str]) -> bool:
-    return any("Traceback" in line for line in lines)  # a mistake of the job's, or of this host's
+    return any("Traceback" in line for line in lines)  # a mistake of the job, or of this host
 
 
 def main(given: str) -> int:

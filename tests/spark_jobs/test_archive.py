@@ -1,4 +1,4 @@
-"""archive: what stands in the files is what librdkafka reads, read by pyarrow, which knows nothing of Spark's logs."""
+"""archive: the files hold what librdkafka reads, read by pyarrow, which does not use Spark's logs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_archive(bootstrap: str, names: list[str], folder: Path, *more: str) -> i
 
 
 def read_files(folder: Path) -> list[Row]:
-    """Every row of every Parquet file below the folder, but those that all readers pass over."""
+    """Every row of every Parquet file below the folder, except files that all readers ignore."""
     table = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
     rows = [
         (
@@ -97,7 +97,7 @@ def write_transactions(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_archive_has_every_record_once_with_all_that_a_consumer_sees(
+def test_archive_has_every_record_once_with_all_fields_that_a_consumer_sees(
     spark_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bootstrap, count = spark_broker.bootstrap, 2_000
@@ -111,7 +111,7 @@ def test_archive_has_every_record_once_with_all_that_a_consumer_sees(
     more = ("--batch-records", str(count * 4 // 5), "--group", group)
     assert run_archive(bootstrap, [large, small], tmp_path, *more) == DONE
     check_reported(capsys.readouterr().err, count + 1_500, {name: committed(bootstrap, group, name) for name in sizes})
-    # The next run goes on from there, and one without anything new adds nothing.
+    # The next run continues from there, and one without new records adds none.
     topics.write(bootstrap, records(large, 3, 1_000, "more"))
     assert run_archive(bootstrap, [large, small], tmp_path, "--codec", "gzip") == DONE
     assert run_archive(bootstrap, [large, small], tmp_path) == DONE
@@ -122,7 +122,7 @@ def test_archive_has_every_record_once_with_all_that_a_consumer_sees(
 
 
 def check_reported(printed: str, rows: int, offsets: dict[str, dict[int, int]]) -> None:
-    """A line for each batch; the last one has no lag, and its offsets are those that the group has."""
+    """A line for each batch; the last one has no lag, and its offsets are the group's."""
     notified = [re.fullmatch(LINE, line) for line in printed.splitlines()]
     assert len(notified) > 1
     lines = [each for each in notified if each is not None]
@@ -146,7 +146,7 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_is_not_there_is_said_in_a_line_with_status_3(
+def test_missing_topics_and_brokers_are_reported_in_a_line_with_status_3(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic, other = topics.unique("errors"), topics.unique("errors-too")
@@ -182,7 +182,7 @@ def test_what_is_not_there_is_said_in_a_line_with_status_3(
 
 
 @pytest.mark.usefixtures("spark")
-def test_checkpoint_of_a_topic_that_was_made_anew_is_refused(
+def test_a_checkpoint_of_a_topic_that_was_created_anew_is_rejected(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = topics.unique("anew")
@@ -199,7 +199,7 @@ def test_checkpoint_of_a_topic_that_was_made_anew_is_refused(
 
 
 def remake(bootstrap: str, topic: str) -> None:
-    """A deletion is answered before it is done."""
+    """The broker answers a deletion before it is done."""
     from confluent_kafka import KafkaError, KafkaException
 
     while True:
@@ -222,7 +222,7 @@ def _printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 class CutError(Exception):
-    """The end of a process, as far as files know."""
+    """The end of a process, as far as files show."""
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def batch(spark: SparkSession) -> DataFrame:
     return frame.withColumn("timestampType", f.lit(0)).repartitionByRange(2, "partition").cache()
 
 
-def test_a_batch_that_was_cut_anywhere_is_whole_when_it_is_written_again(
+def test_a_batch_that_was_interrupted_anywhere_is_complete_when_it_is_written_again(
     spark: SparkSession, batch: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = sorted((row.topic, row.partition, row.offset) for row in batch.collect())
@@ -262,7 +262,7 @@ def test_a_batch_that_was_cut_anywhere_is_whole_when_it_is_written_again(
                 survived = True
             except CutError:
                 survived = False
-        # Again, in files of another number, as on a machine of other cores.
+        # Again, in files of another number, as on a machine with a different number of cores.
         archive.Archive(folder / "archive", "checkpoint").write(batch.coalesce(1), 7)
         assert sorted((row[0], row[1], row[2]) for row in read_files(folder)) == wanted, cuts
         if survived:

@@ -1,5 +1,5 @@
-"""What Spark needs of the broker, as its connector asks for it: offsets that never go back when leaders change;
-topics that grow or go under a running query; records of open, aborted and committed transactions.
+"""The requirements of Spark's connector on the broker: offsets that never go back when leaders change; topics that grow
+or are deleted under a running query; records of open, aborted and committed transactions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 DEADLINE_S: Final = 120.0
 PARTITIONS: Final = 2
-FETCH_VERSION: Final = 12  # the last with names of topics
+FETCH_VERSION: Final = 12  # the last version with names of topics
 
 
 def options_of(bootstrap: str, topic: str, checkpoint: Path, **more: Any) -> Options:
@@ -42,7 +42,7 @@ def records_of(topic: str, begin: int, end: int, partitions: int = PARTITIONS) -
 
 
 class Batches:
-    """What each batch of a query has read; `after` is called after each with its number."""
+    """The records of each batch of a query; `after` is called after each with its number."""
 
     def __init__(self, after: Callable[[int], None] = lambda number: None) -> None:
         self._after = after
@@ -70,7 +70,7 @@ def await_true(holds: Callable[[], bool], what: str) -> None:
 
 
 class Ends:
-    """Asks for the ends of a topic again and again, as Spark does at each trigger, and notes where one went back."""
+    """Requests the end offsets of a topic repeatedly, as Spark does at each trigger, and records where one went back."""
 
     def __init__(self, admin: KafkaAdmin, topic: str) -> None:
         self._admin = admin
@@ -94,7 +94,7 @@ class Ends:
         while not self._ended.is_set():
             try:
                 found = self._admin.ends({self._topic: PARTITIONS})[self._topic]
-            except Exception as error:  # Spark would ask again, too, but a client waits for leaders
+            except Exception as error:  # Spark would retry, too, but a client waits for leaders
                 self.failures.append(str(error))
                 continue
             self.asked += 1
@@ -104,7 +104,9 @@ class Ends:
                 self.seen[partition] = end
 
 
-def test_a_leader_dies_in_mid_job(spark: SparkSession, spark_cluster: ClusterProcess, tmp_path: Path) -> None:
+def test_a_job_completes_while_a_leader_dies(
+    spark: SparkSession, spark_cluster: ClusterProcess, tmp_path: Path
+) -> None:
     """AvailableNow fixes where it ends when it begins, and fails where a partition later ends before that."""
     cluster, topic = spark_cluster, unique("moving")
     make_topics(cluster.bootstrap_servers, {topic: PARTITIONS}, replicas=3)
@@ -143,8 +145,8 @@ def test_a_leader_dies_in_mid_job(spark: SparkSession, spark_cluster: ClusterPro
     assert ends.asked > 3
 
 
-def test_list_offsets_waits_for_nobody(spark_broker: BrokerProcess) -> None:
-    """Spark's executors ask for the first and the last offset at every poll, beside consumers in long polls."""
+def test_list_offsets_is_not_delayed_by_long_polls(spark_broker: BrokerProcess) -> None:
+    """Spark's executors request the first and the last offset at every poll, beside consumers in long polls."""
     topic = unique("asked")
     make_topics(spark_broker.bootstrap, {topic: 1})
     write(spark_broker.bootstrap, records_of(topic, 0, 100, 1))
@@ -174,12 +176,14 @@ def list_offsets(topic: str, timestamp: int) -> m.ListOffsetsRequest:
     return m.ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=[wanted])
 
 
-def test_a_topic_grows_and_goes_under_a_running_query(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+def test_a_topic_grows_and_is_deleted_under_a_running_query(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
     topic = unique("growing")
     make_topics(bootstrap, {topic: 1})
     write(bootstrap, records_of(topic, 0, 100, 1))
     batches = Batches()
-    # The source learns of new partitions as the consumer's metadata comes to be old.
+    # The source sees new partitions as the consumer's metadata expire.
     quick = {"metadata.max.age.ms": "200"}
     options = Options(
         job="needs", bootstrap=bootstrap, topics=(topic,), checkpoint=str(tmp_path / "checkpoint"), kafka=quick
@@ -202,8 +206,10 @@ def test_a_topic_grows_and_goes_under_a_running_query(spark: SparkSession, boots
         query.stop()
 
 
-def test_what_is_read_of_transactions(spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path) -> None:
-    """Aborted batches are passed over, and what stands behind an open transaction is not read before its end."""
+def test_transactional_records_are_read_after_their_commit(
+    spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Aborted batches are skipped, and records behind an open transaction are not read before its end."""
     topic, bootstrap = unique("transactional"), spark_broker.bootstrap
     make_topics(bootstrap, {topic: PARTITIONS})
     to = producer(bootstrap, transactional_id=topic)

@@ -1,4 +1,4 @@
-"""The common command line: what it takes, what it shows, and the status with which a job ends."""
+"""The common command line: the options it takes, its output, and the status with which a job ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEEDED = ("--bootstrap", "localhost:9092", "--topic", "orders", "--checkpoint", 
 
 
 def asked(*arguments: str, result: int | Exception = DONE, streaming: bool = True) -> tuple[int, Options | None]:
-    """The status, and the options that the job was given."""
+    """The status, and the options that the job received."""
     given: list[Options] = []
 
     @job_command("sample", example="example: nothing", streaming=streaming, output="Where to.")
@@ -69,7 +69,7 @@ def test_options_reach_the_job() -> None:
     assert options.client == {"client.id": "a=b", "bootstrap.servers": "localhost:9092"}
 
 
-def test_without_more_a_job_reads_all_that_is_committed_for_ever() -> None:
+def test_a_job_reads_all_committed_records_for_ever_by_default() -> None:
     _, options = asked(*NEEDED, "--interval", "1.5", "--group", "mine")
     assert options is not None
     assert (options.start, options.until, options.isolation, options.group) == (
@@ -82,8 +82,8 @@ def test_without_more_a_job_reads_all_that_is_committed_for_ever() -> None:
 
 
 @pytest.mark.parametrize(("more", "wait"), [((), "20"), (("--kafka", "fetch.max.wait.ms=500"), "500")])
-def test_a_batch_does_not_wait_for_what_the_batch_before_has_asked_for(more: tuple[str, ...], wait: str) -> None:
-    """Unless it is said: the consumers of tasks are kept, and each has a question open where records end."""
+def test_a_batch_does_not_wait_for_a_fetch_of_the_batch_before(more: tuple[str, ...], wait: str) -> None:
+    """Unless it is configured: the consumers of tasks are kept, and each has a fetch open where records end."""
     _, options = asked(*NEEDED, *more)
     assert options is not None
     assert source._settings(options)["kafka.fetch.max.wait.ms"] == wait
@@ -102,7 +102,7 @@ def test_a_batch_does_not_wait_for_what_the_batch_before_has_asked_for(more: tup
         ((*NEEDED, "--until", "latest"), "No such option"),
     ],
 )
-def test_wrong_usage_is_told_with_status_2(
+def test_wrong_usage_is_reported_with_status_2(
     arguments: tuple[str, ...], notified: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert asked(*arguments) == (WRONG_USAGE, None)
@@ -156,7 +156,7 @@ def test_help_shows_whole_examples_that_are_commands(job: Any, capsys: pytest.Ca
 
 
 @given(st.dictionaries(st.text(min_size=1), st.dictionaries(st.integers(0, 99), st.integers(0, 2**63 - 1))))
-def test_offsets_are_read_as_they_are_written(offsets: dict[str, dict[int, int]]) -> None:
+def test_offsets_are_parsed_as_they_are_written(offsets: dict[str, dict[int, int]]) -> None:
     assert parse_offsets(offsets_json(offsets)) == offsets
     assert Position.parse(" " + json.dumps(offsets)).offsets == offsets
 
@@ -170,12 +170,12 @@ def test_times_are_utc_unless_they_name_a_zone(moment: datetime, hours: int) -> 
     assert Position.parse(elsewhere.isoformat()).time_ms == expected - hours * 3_600_000
 
 
-def test_lag_counts_what_is_left_and_never_less_than_nothing() -> None:
+def test_lag_is_never_negative() -> None:
     assert lag({"t": {0: 5, 1: 9}}, {"t": {0: 7, 1: 8}}) == 2
     assert lag({"t": {0: 5}}, {}) == 0
 
 
-def test_the_innermost_cause_of_sparks_errors_is_told() -> None:
+def test_the_innermost_cause_of_sparks_errors_is_reported() -> None:
     layers = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] It failed.\n"
         "Traceback (most recent call last):\n"

@@ -26,7 +26,7 @@ with job_session("sample", "local[1]") as spark:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own, in which no jars are written down, and no jars that the environment names."""
+    """A cache of the test's own, in which no jars are recorded, and no jars that the environment names."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(connector.JARS_VARIABLE, raising=False)
     return tmp_path / "cache"
@@ -40,7 +40,7 @@ def made(folder: Path, *names: str) -> list[Path]:
 
 
 def started(*jars: Path) -> dict[str, str]:
-    """Settings of a session for which Ivy found these jars, as Spark tells them."""
+    """Settings of a session for which Ivy found these jars, in Spark's form."""
     return {"spark.jars.packages": connector.CONNECTOR, "spark.jars": ",".join(jar.as_uri() for jar in jars)}
 
 
@@ -57,7 +57,7 @@ def test_jars_are_resolved_unless_they_are_named(tmp_path: Path, monkeypatch: py
 
 def test_jars_are_resolved_once_while_they_are_there(tmp_path: Path) -> None:
     jars = made(tmp_path, "a b.jar", "c.jar")
-    connector.remember({"spark.jars": jars[0].as_uri()})  # named, or another's: Ivy was not asked for the connector
+    connector.remember({"spark.jars": jars[0].as_uri()})  # named, or another's: Ivy did not resolve the connector
     assert "spark.jars.packages" in connector.settings()
     connector.remember(started(*jars))
     assert connector.settings() == {"spark.jars": ",".join(map(str, jars))}
@@ -66,14 +66,14 @@ def test_jars_are_resolved_once_while_they_are_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "[", '{"a": 1}', "[1]", "\0", b"\xff".decode("latin1")])
-def test_a_damaged_note_is_as_none(damage: str, tmp_path: Path, own_cache: Path) -> None:
+def test_a_damaged_record_of_jars_is_ignored(damage: str, tmp_path: Path, own_cache: Path) -> None:
     connector.remember(started(*made(tmp_path, "a.jar")))
     (note,) = (own_cache / "odradek").iterdir()
     note.write_text(damage, "latin1")
     assert "spark.jars.packages" in connector.settings()
 
 
-def test_a_cache_that_cannot_be_written_to_fails_nothing(tmp_path: Path, own_cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_to_is_no_failure(tmp_path: Path, own_cache: Path) -> None:
     own_cache.write_text("in the way")
     connector.remember(started(*made(tmp_path, "a.jar")))
     assert "spark.jars.packages" in connector.settings()
@@ -81,10 +81,10 @@ def test_a_cache_that_cannot_be_written_to_fails_nothing(tmp_path: Path, own_cac
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_spark_finds_the_connector_itself_and_later_sessions_know_it(
+def test_spark_finds_the_connector_itself_and_later_sessions_reuse_it(
     spark_broker: BrokerProcess, spark_environment: dict[str, str]
 ) -> None:
-    """What Ivy finds is what all other tests are given. It keeps its jars in the cache of the tests."""
+    """All other tests get the jars that Ivy finds. It keeps its jars in the cache of the tests."""
     topic = unique("found")
     make_topics(spark_broker.bootstrap, {topic: 1})
     write(spark_broker.bootstrap, [Record(topic, 0, 0, b"key", b"value", (), START)])

@@ -1,4 +1,6 @@
-"""The processes that a job starts import what is installed, whatever modules the user's current folder holds."""
+"""The processes that a job starts import installed modules, even if the user's current folder has modules of the same
+names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dedup_sink: each event once, in SQLite and in Parquet, whatever is produced twice or read twice."""
+"""dedup_sink: each event once, in SQLite and in Parquet, even if it is produced twice or read twice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def arguments(bootstrap: str, topic: str, folder: Path, sink: str) -> list[str]:
 
 
 def written(folder: Path, sink: str, query_id: str) -> Kept:
-    """What is there, by readers that know nothing of Spark."""
+    """The contents of the sink, by readers independent of Spark."""
     names = ("batch_id", "partition", "offset", "event_id", "event_time")
     if sink == "events":
         return Counter(oracle.parquet_rows(folder / sink, *names))
@@ -68,8 +68,8 @@ def written(folder: Path, sink: str, query_id: str) -> Kept:
     return Counter((*row[1:-1], row[-1] - EPOCH_MS) for row in rows)
 
 
-def test_each_event_is_there_once(spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path) -> None:
-    """At last the job does a batch again, whose end it was not told."""
+def test_each_event_is_stored_once(spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path) -> None:
+    """At the end the job repeats a batch whose end was not recorded."""
     events, sink = drawn(200, 1), "events.sqlite"
     topic, bootstrap = unique("dedup"), spark_broker.bootstrap
     make_topics(bootstrap, {topic: 2})
@@ -97,9 +97,7 @@ def rows_of(spark: SparkSession, *values: bytes) -> Any:
     return spark.createDataFrame(records, SCHEMA)
 
 
-def test_a_batch_that_is_there_is_not_written_and_half_of_one_is_written_anew(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_complete_batch_is_not_written_again_and_half_of_one_is(spark: SparkSession, tmp_path: Path) -> None:
     sink = ParquetFolder(str(tmp_path / "with a space=and %"))
     assert sink(rows_of(spark, b"1", b"2"), "q", 0)
     assert not sink(rows_of(spark, b"other"), "q", 0)

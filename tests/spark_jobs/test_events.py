@@ -1,4 +1,4 @@
-"""How a record's key, time and id are named, and what becomes of records that do not have them."""
+"""The options for a record's key, time and id, and records that do not have them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOMENT = datetime(2026, 3, 1, 12, 0, 0, 5000, tzinfo=UTC)
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_parts_and_times_are_found_or_replaced(spark: SparkSession) -> None:
-    """The last header of a name counts, as in Kafka; times that are none give way to the record's own."""
+    """The last header of a name counts, as in Kafka; invalid times are replaced by the record's own."""
     values = (b'{"user": {"id": "u1"}, "at": 1772366400005}', b'{"at": "2026-03-01T13:00:00.005999+01:00"}', b"x", None)
     headers = ((("id", b"1"), ("id", b"2")), (("id", None),), (("other", b"3"),), ())
     records = [
@@ -73,7 +73,7 @@ def test_durations(text: str, ms: int) -> None:
         (snapshot.main, [*ALWAYS, "--keep", "0"], "Invalid value for '--keep'"),
     ],
 )
-def test_wrong_usage_is_told_before_spark_starts(
+def test_wrong_usage_is_reported_before_spark_starts(
     main: object, arguments: list[str], notified: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(main)

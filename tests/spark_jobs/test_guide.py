@@ -1,4 +1,4 @@
-"""docs/spark.md: its commands run as they stand, one after the other, and its tables name what there is."""
+"""docs/spark.md: its commands run unchanged, one after the other, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def record(topic: str, number: int) -> Record:
 
 @pytest.mark.slow
 @pytest.mark.jvm
-def test_the_commands_run_as_they_stand(
+def test_the_commands_run_unchanged(
     spark: SparkSession, spark_broker: BrokerProcess, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but that of the pipeline, which test_pipeline runs. The second cluster is Apache Kafka."""
@@ -76,7 +76,7 @@ def test_the_commands_run_as_they_stand(
 
 
 def check_events(spark: SparkSession, folder: Path) -> None:
-    """What stands below "Events" has written what it says."""
+    """The commands below "Events" have written the documented output."""
     watermark = max(map(second_of, NUMBERS)) - 10
     minutes = Counter((b"%d" % (number % 3), second_of(number) // 60) for number in NUMBERS)
     windows = {
@@ -109,7 +109,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 
 def test_the_jars_are_those_of_the_code_and_of_the_tests() -> None:
-    """Which of them Ivy finds for the connector is test_connector's."""
+    """test_connector checks which of them Ivy finds for the connector."""
     named = set(re.findall(r"^\| `([\w.]+:[\w.-]+:[\d.]+)` \|", TEXT, re.MULTILINE))
     assert named == set(map(str, PINNED["spark-4.2.0"]))
     assert connector.CONNECTOR in named
@@ -119,6 +119,6 @@ def test_the_jars_are_those_of_the_code_and_of_the_tests() -> None:
     assert set(re.findall(r"\b\d+\.\d+\.\d+\b", TEXT)) == {jar.rpartition(":")[2] for jar in named}
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_its_links_have_targets() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         assert (DOCS / target).exists(), target

@@ -1,8 +1,8 @@
-"""SIGKILL and a rerun, of all streaming jobs at once: what each promises holds after any of it.
+"""SIGKILL and a rerun, of all streaming jobs at once: the guarantees of each hold after any of it.
 
 The jobs run in one Spark session of a process that is killed when a drawn number of batches is done: one of them has
-just told of a batch, the others are anywhere. Then they run to their end in the session of the tests. ODRADEK_SEED
-draws other numbers, and ODRADEK_KILLS says how often it is killed: with three each job is among the first in one of the
+just printed a batch, the others are anywhere. Then they run to their end in the session of the tests. ODRADEK_SEED
+draws other numbers, and ODRADEK_KILLS sets how often it is killed: with three each job is among the first in one of the
 runs.
 """
 
@@ -43,7 +43,7 @@ def copied(bootstrap: str, source: str, target: str) -> None:
     assert list(dict.fromkeys(without_time)) == [each[:4] for each in wanted]
 
 
-def test_every_job_keeps_its_promise_when_it_is_killed_and_run_again(
+def test_every_job_keeps_its_guarantee_when_it_is_killed_and_run_again(
     spark_broker: BrokerProcess, spark_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in spark_environment.items():

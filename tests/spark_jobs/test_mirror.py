@@ -1,4 +1,4 @@
-"""mirror: from Odradek to Apache Kafka and back, with what transactions, codecs and restarts do to it."""
+"""mirror: from Odradek to Apache Kafka and back, with transactions, codecs and restarts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ ROWS: Final = {b"1": {NAME: b"Anna", CITY: b"Prag"}, b"2": {NAME: b"Max"}}
 
 @pytest.fixture
 def way(spark_broker: BrokerProcess, kafka: Kafka) -> tuple[str, str]:
-    """Where from and where to; the guide's mirror goes the other way."""
+    """The source and the target; the guide's mirror goes the other way."""
     return kafka.bootstrap, spark_broker.bootstrap
 
 
 def own_of(seen: Seen) -> tuple[object, ...]:
-    """What has to be the same in a copy."""
+    """The fields that have to be the same in a copy."""
     headers = tuple(header for header in seen.headers if not header[0].startswith("odradek."))
     return seen.topic, seen.partition, seen.key, seen.value, headers, seen.timestamp_ms
 
@@ -88,14 +88,14 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
             headers = (("n", b"%d" % number), ("e", b""))
             time = START + timedelta(milliseconds=number)
             send(to, Record(topic, number % PARTITIONS, 0, b"%d" % number, key, headers, time))
-        assert to.flush(60) == 0  # what is aborted has to be in the log
+        assert to.flush(60) == 0  # aborted records have to be in the log
         if begun % 3 == 1:
             to.abort_transaction(60)
         else:
             to.commit_transaction(60)
 
 
-def test_everything_arrives_with_rows_of_a_table_and_what_comes_twice_is_counted(
+def test_every_record_arrives_with_rows_of_a_table_and_repeated_records_are_counted(
     spark: SparkSession, way: tuple[str, str], tmp_path: Path
 ) -> None:
     """Spark commits a batch after it is written: without the last commit it is as after a kill between the two, and the
@@ -141,7 +141,7 @@ def test_a_copy_of_a_copy_names_the_copy(spark: SparkSession) -> None:
     ]
 
 
-def test_what_cannot_be_copied_is_said_before_anything_is(
+def test_records_that_cannot_be_copied_are_reported_before_any_is_copied(
     spark: SparkSession, way: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source, target = way

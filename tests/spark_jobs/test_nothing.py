@@ -1,7 +1,7 @@
 """Every job where there is nothing: empty topics, ranges of aborted records only, empty archives, tables and texts.
 
-Spark's optimizer, and its adaptive execution, replace relations that are empty, and what stood below them is not asked
-any more. No job may wait for it, fail for it, or report anything but nothing.
+Spark's optimizer, and its adaptive execution, replace relations that are empty, and no longer execute the plan below
+them. No job may wait for it, fail for it, or report anything but nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def empty(spark: SparkSession, spark_broker: BrokerProcess) -> str:
 
 @pytest.fixture
 def aborted(spark: SparkSession, spark_broker: BrokerProcess) -> str:
-    """A topic of aborted records only: there are offsets to read, of which nothing comes."""
+    """A topic of aborted records only: there are offsets to read, but no records."""
     name = unique("aborted")
     make_topics(spark_broker.bootstrap, {name: PARTITIONS})
     to = producer(spark_broker.bootstrap, transactional_id=name)
@@ -83,12 +83,12 @@ def test_reconcile(spark_broker: BrokerProcess, empty: str, aborted: str, tmp_pa
 
 
 @pytest.mark.parametrize("match", MATCHES)
-def test_differences_of_frames_that_spark_knows_to_be_empty(spark: SparkSession, match: Any) -> None:
+def test_differences_of_frames_that_spark_plans_as_empty(spark: SparkSession, match: Any) -> None:
     none = spark.createDataFrame([], SCHEMA)
     assert differences(none, none, match).collect() == []
 
 
-def test_archive_and_what_reads_it(
+def test_archive_and_its_readers(
     spark: SparkSession, spark_broker: BrokerProcess, empty: str, aborted: str, tmp_path: Path
 ) -> None:
     at, folder = spark_broker.bootstrap, str(tmp_path / "archive")
@@ -103,7 +103,7 @@ def test_archive_and_what_reads_it(
 def test_replay_and_mirror(
     spark_broker: BrokerProcess, empty: str, aborted: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The mirror with a table that has no row: adaptive execution takes such a join away, but not what it counts."""
+    """The mirror with a table that has no row: adaptive execution removes such a join, but not its counts."""
     at, table = spark_broker.bootstrap, tmp_path / "table.csv"
     table.write_text("id,name\n")
     targets = [unique(name) for name in ("replayed", "mirrored")]
@@ -157,7 +157,7 @@ def test_events(
         assert spark.read.parquet(str(tmp_path / name)).count() == 0
 
 
-def test_a_text_without_lines_is_refused_before_anything_starts(
+def test_a_text_without_lines_is_rejected_before_any_process_starts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text").write_text("")

@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 LINES = 100
 
 
-def test_the_report_counts_what_was_in_the_text(
+def test_the_report_counts_the_words_of_the_text(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The command of docs/spark.md."""
@@ -56,7 +56,7 @@ def console_producer(folder: Path) -> Path:
     return program
 
 
-def test_lines_are_typed_into_the_console_producer_and_a_broker_with_words_is_left_alone(
+def test_console_producer_lines_are_counted_and_a_broker_with_words_is_unchanged(
     spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = tmp_path / "text"

@@ -1,4 +1,4 @@
-"""reconcile: every fault that is planted is found, and nothing else; on frames, and from topics of both brokers."""
+"""reconcile: every planted fault is found, and no other; on frames, and from topics of both brokers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def seeds() -> st.SearchStrategy[list[dict[int, str]]]:
 @pytest.mark.parametrize("match", MATCHES)
 @settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(planted=seeds())
-def test_what_is_planted_is_found_and_nothing_else(spark: SparkSession, match: Any, planted: Any) -> None:
+def test_planted_faults_are_found_and_no_others(spark: SparkSession, match: Any, planted: Any) -> None:
     """Each example is one comparison of many partitions: the first with every fault, the others as drawn."""
     every = {place: FAULTS[number % len(FAULTS)] for number, place in enumerate(PLACES)}
     left: list[Record] = []
@@ -82,14 +82,14 @@ def test_each_part_of_a_record_counts_and_null_is_not_empty(spark: SparkSession)
     pairs = [(a, b) for a in all_kinds for b in all_kinds]
     left = [replace(a, offset=number) for number, (a, _) in enumerate(pairs)]
     right = [replace(b, offset=number, partition=0) for number, (_, b) in enumerate(pairs)]
-    # A partition for each pair: within one they would be taken to have changed places.
+    # A partition for each pair: within one they would count as having changed places.
     left = [replace(each, partition=each.offset) for each in left]
     right = [replace(each, partition=each.offset) for each in right]
     notified = {(kind, partition) for kind, _, partition, *_ in found(spark, left, right, "offset")}
     assert notified == {("corruption", n) for n, (a, b) in enumerate(pairs) if a is not b}
 
 
-def test_what_is_ignored_is_not_compared(spark: SparkSession) -> None:
+def test_ignored_fields_are_not_compared(spark: SparkSession) -> None:
     record = Record("t", 0, 0, b"value")
     changed = [
         replace(record, key=None, partition=0),
@@ -132,7 +132,7 @@ def run(*arguments: str) -> int:
 
 
 def test_topics(spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path) -> None:
-    """The report is the same again when it is asked for again."""
+    """A second run gives the same report."""
     source, copy = unique("source"), unique("copy")
     left: list[Record] = []
     right: list[Record] = []
@@ -183,7 +183,7 @@ def test_an_archive(spark: SparkSession, spark_broker: BrokerProcess, tmp_path: 
     assert run(*common[:-1], str(tmp_path)) == 3
 
 
-def test_what_is_not_there(spark: SparkSession, spark_broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_topics(spark: SparkSession, spark_broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
     topic, bootstrap = unique("there"), spark_broker.bootstrap
     make_topics(bootstrap, {topic: 1})
     common = ("--bootstrap", bootstrap, "--topic", topic)

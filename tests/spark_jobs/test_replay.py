@@ -45,7 +45,7 @@ def run_replay(bootstrap: str, topic: str, to: str, folder: Path, *more: str) ->
 
 
 def copies_of(seen: list[topics.Seen]) -> list[tuple[Any, ...]]:
-    """What copies have to be, in order: all but the offset, with headers that name it."""
+    """The expected copies, in order: all but the offset, with headers that name it."""
     return [
         (
             each.partition,
@@ -117,7 +117,7 @@ def check_places(bootstrap: str, topic: str, stored: list[str], folder: Path) ->
 @jvm
 @slow
 @pytest.mark.usefixtures("spark")
-def test_a_replay_goes_on_with_the_slice_in_which_it_ended(
+def test_a_replay_resumes_with_the_slice_in_which_it_ended(
     spark_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bootstrap = spark_broker.bootstrap
@@ -128,7 +128,7 @@ def test_a_replay_goes_on_with_the_slice_in_which_it_ended(
     writes = 0
 
     def cut(copies: DataFrame, settings: dict[str, str]) -> None:
-        """The second slice is written, and the process ends before it says so."""
+        """The second slice is written, and the process ends before it records that."""
         nonlocal writes
         writes += 1
         write(copies, settings)
@@ -139,7 +139,7 @@ def test_a_replay_goes_on_with_the_slice_in_which_it_ended(
     monkeypatch.setattr(replay, "_write", cut)
     assert run_replay(bootstrap, topic, again, tmp_path, *small) == FAILED
     topics.write(bootstrap, [Record(topic, 0, 0, b"too late to be of the range")])
-    # The range and its slices are those of the first run, whatever this one asks for.
+    # The range and its slices are those of the first run, even if this one requests others.
     assert run_replay(bootstrap, topic, again, tmp_path, "--from", "latest", "--batch-records", "100000") == DONE
 
     seen = topics.read(bootstrap, {topic: PARTITIONS})
@@ -158,7 +158,7 @@ def test_a_replay_goes_on_with_the_slice_in_which_it_ended(
 @jvm
 @slow
 @pytest.mark.usefixtures("spark")
-def test_what_is_not_there_is_said_in_a_line_with_status_3(
+def test_missing_topics_and_archives_are_reported_in_a_line_with_status_3(
     spark_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bootstrap = spark_broker.bootstrap

@@ -1,4 +1,4 @@
-"""The session: where its Java and its jars come from, and what is set when it is local."""
+"""The session: the origin of its Java and its jars, and the settings of a local one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A `java` that tells its version, as Java does, on stderr."""
+    """A `java` that prints its version, as Java does, on stderr."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
@@ -55,7 +55,7 @@ OF_THE_TESTS = {
     "spark.hadoop.fs.file.impl",  # files are made without a chmod for each
     "spark.sql.streaming.checkpointFileManagerClass",  # the same for checkpoints: Hadoop's other way runs a chmod, too
 }
-"""What the session of the tests has beside a user's, all of it for speed."""
+"""The settings of the tests' session beside a user's, all of them for speed."""
 OF_EACH_RUN = {
     *("spark.app.id", "spark.app.name", "spark.app.startTime", "spark.app.submitTime", "spark.app.initial.jar.urls"),
     *("spark.driver.port", "spark.executor.id", "spark.executor.extraJavaOptions", "spark.repl.local.jars"),
@@ -63,7 +63,7 @@ OF_EACH_RUN = {
     *("spark.hadoop.fs.s3a.vectored.read.min.seek.size", "spark.hadoop.fs.s3a.vectored.read.max.merged.size"),
     *("spark.sql.artifact.isolation.enabled", "spark.sql.warehouse.dir"),
 }
-"""What PySpark itself sets, whatever it is given."""
+"""The settings that PySpark itself always makes."""
 
 
 @pytest.mark.jvm

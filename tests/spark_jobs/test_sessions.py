@@ -1,4 +1,4 @@
-"""sessions: both engines beside plain Python over the same batches; gaps that are just as long as a gap."""
+"""sessions: both engines beside plain Python over the same batches; gaps that are exactly as long as a gap."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def written(folder: Path) -> Counter[tuple[Any, ...]]:
     return Counter(oracle.parquet_rows(folder / "out", "key", "session_start", "session_end", "count"))
 
 
-def test_both_engines_write_each_session_once_and_as_the_oracle(
+def test_both_engines_write_each_session_once_as_the_oracle_does(
     spark: SparkSession, spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """That a session outlives the run that has begun it is test_kills'."""
+    """test_kills shows that a session outlives the run that has begun it."""
     events = drawn(135, 1)
     topic, bootstrap = unique("sessions"), spark_broker.bootstrap
     make_topics(bootstrap, {topic: 2})
@@ -93,7 +93,7 @@ def test_both_engines_write_each_session_once_and_as_the_oracle(
 
 @settings(max_examples=2)
 @given(clicks=st.lists(CLICK, min_size=20, max_size=60))
-def test_session_window_makes_them_as_plain_python(spark: SparkSession, clicks: list[tuple[bytes, int]]) -> None:
+def test_session_window_equals_plain_python(spark: SparkSession, clicks: list[tuple[bytes, int]]) -> None:
     events = by_steps(clicks)
     frame = spark.createDataFrame([each.row for each in oracle.records("t", events)], SCHEMA)
     rows = sessions.transform(frame, gap_ms=GAP_MS).collect()
@@ -103,7 +103,7 @@ def test_session_window_makes_them_as_plain_python(spark: SparkSession, clicks: 
 
 @settings(max_examples=60)
 @given(clicks=CLICKS, cuts=st.sets(st.integers(1, 24)), lateness_ms=st.sampled_from([0, 1, GAP_MS, 3 * GAP_MS]))
-def test_the_state_makes_them_as_plain_python(
+def test_the_state_processor_equals_plain_python(
     clicks: list[tuple[bytes, int]], cuts: set[int], lateness_ms: int
 ) -> None:
     """PySpark's own tester runs the processor without Spark: batches of any size, and a watermark that moves."""

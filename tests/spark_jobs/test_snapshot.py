@@ -1,4 +1,4 @@
-"""snapshot: the fold of what was written, by offset, in versions that appear whole or not at all."""
+"""snapshot: the fold of the written records, by offset, in versions that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 Run = Callable[..., int]
 PARTITIONS = 2
 COMPACTED = {
-    "cleanup_policy": "compact,delete",  # brokers let nobody delete records of a topic that is compacted only
+    "cleanup_policy": "compact,delete",  # brokers reject DeleteRecords for a topic that is compacted only
     "retention_ms": "-1",
     "segment_bytes": "4096",
     "min_cleanable_dirty_ratio": "0.01",
@@ -41,7 +41,7 @@ COMPACTED = {
 
 
 def drawn(count: int, seed: int, ends: dict[int, int]) -> list[Row]:
-    """Values and tombstones for few keys; the same key stands in both partitions. `ends` go on."""
+    """Values and tombstones for few keys; the same key is in both partitions. `ends` go on."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):
@@ -57,7 +57,7 @@ def write_rows(bootstrap: str, topic: str, rows: list[Row]) -> None:
 
 
 def table_of(folder: Path, version: int | None = None) -> dict[tuple[int, bytes], tuple[int, bytes]]:
-    """What a Parquet reader finds in the folder that the manifest names."""
+    """The rows that a Parquet reader finds in the folder that the manifest names."""
     data = folder / SnapshotTable(str(folder)).manifest(version).data
     rows = oracle.parquet_rows(data, "partition", "key", "offset", "value")
     found = {(partition, key): (offset, value) for partition, key, offset, value in rows}
@@ -83,10 +83,12 @@ def run(spark: SparkSession, spark_broker: BrokerProcess, topic: str, tmp_path: 
     return job
 
 
-def test_versions_are_the_fold_of_what_was_written(
+def test_versions_are_the_fold_of_the_written_records(
     run: Run, spark_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    """Three versions: made anew, built on, and with a partition that is new. Nothing new makes none; old ones go."""
+    """Three versions: a new one, one built on it, and one with a new partition. A run without new records makes none;
+    old ones are deleted.
+    """
     folder, bootstrap = tmp_path / "table", spark_broker.bootstrap
     table = SnapshotTable(str(folder))
     ends, rows, sizes = dict.fromkeys(range(PARTITIONS), 0), [], []
@@ -119,7 +121,7 @@ def _add_partition(bootstrap: str, topic: str) -> None:
         done.result(TIMEOUT_S)
 
 
-def test_a_version_that_was_not_published_is_as_if_it_had_not_been(
+def test_a_version_that_was_not_published_has_no_effect(
     run: Run, spark_broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, ends = tmp_path / "table", dict.fromkeys(range(PARTITIONS), 0)
@@ -144,10 +146,10 @@ def test_a_version_that_was_not_published_is_as_if_it_had_not_been(
     assert len(list((folder / "data").iterdir())) == 2
 
 
-def test_an_old_version_is_not_built_on_and_full_makes_one_anew(
+def test_an_old_version_is_not_built_on_and_full_builds_anew(
     run: Run, spark_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    """A key that the log does not know any more shows which of them were built on."""
+    """A key that the log does not have any more shows which of them were built on."""
     folder = tmp_path / "table"
     write_rows(spark_broker.bootstrap, topic, [(0, 0, b"gone", b"1"), (0, 1, b"kept", b"1"), (0, 2, b"kept", b"2")])
     assert run() == DONE
@@ -169,7 +171,7 @@ def _delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> N
         done.result(TIMEOUT_S)
 
 
-def test_offsets_that_are_gone_and_tables_of_another_topic_are_refused(
+def test_deleted_offsets_and_tables_of_another_topic_are_rejected(
     run: Run, spark_broker: BrokerProcess, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_rows(spark_broker.bootstrap, topic, [(0, 0, b"a", b"1")])
@@ -198,7 +200,7 @@ KEYED = st.tuples(st.integers(0, 1), st.sampled_from([b"a", b"b", b"", None]), s
 def test_any_records_fold_as_in_plain_python_at_once_and_in_two_steps(
     spark: SparkSession, rows: list[tuple[int, bytes | None, bytes | None]], cut: int, data: st.DataObject
 ) -> None:
-    """In whatever order Spark has them; empty is not null."""
+    """In any order that Spark has them in; empty is not null."""
     log = [(partition, offset, key, value) for offset, (partition, key, value) in enumerate(rows)]
     parts = [data.draw(st.permutations(part)) for part in (log[:cut], log[cut:], log)]
     frames = [

@@ -1,6 +1,6 @@
 """Each job, whole: 100,000 records of all codecs among aborted batches, over a cluster of Odradek all of whose leaders
-change in the midst of the job, and over Apache Kafka. What a job makes is what plain Python makes of what was written,
-and the same on both.
+change in the midst of the job, and over Apache Kafka. The output of a job equals plain Python's for the same input, and
+is the same on both.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Check = Callable[[Any, Any], None]
 
 
 class Ground:
-    """A cluster with the input in it, where jobs keep what they make in `folder`. Leaders of `cluster` can change."""
+    """A cluster with the input in it, where jobs write to `folder`. Leaders of `cluster` can change."""
 
     def __init__(self, bootstrap: str, cluster: ClusterProcess | None, plan: Plan, folder: Path) -> None:
         self.bootstrap = bootstrap
@@ -86,7 +86,7 @@ class Ground:
         return f"{topic}-mirrored"
 
     def move_leaders(self) -> None:
-        """Another broker comes to lead each partition of the input and of its copies."""
+        """Another broker becomes the leader of each partition of the input and of its copies."""
         if self._cluster is None:
             return
         brokers = sorted(self._cluster.brokers)
@@ -111,7 +111,7 @@ class Ground:
         return folder
 
     def archive(self) -> Path:
-        """Runs that job, or takes what it has made; returns its folder."""
+        """Runs that job, or reuses its output; returns its folder."""
         return self.stream(archive, "archive", "--group", self.group)
 
     def replay(self) -> None:
@@ -123,7 +123,7 @@ class Ground:
                 self.run(replay, *more, "--to", self.replayed, "--checkpoint", str(checkpoint))
 
     def batches(self, folder: Path, header: str | None = None) -> list[oracle.Batch]:
-        """What each batch of a query has read."""
+        """The records of each batch of a query."""
         events = self.plan.events(header)
         batches = oracle.batches_of(folder / "checkpoint", events, LATENESS_MS)
         assert sum(len(batch.events) for batch in batches) == len(events)
@@ -155,7 +155,7 @@ def moving_in_the_second_batch(ground: Ground) -> Iterator[None]:
 
 @contextmanager
 def moving_at_call(ground: Ground, number: int, owner: Any, name: str, least: int) -> Iterator[None]:
-    """Before the call of that number, from 0 on, of at least so many."""
+    """Before the call of that number, from 0 on, of at least this many."""
     call, calls = getattr(owner, name), 0
 
     def moved(*given: Any) -> Any:
@@ -173,7 +173,7 @@ def moving_at_call(ground: Ground, number: int, owner: Any, name: str, least: in
 
 @contextmanager
 def moving_under_a_running_query(ground: Ground) -> Iterator[None]:
-    """When a batch was told; then something is written that a later batch reads, and then the query is stopped."""
+    """After a printed batch; then records are written that a later batch reads, and then the query is stopped."""
     look, notified = progress.Follower.look, []
     ends = {ground.plan.topic: ground.plan.ends, ground.tail: {0: TAIL}}
     deadline = time.monotonic() + DEADLINE_S
@@ -200,7 +200,7 @@ def moving_under_a_running_query(ground: Ground) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def generated_code(spark: SparkSession) -> Iterator[None]:
-    """What is not worth its compilation for a few rows is for these."""
+    """Optimizations whose compilation does not pay for a few rows pay for these."""
     ours = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
     before = {name: spark.conf.get(name) for name in ours}
     for name, value in ours.items():
@@ -225,13 +225,13 @@ def ground(request: pytest.FixtureRequest, plan: Plan, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Any]:
-    """What jobs have made on the first of the grounds, by name of the test."""
+    """The jobs' outputs on the first of the grounds, by name of the test."""
     return {}
 
 
 @pytest.fixture
 def check(request: pytest.FixtureRequest, made: dict[str, Any]) -> Check:
-    """Sees that what a job has made is what was expected, and what it was on the other ground."""
+    """Asserts that a job's output is the expected one, and the same as on the other ground."""
     name = request.function.__name__
 
     def same(found: Any, expected: Any) -> None:
@@ -256,7 +256,7 @@ def test_archive_job(ground: Ground, check: Check) -> None:
 
 
 def test_replay_job(ground: Ground, check: Check) -> None:
-    """From a time on, which lies in the midst of a compressed batch; aborted records count when it is looked for."""
+    """From a time on, which lies in the midst of a compressed batch; aborted records count when it is looked up."""
     ground.replay()
     copies = test_replay.as_read(ground.bootstrap, ground.replayed, PARTITIONS)
     check(copies, test_replay.copies_of(ground.plan.since(SINCE)))
@@ -289,7 +289,7 @@ def test_reconcile_job(ground: Ground, check: Check, tmp_path: Path) -> None:
 
 
 def test_snapshot_job(ground: Ground, check: Check) -> None:
-    """A version of the first half, and one that is built on it; with what was aborted there is another table."""
+    """A version of the first half, and one that is built on it; with the aborted records there is another table."""
     half = {partition: end // 2 for partition, end in ground.plan.ends.items()}
     until = offsets_json({ground.plan.topic: half})
     folders = [ground.folder / "snapshot", ground.folder / "uncommitted"]
@@ -322,7 +322,7 @@ def test_sessions_job(ground: Ground, check: Check) -> None:
 
 
 def test_dedup_sink_job(ground: Ground, check: Check) -> None:
-    """What stands in SQLite of the one stands in Parquet of the other."""
+    """The rows of SQLite equal those of Parquet."""
     sink = "events.sqlite" if ground.moves else "events"
     folder = ground.stream(dedup_sink, sink, "--id", "header:id", "--lateness", f"{LATENESS_MS}ms")
     query = json.loads((folder / "checkpoint" / "metadata").read_text())["id"]

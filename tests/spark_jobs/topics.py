@@ -1,4 +1,4 @@
-"""Topics of a test's own on any broker: made, written and read by librdkafka, not by Spark's client."""
+"""Topics of a test's own on any broker: created, written and read by librdkafka, not by Spark's client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unique(name: str) -> str:
 
 
 def make_topics(bootstrap: str, partitions: Mapping[str, int], replicas: int = 1, **config: str) -> None:
-    """Create topics whose records stay, however old they are; `config` has underscores for dots."""
+    """Create topics whose records stay, at any age; `config` has underscores for dots."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1"} | {name.replace("_", "."): value for name, value in config.items()}
     wanted = [NewTopic(name, count, replicas, config=settings) for name, count in partitions.items()]
@@ -51,7 +51,7 @@ def producer(bootstrap: str, **config: Any) -> Producer:
 
 
 def send(to: Producer, record: Record) -> None:
-    """Hand a record over; waits where the queue is full."""
+    """Produce a record; waits where the queue is full."""
     time_ms = round(record.timestamp.timestamp() * 1000)
     while True:
         try:
@@ -77,14 +77,14 @@ def write(bootstrap: str, records: Iterable[Record], **config: Any) -> None:
 
 
 def read(bootstrap: str, partitions: Mapping[str, int], isolation: str = "read_committed") -> list[Seen]:
-    """Everything that stands in topics (name -> number of partitions), sorted by place."""
+    """All records of topics (name -> number of partitions), sorted by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": unique("reader"),
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # the end is told by a fetch that has found nothing
-            "auto.offset.reset": "earliest",  # asked for at once, the first offset is told after half a second
+            "fetch.wait.max.ms": 10,  # librdkafka signals the end with a fetch that has found nothing
+            "auto.offset.reset": "earliest",  # requested at once, the first offset arrives after half a second
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "log_level": 2,

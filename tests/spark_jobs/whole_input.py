@@ -1,8 +1,8 @@
 """One input for all jobs: 100,000 records that a reader is to see, in every codec, among those of aborted transactions.
 
-What stands at which offset is known before anything is written: records take offsets in the order in which they are
-sent, and the end of a transaction, which writes to every partition, takes one in each. So what jobs have to make of the
-topic is told by no consumer, and it is the same on every cluster.
+The record at each offset is known before anything is written: records take offsets in the order in which they are sent,
+and the end of a transaction, which writes to every partition, takes one in each. So the expected output of jobs needs
+no consumer, and it is the same on every cluster.
 
 A record is an event, a click and a version of a key's value at once. Each key is busy for a time and then quiet for
 longer; ids, in a header, come several times in a row and again much later; some records are late, and some have no key,
@@ -32,7 +32,7 @@ PART: Final = RECORDS // len(CODECS) // 5
 ABORTED: Final = PART // 4
 STEP_MS: Final = 10
 PERIOD: Final = 2_000
-"""So many records later other keys are busy."""
+"""After this many records other keys are busy."""
 BUSY: Final = 5
 LATE_MS: Final = 600_000
 ABORT: Final = b"aborted"
@@ -40,7 +40,7 @@ Kind = Literal["plain", "transactional", "commit", "abort"]
 
 
 class Step(NamedTuple):
-    """What one producer does: it writes records, or ends the transaction that it has begun."""
+    """The steps of one producer: it writes records, or ends the transaction that it has begun."""
 
     codec: str
     kind: Kind
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Plan:
-    """What is written to a topic, and where it will stand: sorted by place, `committed` without what is aborted."""
+    """The records written to a topic, with their offsets: sorted by place, `committed` without the aborted ones."""
 
     topic: str
     steps: list[Step] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Plan:
                 begun = True
             for each in records:
                 topics.send(to, each)
-            assert to.flush(topics.TIMEOUT_S) == 0  # what is aborted has to be in the log
+            assert to.flush(topics.TIMEOUT_S) == 0  # aborted records have to be in the log
             if kind == "commit":
                 to.commit_transaction(topics.TIMEOUT_S)
             elif kind == "abort":
@@ -114,7 +114,7 @@ class Plan:
         ]
 
     def since(self, at: int) -> list[Seen]:
-        """What is committed from the first record of each partition on that is so late, committed or not.
+        """The committed records from the first record of each partition on that is at least so late, committed or not.
 
         A marker of a transaction has the time of the broker, which is later: `at` has to lie before the first one.
         """
@@ -142,7 +142,9 @@ class Plan:
 
 
 def _await_ends(admin: AdminClient, topic: str, ends: Mapping[int, int]) -> None:
-    """A transaction's end is answered before it stands in the partitions, and whoever writes then may come first."""
+    """The coordinator answers the end of a transaction before its markers are in the partitions, and another producer's
+    records may come first.
+    """
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in ends}
     deadline = time.monotonic() + topics.TIMEOUT_S
     while True:
@@ -161,7 +163,7 @@ def _placed(records: Iterable[Record], ends: Counter[int]) -> Iterable[Seen]:
 
 
 def record(topic: str, number: int, name: bytes = b"value") -> Record:
-    """The record of that number; what is aborted has the same time and id, and would be counted with it."""
+    """The record of that number; an aborted one has the same time and id, and would be counted with it."""
     partition, turn = number % PARTITIONS, number // PARTITIONS
     key = None if number % 50 == 7 else b"key-%d" % (number // PERIOD % 4 * BUSY + turn % BUSY)
     if name == ABORT:

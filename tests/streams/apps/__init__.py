@@ -1,1 +1,1 @@
-"""Applications that tests start as processes, and what befalls them."""
+"""Applications that tests start as processes, and faults on them."""
