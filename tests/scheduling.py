@@ -22,7 +22,7 @@ LONGEST = (
     *("compatibility/test_groups.py", "simulation/test_simulation.py", "comparison/test_comparison.py"),
     "comparison/test_clusters.py",
     *("compatibility/test_mixed_replication.py", "compatibility/test_console_tools.py"),
-    *("storage/test_compaction_power_loss.py", "streams/test_chaos_handover.py", "cluster/test_compose.py"),
+    *("storage/test_compaction_power_loss.py", "streams/test_chaos_takeover.py", "cluster/test_compose.py"),
     *("broker/test_transactions_oracle_newest.py", "benchmarks/test_streams_cases.py"),
     *("compatibility/test_backup.py", "storage/test_power_loss.py", "benchmarks/test_crowd_cases.py"),
     *("compatibility/test_transactions_tools.py", "streams/test_java_interop.py", "benchmarks/test_clusters.py"),

@@ -1,6 +1,6 @@
-"""The house of DESIGN: who may import whom, what may not stand where, how long a file may grow.
+"""The rules of the architecture: allowed imports, forbidden calls, the size of files and functions.
 
-The table is held against the code by reading it, so a test says when either is wrong.
+The table is compared with the code by reading it, so a test fails when either is wrong.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ SOURCES = dict(sources())
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    """What a file says, read once for all tests."""
+    """The contents of a file, read once for all tests."""
     return ast.parse(path.read_text())
 
 
@@ -187,12 +187,12 @@ def test_the_subsystems_of_the_broker_form_layers() -> None:
         assert not above.intersection(SUBSYSTEMS[package]), package
 
 
-def test_nobody_imports_the_composition_root() -> None:
+def test_no_module_imports_the_composition_root() -> None:
     users = {module for module, path in SOURCES.items() for _, name in imports(path) if name == "odradek.broker.server"}
     assert users <= {"odradek.cli"}
 
 
-def test_handlers_do_not_import_each_other_and_know_a_call_only_as_a_type() -> None:
+def test_handlers_do_not_import_each_other_and_use_a_call_only_as_a_type() -> None:
     for module, path in SOURCES.items():
         if module.startswith("odradek.broker.apis."):
             assert not [name for _, name in imports(path) if name.startswith("odradek.broker.apis.")], module
@@ -201,7 +201,7 @@ def test_handlers_do_not_import_each_other_and_know_a_call_only_as_a_type() -> N
             assert not [node for node in top if node.module == "odradek.broker.network.dispatcher"], module
 
 
-def test_machines_know_no_clock_no_chance_no_task_and_no_file() -> None:
+def test_machines_use_no_clock_no_randomness_no_task_and_no_file() -> None:
     for module, path in SOURCES.items():
         if not is_state(module):
             continue
@@ -213,13 +213,13 @@ def test_machines_know_no_clock_no_chance_no_task_and_no_file() -> None:
                 assert node.func.id not in ("open", "print", "input"), f"{path}:{node.lineno}"
 
 
-def test_only_connections_know_asyncio_in_the_protocol_and_nothing_in_storage_does() -> None:
+def test_only_connections_use_asyncio_in_the_protocol_and_storage_does_not() -> None:
     users = {module for module, path in SOURCES.items() for _, name in imports(path) if name.split(".")[0] == "asyncio"}
     assert {m.removeprefix("odradek.protocol.") for m in users if m.startswith("odradek.protocol")} == KNOW_ASYNCIO
     assert not {m for m in users if m.startswith("odradek.storage")}
 
 
-def test_only_what_runs_an_application_knows_its_clients_and_one_module_rocksdb() -> None:
+def test_only_runtime_modules_import_the_clients_and_one_module_rocksdb() -> None:
     users: dict[str, set[str]] = {"confluent_kafka": set(), "rocksdict": set()}
     for module, path in SOURCES.items():
         if module.startswith("odradek.streams"):
@@ -230,7 +230,7 @@ def test_only_what_runs_an_application_knows_its_clients_and_one_module_rocksdb(
     assert users["rocksdict"] == {"odradek.streams.stores.maps"}
 
 
-def test_spark_jobs_know_spark_and_click_and_one_module_kafkas_classes() -> None:
+def test_spark_jobs_import_spark_and_click_and_one_module_kafkas_classes() -> None:
     known = {*sys.stdlib_module_names, "odradek", "pyspark", "py4j", "click", "matplotlib"}
     for module, path in SOURCES.items():
         if module.startswith("odradek.spark_jobs"):
@@ -245,7 +245,7 @@ def test_only_disk_touches_files_in_storage() -> None:
         "odradek.storage.disk",
         "odradek.storage.descriptors",  # holds some in reserve
         "odradek.storage.read_files",  # opens them to read, beside a broker
-        "odradek.storage.worker",  # knows pipes and processes
+        "odradek.storage.worker",  # uses pipes and processes
     )
     for module, path in SOURCES.items():
         if module.startswith("odradek.storage") and module not in touching:
@@ -271,7 +271,7 @@ def test_files_and_functions_stay_readable() -> None:
     assert not long
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         module for module, path in SOURCES.items() if path.stat().st_size and not ast.get_docstring(tree_of(path))
     ]

@@ -1,6 +1,7 @@
-"""The command line: what it prints, where, and the status with which it ends.
+"""The command line: its output, on which stream, and the status with which it ends.
 
-Whatever ends before a broker starts is run as a real process; a server that ends in a certain way is stood in for.
+A command that ends before a broker starts is run as a real process; for a server that ends in a certain way a function
+takes its place.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Run], None]]:
-    """Puts a function in the place of `odradek.broker.server.run`, and the log back where it was afterwards."""
+    """Puts a function in the place of `odradek.broker.server.run`, and restores the log afterwards."""
 
     def stand_in(run: Run) -> None:
         server = types.ModuleType("odradek.broker.server")
@@ -57,7 +58,7 @@ def odradek_process(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def ready_line(*arguments: str) -> str:
-    """What a broker prints when it serves; it is stopped then, with status 0."""
+    """The output of a broker when it serves; it is stopped then, with status 0."""
     command = [sys.executable, "-m", "odradek", "broker", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -95,7 +96,7 @@ def test_an_error_is_one_line_and_status_1(arguments: list[str], printed: list[s
     assert [words for words in printed if words not in ended.stderr] == []
 
 
-def test_a_broken_file_is_told_as_the_command_line_is(tmp_path: Path) -> None:
+def test_a_broken_file_is_reported_as_the_command_line_is(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("log.cleanup.policy=purge\n")
     ended = odradek_process("broker", str(file))
@@ -114,7 +115,7 @@ zookeeper.connect={zookeeper}
 zookeeper.connection.timeout.ms=300
 group.initial.rebalance.delay.ms=0
 """
-"""What counts of the server.properties of Kafka 3.9's quickstart, with a shorter timeout."""
+"""The effective lines of the server.properties of Kafka 3.9's quickstart, with a shorter timeout."""
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ group.initial.rebalance.delay.ms=0
         ("127.0.0.1:{port},localhost:{port}", ["no ZooKeeper answered at 127.0.0.1:{port},localhost:{port}"]),
     ],
 )
-def test_kafkas_quickstart_file_without_zookeeper_names_two_ways_out(
+def test_kafkas_quickstart_file_without_zookeeper_names_two_solutions(
     tmp_path: Path, connect: str, printed: list[str]
 ) -> None:
     port = str(free_port("127.0.0.1"))
@@ -153,7 +154,7 @@ def test_data_of_the_missing_zookeepers_cluster_need_it(tmp_path: Path) -> None:
     assert " ready: broker 0 at " in ready_line(str(file), *ways_out)
 
 
-def test_a_file_of_kafka_0_8_is_refused_with_what_replaced_its_addresses(tmp_path: Path) -> None:
+def test_a_file_of_kafka_0_8_is_rejected_with_the_replacements_of_its_addresses(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"broker.id=0\nlog.dirs={tmp_path}/data\nhost.name=127.0.0.1\nport=9093\n")
     ended = odradek_process("broker", str(file))
@@ -173,7 +174,7 @@ def test_the_wait_for_zookeeper_is_announced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["localhost:port", "localhost:2181//kafka"])
-def test_an_address_of_zookeeper_that_cannot_be_read_is_one_line(tmp_path: Path, wrong: str) -> None:
+def test_an_invalid_address_of_zookeeper_is_reported_in_one_line(tmp_path: Path, wrong: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text(QUICKSTART.format(folder=tmp_path, zookeeper=wrong))
     ended = odradek_process("broker", "--log-level=warning", str(file))
@@ -183,7 +184,7 @@ def test_an_address_of_zookeeper_that_cannot_be_read_is_one_line(tmp_path: Path,
     assert "kafka" in ended.stderr or "zookeeper.connect" in ended.stderr
 
 
-def test_each_way_out_of_a_missing_zookeeper_leads_to_a_broker(tmp_path: Path) -> None:
+def test_each_solution_for_a_missing_zookeeper_starts_a_broker(tmp_path: Path) -> None:
     registry = RegistryProcess(tmp_path, tick_ms=1000)
     registry.start()
     try:
@@ -206,7 +207,7 @@ def test_neither_help_nor_a_wrong_value_loads_the_event_loop() -> None:
     assert ended.stdout == "1 False False\n"
 
 
-# A server stood in for
+# With a function in place of the server
 
 
 def test_the_ready_line_goes_to_stdout_and_the_rest_to_stderr(serve: Callable[[Run], None]) -> None:
@@ -224,7 +225,7 @@ def test_the_ready_line_goes_to_stdout_and_the_rest_to_stderr(serve: Callable[[R
     assert "without effect in this version names=num.io.threads" in warnings[1]
 
 
-def test_an_ipv6_address_stands_in_brackets(serve: Callable[[Run], None]) -> None:
+def test_an_ipv6_address_is_in_brackets(serve: Callable[[Run], None]) -> None:
     def run(config: BrokerConfig, on_ready: Callable[[int, str, int, str], None], metrics: object) -> int:
         on_ready(0, "::1", 9092, "/data")
         return 0
@@ -250,7 +251,7 @@ def test_the_file_is_read_and_overridden(serve: Callable[[Run], None], tmp_path:
 @pytest.mark.parametrize(
     ("told", "heard"), [(None, None), ("127.0.0.1:9404", ("127.0.0.1", 9404)), ("[::1]:1", ("::1", 1))]
 )
-def test_the_page_of_figures_is_where_it_was_asked_for(
+def test_the_metrics_page_listens_at_its_configured_address(
     serve: Callable[[Run], None], notified: str | None, received: tuple[str, int] | None
 ) -> None:
     found = []
@@ -265,14 +266,14 @@ def test_the_page_of_figures_is_where_it_was_asked_for(
 
 
 @pytest.mark.parametrize("wrong", ["9404", "host:", ":9404", "host:port"])
-def test_the_page_of_figures_needs_a_host_and_a_port(wrong: str) -> None:
+def test_the_metrics_page_needs_a_host_and_a_port(wrong: str) -> None:
     result = invoke("--metrics", wrong)
     assert result.exit_code == 2
     assert "is not HOST:PORT, as 127.0.0.1:9404 is" in result.output
 
 
 @pytest.mark.parametrize("status", [0, 1, 3])
-def test_the_server_says_with_which_status_to_end(serve: Callable[[Run], None], status: int) -> None:
+def test_the_server_returns_the_exit_status(serve: Callable[[Run], None], status: int) -> None:
     serve(lambda config, on_ready, metrics: status)
     assert invoke().exit_code == status
 
@@ -291,7 +292,9 @@ def test_the_server_says_with_which_status_to_end(serve: Callable[[Run], None], 
         (KafkaError(ErrorCode.INVALID_CONFIG, "cluster id"), ["cluster id"]),
     ],
 )
-def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: Exception, printed: list[str]) -> None:
+def test_a_failed_start_reports_the_remedy(
+    serve: Callable[[Run], None], failure: Exception, printed: list[str]
+) -> None:
     def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         raise failure
 
@@ -304,7 +307,7 @@ def test_a_failed_start_says_what_to_do(serve: Callable[[Run], None], failure: E
     assert [words for words in printed if words not in ended.stderr] == []
 
 
-def test_ctrl_c_before_the_server_listens_for_it_ends_quietly(serve: Callable[[Run], None]) -> None:
+def test_ctrl_c_before_the_server_handles_it_ends_quietly(serve: Callable[[Run], None]) -> None:
     def run(config: BrokerConfig, on_ready: object, metrics: object) -> int:
         raise KeyboardInterrupt
 
@@ -343,7 +346,7 @@ def test_a_text_line_carries_its_fields() -> None:
 
 
 @pytest.mark.parametrize("layout", [TextLines(), JsonLines()], ids=["text", "json"])
-def test_what_a_client_sent_cannot_begin_a_new_line(layout: logging.Formatter) -> None:
+def test_client_data_cannot_begin_a_new_line(layout: logging.Formatter) -> None:
     forged = "x\n2023-11-14T22:13:20.250Z INFO odradek.broker: forged"
     assert "\n" not in layout.format(record("client %s\r\n", forged, client_id=forged))
 

@@ -1,4 +1,4 @@
-"""The plugin and the process behind it: first against stand-ins that misbehave, then with the real broker."""
+"""The plugin and its broker process: first against stand-ins that misbehave, then with the real broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.pytest_plugin import BrokerFactory
 
 pytest_plugins = ["pytester"]
 
-# Speaks the command line of a broker, holds its port and nothing more. BODY is what a case adds.
+# Takes the command line of a broker and binds its port, no more. BODY is the code of a case.
 STAND_IN = """
 import re, signal, socket, sys, threading, time
 port = int(re.search("listeners=PLAINTEXT://127.0.0.1:([0-9]+)", " ".join(sys.argv))[1])
@@ -46,7 +46,7 @@ MakeBroker = Callable[..., BrokerProcess]
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Iterator[MakeBroker]:
-    """Makes brokers whose process runs STAND_IN with a body; whatever is left of them is killed."""
+    """Makes brokers whose process runs STAND_IN with a body; remaining ones are killed."""
     made: list[BrokerProcess] = []
 
     def make(body: str = "serve()", timeout_s: float = 15.0, **overrides: str) -> BrokerProcess:
@@ -93,7 +93,7 @@ def test_a_broker_serves_between_start_and_stop(stand_in: MakeBroker) -> None:
     assert not is_there(pid)
 
 
-def test_overrides_reach_the_command_line(stand_in: MakeBroker) -> None:
+def test_overrides_are_passed_on_the_command_line(stand_in: MakeBroker) -> None:
     with stand_in(num_partitions="3", broker_id="5") as broker:
         printed = broker.output
     assert "arguments broker --override=" in printed
@@ -116,7 +116,7 @@ def test_the_port_outlives_the_process(stand_in: MakeBroker) -> None:
     broker.stop()
 
 
-def test_a_paused_broker_is_silent_until_it_is_resumed(stand_in: MakeBroker) -> None:
+def test_a_paused_broker_does_not_answer_until_it_is_resumed(stand_in: MakeBroker) -> None:
     with stand_in() as broker:
         broker.pause()
         assert broker.running
@@ -138,7 +138,7 @@ def test_a_paused_broker_can_be_stopped(stand_in: MakeBroker) -> None:
 
 
 @pytest.mark.parametrize("act", ["stop", "kill", "restart", "pause", "resume"])
-def test_a_broker_that_does_not_run_cannot_be_handled(stand_in: MakeBroker, act: str) -> None:
+def test_a_broker_that_does_not_run_rejects_operations(stand_in: MakeBroker, act: str) -> None:
     with pytest.raises(BrokerError, match="not running"):
         getattr(stand_in(), act)()
 
@@ -148,7 +148,7 @@ def test_a_running_broker_cannot_be_started_again(stand_in: MakeBroker) -> None:
         broker.start()
 
 
-# What goes wrong is told with the log
+# Failures are reported with the log
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_a_start_that_fails_leaves_no_process(stand_in: MakeBroker, body: str, p
     assert not broker.running
 
 
-def test_a_stop_that_ends_badly_is_told(stand_in: MakeBroker) -> None:
+def test_a_stop_that_ends_badly_is_reported(stand_in: MakeBroker) -> None:
     broker = stand_in("serve(status=4)")
     broker.start()
     with pytest.raises(BrokerError, match="exit status 4 after SIGTERM"):
@@ -178,7 +178,7 @@ def test_a_stop_that_ends_badly_is_told(stand_in: MakeBroker) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_that_does_not_stop_is_killed_and_told(stand_in: MakeBroker) -> None:
+def test_a_broker_that_does_not_stop_is_killed_and_reported(stand_in: MakeBroker) -> None:
     broker = stand_in("signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); time.sleep(600)", timeout_s=2)
     broker.start()
     pid = broker.pid
@@ -187,7 +187,7 @@ def test_a_broker_that_does_not_stop_is_killed_and_told(stand_in: MakeBroker) ->
     assert not is_there(pid)
 
 
-def test_a_broker_that_ended_by_itself_is_told(stand_in: MakeBroker) -> None:
+def test_a_broker_that_ended_by_itself_is_reported(stand_in: MakeBroker) -> None:
     broker = stand_in("ready(); listener.accept(); sys.exit(9)")
     broker.start()
     process = broker.pid

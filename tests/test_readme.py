@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to type works."""
+"""The commands of the README work for a new user."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SOURCES = [
 
 
 def installed_by(text: str) -> Iterator[str]:
-    """What each `pip install` in a text installs, without options."""
+    """The packages of each `pip install` in a text, without options."""
     for arguments in re.findall(r"pip install ([^`\n]*)", text):
         for argument in arguments.split():
             if not argument.startswith("-"):
@@ -55,14 +55,14 @@ def installed_by(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
-def test_until_there_is_a_release_everything_installs_from_a_clone(path: Path) -> None:
+def test_without_a_release_everything_installs_from_a_clone(path: Path) -> None:
     installed = list(installed_by(path.read_text()))
     assert [each for each in installed if re.fullmatch(r"odradek(\[.*|[=<>~].*)?", each)] == []
     if any(each == "." or each.startswith(".[") for each in installed):
         assert "clone" in path.read_text()
 
 
-def test_the_pages_that_install_are_looked_at() -> None:
+def test_the_pages_with_install_commands_are_checked() -> None:
     found = {path.name for path in PAGES if any(each.startswith(".") for each in installed_by(path.read_text()))}
     assert found == {"README.md", "streams.md", "spark.md", "odradek.service"}
     arguments = "`pip install 'odradek[arrow]'`, pip install -q odradek\n"
@@ -73,7 +73,7 @@ def test_the_version_that_is_shown_is_this_one() -> None:
     assert f"odradek {odradek.__version__} ready: broker 0 at 127.0.0.1:9092, data in " in README
 
 
-def test_make_run_does_not_let_the_first_consumer_wait() -> None:
+def test_make_run_does_not_delay_the_first_consumer() -> None:
     printed = subprocess.run(
         ["make", "--dry-run", "--always-make", "run"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
@@ -84,7 +84,7 @@ def test_make_run_does_not_let_the_first_consumer_wait() -> None:
     assert str(config.listeners[0]) == "PLAINTEXT://127.0.0.1:9092"
 
 
-def test_every_file_that_is_pointed_to_is_there() -> None:
+def test_every_linked_file_exists() -> None:
     root = Path(__file__).resolve().parents[1]
     for page in ("README.md", "ARCHITECTURE.md", "tests/README.md"):
         text = (root / page).read_text()

@@ -35,6 +35,6 @@ def test_a_scope_is_an_oracle_or_a_file() -> None:
     assert scope_of("tests/cluster/test_faults.py") == "tests/cluster/test_faults.py"
 
 
-def test_the_longest_are_there() -> None:
+def test_the_longest_files_exist() -> None:
     assert [name for name in LONGEST if not (HERE / name).exists()] == []
     assert len(set(LONGEST)) == len(LONGEST)

@@ -51,11 +51,11 @@ def test_a_search_does_not_depend_on_the_modules_that_are_imported() -> None:
 
 @pytest.fixture
 def planted() -> Path:
-    """A test file in a folder with the conftest of the tests; what it says is planted."""
+    """A test file in a folder with the conftest of the tests; its failure is planted."""
     return ROOT / "tests" / f"test_planted_{os.getpid()}.py"
 
 
-def test_exploring_finds_what_is_planted_and_says_how_to_replay_it(
+def test_exploring_finds_a_planted_failure_and_prints_how_to_replay_it(
     planted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = str(planted.relative_to(ROOT))
@@ -69,7 +69,7 @@ def test_exploring_finds_what_is_planted_and_says_how_to_replay_it(
     assert f"replay: python -m tests explore --seed 3 --rounds 1 --factor 2 {name}::test_planted" in printed
 
 
-def test_exploring_what_holds_is_clean(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exploring_tests_that_hold_is_clean(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         planted.write_text(PLANTED.format(wrong="-1"))
         options = ["--seed", "3", "--rounds", "2", "--factor", "1", str(planted.relative_to(ROOT))]

@@ -69,7 +69,9 @@ class ClusterCourse:
         self.run_in_turn([cluster])
 
     def run_in_turn(self, clusters: Sequence[Cluster]) -> None:
-        """Start all clusters and let them take turns in every round, so that a slow minute of the machine affects all."""
+        """Start all clusters and let them take turns in every round, so that a slow minute of the machine
+        affects all.
+        """
         with ExitStack() as stack:
             for cluster in clusters:
                 stack.callback(cluster.close)

@@ -267,7 +267,9 @@ def measure_paced(one: Contestant, topic: str, rate_mb: float, seconds: float) -
 
 
 def measure_partitions(one: Contestant, topic: str, partitions: int) -> Mapping[str, float]:
-    """A start after a clean stop, and repeated Metadata requests for everything: the time until the last byte arrives."""
+    """A start after a clean stop, and repeated Metadata requests for everything: the time until the last byte
+    arrives.
+    """
     _await_leaders(one, topic, partitions)
     one.stop()
     one.start()

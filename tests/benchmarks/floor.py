@@ -182,7 +182,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def api_versions(version: int) -> bytes:
-    """The response to ApiVersions. For a version above 3 a client gets version 0 and an error, and retries (KIP-511)."""
+    """The response to ApiVersions. For a version above 3 a client gets version 0 and an error, and retries
+    (KIP-511).
+    """
     flexible = version == 3
     if flexible:
         entries = struct.pack(">B", len(SUPPORTED) + 1) + b"".join(struct.pack(">hhhB", *api, 0) for api in SUPPORTED)

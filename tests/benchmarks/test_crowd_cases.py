@@ -1,4 +1,6 @@
-"""The benchmark of crowds: its own arithmetic, and that each load completes on both brokers. These tests time nothing."""
+"""The benchmark of crowds: its own arithmetic, and that each load completes on both brokers. These tests time
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The resources that a process has used: CPU time and memory, read from Linux's /proc (proc(5)), its children included."""
+"""The resources that a process has used: CPU time and memory, read from Linux's /proc (proc(5)), its children
+included.
+"""
 
 from __future__ import annotations
 

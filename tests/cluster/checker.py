@@ -79,7 +79,9 @@ class History:
     def __init__(
         self, partitions: int, idempotent: frozenset[str] = frozenset(), pipelined: frozenset[str] = frozenset()
     ) -> None:
-        """`idempotent` names the producers whose values may appear only once and in order; `pipelined`, in a session."""
+        """`idempotent` names the producers whose values may appear only once and in order; `pipelined`, in a
+        session.
+        """
         self._idempotent = idempotent
         self._pipelined = pipelined
         self._changed = threading.Condition()

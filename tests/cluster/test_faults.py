@@ -80,7 +80,9 @@ def await_same_copies(cluster: ClusterProcess) -> None:
 
 
 def epochs_in(cluster: ClusterProcess, partition: int) -> str:
-    """Where each epoch of a leader and of an idempotent producer begins, on the first broker: the input of a verdict."""
+    """Where each epoch of a leader and of an idempotent producer begins, on the first broker: the input of a
+    verdict.
+    """
     begun: dict[tuple[int, ...], str] = {}
     for _, header in headers(stored(cluster, partition)[0]):
         written = (header.leader_epoch, header.producer_id, header.producer_epoch)

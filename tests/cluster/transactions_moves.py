@@ -1,4 +1,6 @@
-"""Requests of an administrator to the controller: other replicas, another leader. No client for Python has the first."""
+"""Requests of an administrator to the controller: other replicas, another leader. No client for Python has
+the first.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def elect_preferred(cluster: ClusterProcess, replicas: Mapping[Place, Sequence[i
 
 
 def _ask_controller(cluster: ClusterProcess, request: Any, version: int, failures: Callable[[Any], list[int]]) -> None:
-    """Send a request to the current controller, again if it got no response: a request carried out twice does no harm."""
+    """Send a request to the current controller, again if it got no response: a request carried out twice does
+    no harm.
+    """
     deadline = time.monotonic() + cluster.timeout_s
     while True:
         broker = cluster.brokers[cluster.controller()]

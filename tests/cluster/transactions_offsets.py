@@ -29,7 +29,9 @@ NONE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An offset that a client of `group` requested to commit, from `began` to `ended` on the clock of all operations."""
+    """An offset that a client of `group` requested to commit, from `began` to `ended` on the clock of all
+    operations.
+    """
 
     group: str
     partition: int

@@ -95,7 +95,9 @@ class Workload:
             thread.join(DEADLINE_S)
 
     def await_progress(self, partitions: Sequence[int] | None = None) -> None:
-        """Wait until each of these partitions, or all, took a write and returned it to a reader. Raises TimeoutError."""
+        """Wait until each of these partitions, or all, took a write and returned it to a reader. Raises
+        TimeoutError.
+        """
         self.history.await_more(self.history.partitions if partitions is None else partitions, DEADLINE_S)
         assert not self._failures, self._failures
 
@@ -175,7 +177,9 @@ class Workload:
         return logs
 
     def _end(self, consumer: Consumer, partition: int, deadline: float) -> int:
-        """The high watermark. A leader that has just been elected does not have it yet, and returns an error (KIP-207)."""
+        """The high watermark. A leader that has just been elected does not have it yet, and returns an error
+        (KIP-207).
+        """
         while True:
             try:
                 return consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=DEADLINE_S)[1]

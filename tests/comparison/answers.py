@@ -252,7 +252,9 @@ def _messages(data: bytes) -> list[Any]:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """The differences of two responses, as (path, Odradek's, Kafka's); the path of an element of a list has no number."""
+    """The differences of two responses, as (path, Odradek's, Kafka's); the path of an element of a list has no
+    number.
+    """
     if isinstance(ours, dict) and isinstance(theirs, dict):
         found = []
         for name in dict.fromkeys([*ours, *theirs]):

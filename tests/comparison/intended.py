@@ -128,7 +128,7 @@ def _classes(d: Difference) -> bool:
     return d.api == "IncrementalAlterConfigs" and "no.such.Class" in d.notified
 
 
-def _nobody(d: Difference) -> bool:
+def _missing_broker(d: Difference) -> bool:
     return d.api == "CreateTopics" and "'on-nobody'" in d.notified
 
 
@@ -201,7 +201,7 @@ INTENDED: Final = (
         "Replicas on brokers that are not there",
         "A topic whose assignment names a broker that does not exist is refused, as Kafka does since KRaft. Kafka 3.9 "
         "with ZooKeeper makes it, and without a leader.",
-        _nobody,
+        _missing_broker,
     ),
     Intended(
         "Classes",

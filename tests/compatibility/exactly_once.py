@@ -30,7 +30,9 @@ Victim = Literal["copier", "broker"]
 
 
 def copier_command(kind: str, bootstrap: str, group: str, source: str, target: str) -> list[str]:
-    """The command of a copier: a library's name, or a release of Java's client and after a slash the group's protocol."""
+    """The command of a copier: a library's name, or a release of Java's client and after a slash the group's
+    protocol.
+    """
     where = [bootstrap, group, source, target]
     if kind in LIBRARIES:
         return [sys.executable, str(Path(copier.__file__)), kind, *where]

@@ -97,7 +97,7 @@ class Tools:
         about: str = "",
         bootstrap: str | None = None,
     ) -> list[str]:
-        """Runs a tool to its end, whatever its status, and returns the lines that it printed, as they are compared.
+        """Runs a tool to its end, with any exit status, and returns its lines in the form that is compared.
 
         `unordered` is for tools that print in the order of a hash table. With `about` only lines that hold this text
         count, where a broker has more than this scenario created. `bootstrap` names the option for the address where it

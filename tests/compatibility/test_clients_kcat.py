@@ -46,7 +46,9 @@ class Kcat:
         return self.run("-C", "-q", "-e", "-t", topic, "-f", form, *arguments).splitlines()
 
     def create(self, topic: str) -> None:
-        """A topic of as many replicas as there are brokers: created by a Metadata request, with the brokers' defaults."""
+        """A topic of as many replicas as there are brokers: created by a Metadata request, with the brokers'
+        defaults.
+        """
         deadline = time.monotonic() + TIMEOUT_S
         while "leader -1" in (notified := self.run("-L", "-t", topic)) or "not available" in notified:
             assert time.monotonic() < deadline, notified

@@ -6,8 +6,8 @@ headers and times, assignment, seeking, pausing, groups with two members, static
 committed, aborted and fenced, and their admin clients. The programs are in tests/clients; the output of each has to be,
 line for line, its output against Apache Kafka 3.9.2.
 
-    --broker kafka                       asks Apache Kafka again
-    python -m tests.clients record NAME  keeps what it says
+    --broker kafka                       runs them against Apache Kafka again
+    python -m tests.clients record NAME  keeps the output
 """
 
 from __future__ import annotations

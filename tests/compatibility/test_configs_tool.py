@@ -30,7 +30,9 @@ def configs(tools: Tools, *arguments: str, about: str = "") -> list[str]:
 
 
 def await_dynamic(broker: Side, expected: dict[str, str]) -> None:
-    """Broker 0 has exactly these: Kafka applies a change after ZooKeeper's notification, some time after its response."""
+    """Broker 0 has exactly these: Kafka applies a change after ZooKeeper's notification, some time after its
+    response.
+    """
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
 
     def obeyed() -> dict[str, str | None]:

@@ -1,4 +1,6 @@
-"""kafka-configs of three releases: topics, one broker, all brokers, loggers; rejected values, and the error messages."""
+"""kafka-configs of three releases: topics, one broker, all brokers, loggers; rejected values, and the error
+messages.
+"""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ class Campaign:
         self._read_console_lines()
 
     def faults(self) -> None:
-        """A leader is killed, another is cut off its network, under a load with acks=all; then every record is checked."""
+        """A leader is killed, another is cut off its network, under a load with acks=all; then every record is
+        checked.
+        """
         admin = AdminClient({"bootstrap.servers": BOOTSTRAP, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKERS))])[TOPIC].result(TIMEOUT_S)
         self._await_in_sync()

@@ -32,7 +32,7 @@ def say_to_stderr(line: str) -> None:
 def cache_folder() -> Path:
     """Odradek's folder in the user's cache, created if absent. Raises FetchError if that is impossible."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification says that a relative path is to be ignored.
+    # By the specification a relative path is to be ignored.
     base = Path(configured) if os.path.isabs(configured) else Path.home() / ".cache"
     folder = base / "odradek"
     try:

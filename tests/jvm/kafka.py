@@ -236,7 +236,9 @@ class Kafka:
                 time.sleep(_POLL_S)
 
     def _await_topics(self, port: int) -> None:
-        """Wait until the broker at `port` returns a leader for every partition, of all topics that ZooKeeper has now."""
+        """Wait until the broker at `port` returns a leader for every partition, of all topics that ZooKeeper
+        has now.
+        """
         client = KazooClient(self.zookeeper_connect)
         client.start(timeout=START_TIMEOUT_S)
         try:

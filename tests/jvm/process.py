@@ -45,7 +45,7 @@ class ToolError(Exception):
 def java_command(version: str, main_class: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
     """The command line that runs a class of Kafka `version`, or a program with it: a file that ends in .java.
 
-    Where options say that classes may be shared, those of its clients come from an archive (`tests.jvm.archives`).
+    With options that allow shared classes, those of its clients come from an archive (`tests.jvm.archives`).
     """
     jars = classpath(version)
     if "-Xshare:auto" in options and not any(each.startswith(_ARCHIVES) for each in options):

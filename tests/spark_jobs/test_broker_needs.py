@@ -70,7 +70,9 @@ def await_true(holds: Callable[[], bool], what: str) -> None:
 
 
 class Ends:
-    """Requests the end offsets of a topic repeatedly, as Spark does at each trigger, and records where one went back."""
+    """Requests the end offsets of a topic repeatedly, as Spark does at each trigger, and records where one
+    went back.
+    """
 
     def __init__(self, admin: KafkaAdmin, topic: str) -> None:
         self._admin = admin

@@ -3,7 +3,7 @@
     python -m tests.streams.counting '{"application.id": "counts", "bootstrap.servers": "localhost:9092", ...}'
 
 Each line of topic WORDS is one word; COUNTS gets each word with its count so far. Without a cache every word gives one
-output, so what is in COUNTS says exactly what was counted: 1, 2, 3, … for each word, nothing doubled, nothing missing.
+output, so COUNTS shows exactly what was counted: 1, 2, 3, … for each word, none doubled, none missing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ QUICK: Final[Mapping[str, Any]] = {
     "producer.linger.ms": 5,
     "statestore.cache.max.bytes": 0,
 }
-"""What makes an application show soon what it does; the broker has to allow so short a session."""
+"""Settings with which an application writes its output soon; the broker has to allow so short a session."""
 BROKER: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    # Records whose times are of 1970 stay: what is a week old goes when a broker has run for half a minute.
+    # Records whose times are of 1970 stay: records older than a week are deleted when a broker has run for half a
+    # minute.
     "log.retention.ms": "-1",
 }
 
@@ -92,7 +93,7 @@ def reading(bootstrap: str, topic: str, committed: bool = True) -> Iterator[tupl
             "isolation.level": level,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 5,  # the end of a partition is told with the first answer that has nothing
+            "fetch.wait.max.ms": 5,  # a poll signals the end of a partition with the first response without records
             "reconnect.backoff.max.ms": 200,
         }
     )
@@ -121,7 +122,7 @@ def read_all(bootstrap: str, topic: str, committed: bool = True) -> list[tuple[b
 
 
 def counted(bootstrap: str, topic: str = COUNTS) -> dict[str, list[int]]:
-    """The counts of each word that have been committed, in their order."""
+    """The committed counts of each word, in their order."""
     found: dict[str, list[int]] = defaultdict(list)
     for key, value in read_all(bootstrap, topic):
         assert key is not None
@@ -154,7 +155,7 @@ def all_of(expected: Mapping[str, int]) -> Callable[[dict[str, list[int]]], bool
 
 
 def assert_exactly_once(bootstrap: str, words: Iterable[str], application_id: str, counts: str = COUNTS) -> None:
-    """Output and changelog equal what a batch makes of the words: nothing doubled, nothing missing."""
+    """Output and changelog equal the batch count of the words: none doubled, none missing."""
     expected = Counter(words)
     found = counted(bootstrap, counts)
     assert found == {word: list(range(1, count + 1)) for word, count in expected.items()}

@@ -16,7 +16,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "streams.md"
 PICTURE: Final = DOCS / "streams-topology.svg"
 BROKER: Final = "127.0.0.1:9092"
-"""What stands in the guide for a broker."""
+"""The code pieces of the guide that need a broker."""
 BEGIN: Final = "<!-- configuration -->\n"
 END: Final = "<!-- /configuration -->\n"
 
@@ -31,11 +31,11 @@ class Scenario(NamedTuple):
 
     @property
     def needs_broker(self) -> bool:
-        """Whether anything of it talks to a broker."""
+        """Whether any of it connects to a broker."""
         return any(BROKER in block for block in self.blocks)
 
     def run(self, bootstrap: str) -> dict[str, Any]:
-        """Run it with the broker at `bootstrap`. Returns the names that it has made; raises what it raises."""
+        """Run it with the broker at `bootstrap`. Returns the names that it has defined; raises what it raises."""
         names: dict[str, Any] = {"__name__": "guide"}
         for number, block in enumerate(self.blocks, start=1):
             code = compile(block.replace(BROKER, bootstrap), f"{PAGE.name}, {self.title}, piece {number}", "exec")
@@ -73,7 +73,7 @@ def _shown(name: str, default: Any) -> str:
 
 
 def with_table(text: str) -> str:
-    """The page with the table as it is now."""
+    """The page with the current table."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return before + BEGIN + table() + END + after

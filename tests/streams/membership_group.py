@@ -1,4 +1,4 @@
-"""Members of one group in a test's process, and what it takes to follow them."""
+"""Members of one group in a test's process, and helpers that wait for their states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Group:
         return MembershipConfig(bootstrap_servers=self.bootstrap, group_id=self.name, **(times | other))
 
     def member(self, userdata: bytes = b"", **other: Any) -> GroupMember:
-        """One more, named in order; it has asked to join."""
+        """One more, named in order; it has sent its JoinGroup."""
         number = len(self.members)
         self.userdata[number] = userdata or b"member %d" % number
         made = GroupMember(
@@ -39,7 +39,7 @@ class Group:
         return made
 
     def settle(self, *members: GroupMember) -> list[Assigned]:
-        """Go on until each of them has been assigned something in one and the same generation."""
+        """Poll until each of them has been assigned something in one and the same generation."""
         found: dict[GroupMember, Assigned] = {}
 
         def all_are_in() -> bool:
@@ -61,14 +61,14 @@ class Group:
 
 
 def until(true: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-    """Ask again and again. What is asked waits by itself."""
+    """Poll repeatedly; the condition itself waits."""
     deadline = time.monotonic() + deadline_s
     while not true():
         assert time.monotonic() < deadline, "this does not come true"
 
 
 def notified(member: GroupMember, *others: GroupMember) -> RebalanceNeeded:
-    """The rebalance that a member is told of, while others poll as they have to."""
+    """The rebalance that a member is notified of, while others poll as they have to."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         for other in others:

@@ -1,4 +1,4 @@
-"""A task with one store, its changelog in a real broker, and what restores it: for the tests of restoration."""
+"""A task with one store, its changelog in a real broker, and its restoration: helpers of the tests of restoration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rows = Iterable[tuple[str | None, str | None]]
 
 
 class NoCollector:
-    """Nothing is written while stores are restored."""
+    """No records are written while stores are restored."""
 
     def send(self, topic: str, *record: Any) -> None:
         raise AssertionError(f"{record} was written to {topic}")
@@ -96,7 +96,7 @@ def restorer(bootstrap: str, committed_only: bool = False, **more: Any) -> Itera
 
 
 def step_until(restorer: Restorer, holds: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> list[TaskState]:
-    """Returns the active tasks that became whole meanwhile."""
+    """Returns the active tasks whose restoration was completed meanwhile."""
     done: list[TaskState] = []
     deadline = time.monotonic() + timeout_s
     while True:
@@ -107,7 +107,7 @@ def step_until(restorer: Restorer, holds: Callable[[], bool], timeout_s: float =
 
 
 def restore(restorer: Restorer) -> list[TaskState]:
-    """Restore all that waits."""
+    """Restore all tasks that wait."""
     return step_until(restorer, lambda: not restorer.active)
 
 

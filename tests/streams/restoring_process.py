@@ -11,7 +11,7 @@ from tests.streams.restoring import APPLICATION, make_state, restorer
 
 
 def main(bootstrap: str, topic: str, folder: str) -> None:
-    """Say `checkpoint` once there is one, and then restore no further."""
+    """Print `checkpoint` once there is one, and then restore no further."""
     directory = StateDirectory(Path(folder), APPLICATION)
     state = make_state(directory, topic)
     with restorer(bootstrap, checkpoint_s=0.0) as one:

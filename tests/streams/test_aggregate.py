@@ -77,7 +77,7 @@ def test_stores_of_ones_own(java: Any, steps: list[Piped]) -> None:
     same(build, steps)
 
 
-def test_few_keys_are_kept(java: Any) -> None:
+def test_few_keys_stay_in_the_store(java: Any) -> None:
     def build(builder: Any) -> None:
         printed = Materialized(key=STRING, value=LONG, store=lru_map("few", 2, None, None))
         builder.stream("in").group_by_key().count(printed).to_stream().to("out", LONGS)
@@ -106,7 +106,7 @@ def test_values_that_change_in_place(java: Any, steps: list[Piped]) -> None:
 
 
 def shared(builder: Any) -> None:
-    """Aggregations of one named group, whose repartition they share, with other things between them."""
+    """Aggregations of one named group, whose repartition they share, with other operators between them."""
     stream = builder.stream("in")
     grouped = stream.group_by(lambda value: value, Grouped(STRING, STRING, name="group"))
     grouped.count().to_stream().map_values(str).to("count")
@@ -126,7 +126,7 @@ def test_a_named_group_is_repartitioned_once(java: Any) -> None:
 
 
 def names(builder: Any) -> None:
-    """Names that are given, and those that are drawn all the same."""
+    """Names that are given, and those that are generated all the same."""
     stream = builder.stream("in", Consumed(STRING, STRING))
     stream.group_by(lambda value: value, Grouped(name="by-value")).count(name="counter").to_stream().to("a", LONGS)
     stream.group_by_key(Grouped(STRING, STRING, "by-key")).reduce(max, name="biggest").to_stream().to("b")
@@ -145,7 +145,7 @@ def test_names_in_the_text(java: Any) -> None:
     assert "by-value-repartition-filter" in text
 
 
-def test_what_neither_takes(java: Any) -> None:
+def test_invalid_topologies_are_rejected_as_by_java(java: Any) -> None:
     step = [Piped("in", "k", "v", 1)]
     both_refuse(
         lambda b: b.stream("in").group_by_key().aggregate(lambda: 5, lambda k, v, a: a).to_stream().to("x"), step

@@ -1,4 +1,4 @@
-"""The assignor, by what must be true of every assignment, over histories of clusters that hypothesis draws."""
+"""The assignor: properties of every assignment, over histories of clusters that hypothesis draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 1_000_000
 
 @dataclass
 class Cluster:
-    """Processes with their directories: who runs what, who has which state, through any number of rebalances."""
+    """Processes with their directories: the tasks and the state of each, through any number of rebalances."""
 
     stateful: dict[TaskId, int]
     stateless: list[TaskId]
@@ -56,7 +56,7 @@ class Cluster:
         return placement
 
     def restore(self, share: float = 1.0) -> None:
-        """What runs or stands by comes closer to the end of its changelog; all the way by default."""
+        """The restoration of running and standby tasks proceeds; to the end of the changelog by default."""
         for thread in self.threads.values():
             disk = self.disks[thread.process]
             for task in (thread.active | thread.standby) & self.stateful.keys():
@@ -79,7 +79,7 @@ class Cluster:
         return found
 
     def check(self, placement: Placement) -> None:
-        """What holds of every placement."""
+        """The properties of every placement."""
         everything = {*self.stateful, *self.stateless}
         running = Counter(task for tasks in placement.active.values() for task in tasks)
         assert running == Counter(everything), "every task runs exactly once"
@@ -106,12 +106,12 @@ class Cluster:
     def necessary_moves(self) -> int:
         """The least number of tasks with state that must change their process so that every thread has its share.
 
-        Each process gets `least` for each thread and some of the extras, at most one for each thread; all that matters
-        is how many of its own each process can keep, over every way to give the extras away.
+        Each process gets `least` for each thread and some of the extras, at most one for each thread; the result
+        depends only on how many of its own each process can keep, over every way to distribute the extras.
         """
         sizes = Counter(thread.process for thread in self.threads.values())
         least, extras = divmod(len(self.stateful), len(self.threads))
-        kept = {0: 0}  # extras given away so far -> the most that is kept
+        kept = {0: 0}  # extras distributed so far -> the most that is kept
         for process, size in sizes.items():
             own = len({t for n, t in self._owned() if n == process})
             best: dict[int, int] = {}
@@ -196,7 +196,7 @@ def test_any_history_keeps_every_rule(
     come=st.lists(st.integers(1, 3), max_size=3),
 )
 def test_no_more_moves_than_necessary(stateful: int, sizes: list[int], gone: int, come: list[int]) -> None:
-    """With all state everywhere, nothing keeps a task from where the shares want it: the moves are the bound."""
+    """With all state everywhere, no task has to stay where the shares do not want it: the moves are the bound."""
     cluster = cluster_of(stateful)
     for number, size in enumerate(sizes):
         cluster.start(b"p%d" % number, size)
@@ -214,7 +214,7 @@ def test_no_more_moves_than_necessary(stateful: int, sizes: list[int], gone: int
     assert sum(1 for task, process in owner.items() if after[task] != [process]) == bound
 
 
-def test_a_new_member_gets_its_share_and_nothing_else_moves() -> None:
+def test_a_new_member_gets_its_share_and_no_other_task_moves() -> None:
     cluster = cluster_of(12, processes=3)
     first = cluster.settle()
     for disk in cluster.disks.values():
@@ -226,7 +226,7 @@ def test_a_new_member_gets_its_share_and_nothing_else_moves() -> None:
     assert len(second.active["p3-0"]) == 3
 
 
-def test_who_goes_is_followed_by_its_standby() -> None:
+def test_the_standby_of_a_member_that_leaves_takes_over() -> None:
     cluster = cluster_of(9, standbys=1, processes=3)
     first = cluster.settle()
     cluster.restore()
@@ -280,7 +280,7 @@ def test_a_rebalance_in_the_middle_of_a_restoration_leaves_tasks_where_they_are(
     assert cluster.rebalance().active == first.active
 
 
-def test_tasks_that_nobody_has_restored_move_at_once() -> None:
+def test_tasks_that_no_process_has_restored_move_at_once() -> None:
     cluster = cluster_of(6, processes=1)
     cluster.rebalance()
     cluster.restore(0.001)  # it has just begun
@@ -290,7 +290,7 @@ def test_tasks_that_nobody_has_restored_move_at_once() -> None:
     assert len(placement.active["p1-0"]) == 3
 
 
-def test_what_is_not_restored_leaves_first() -> None:
+def test_unrestored_tasks_move_first() -> None:
     cluster = cluster_of(4, processes=1)
     cluster.rebalance()
     cluster.disks[b"p0"] = {TaskId(0, 2): 0, TaskId(0, 3): 0, TaskId(0, 0): SIZE - 1, TaskId(0, 1): SIZE - 1}
@@ -328,7 +328,7 @@ def test_a_standby_moves_to_another_rack_as_soon_as_there_is_one() -> None:
     assert standby["p2-0"] == sorted(active["p0-0"] + active["p1-0"])
 
 
-def test_a_standby_that_is_to_run_for_now_is_not_moved() -> None:
+def test_a_temporarily_running_standby_is_not_moved() -> None:
     first, second = TaskId(0, 0), TaskId(0, 1)
     hosts = {b"a": Host(1, ()), b"b": Host(1, ()), b"c": Host(1, (), states={first: (True, 0), second: (True, 0)})}
     for pinned, there in ([], 1), ([(first, b"c")], 1), ([(first, b"c"), (second, b"c")], 2):
@@ -378,7 +378,7 @@ def test_two_tags_are_better_than_one() -> None:
         assert placement.standby[opposite[name]] == own
 
 
-def test_a_process_with_more_threads_has_more_to_do() -> None:
+def test_a_process_with_more_threads_gets_more_tasks() -> None:
     cluster = cluster_of(12, stateless=4)
     cluster.start(b"big", 3)
     cluster.start(b"small", 1)

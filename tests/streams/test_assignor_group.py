@@ -1,4 +1,4 @@
-"""The leader's answer to the subscriptions of its group."""
+"""The leader's assignment from the subscriptions of its group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_lags() -> None:
     assert [lag_of(position, 100) for position in positions] == [0, 100, 100, 70, 0, 100]
 
 
-def test_each_member_is_told_its_tasks_and_where_the_others_are() -> None:
+def test_each_member_receives_its_tasks_and_the_locations_of_the_others() -> None:
     tasks = _tasks(4)
     members = {
         "a": _member("a", endpoint="h:1", active=frozenset([TaskId(0, 3)]), positions={TaskId(0, 3): RUNNING}),
@@ -57,7 +57,7 @@ def test_each_member_is_told_its_tasks_and_where_the_others_are() -> None:
         assert here.standby == {"in": frozenset(task.partition for task in info.standby)}
 
 
-def test_all_are_told_when_to_rebalance_again() -> None:
+def test_all_members_receive_the_time_of_the_next_rebalance() -> None:
     tasks = _tasks(2)
     everything = frozenset(tasks)
     members = {"a": _member("a", active=everything, positions=dict.fromkeys(everything, RUNNING)), "b": _member("b")}
@@ -67,20 +67,20 @@ def test_all_are_told_when_to_rebalance_again() -> None:
     assert given["a"][0] == [("in", 0), ("in", 1)], "the other has no state yet"
 
 
-def test_without_the_ends_of_changelogs_tasks_stay_and_are_looked_at_again() -> None:
+def test_without_the_ends_of_changelogs_tasks_stay_and_a_probing_rebalance_follows() -> None:
     members = {"a": _member("a", active=frozenset([TaskId(0, 1)])), "b": _member("b", active=frozenset([TaskId(0, 0)]))}
     given = assign_group(members, _tasks(2), None, AssignmentConfig(), TIMING)
     assert given["a"][0] == [("in", 1)]
     assert AssignmentInfo.decode(given["a"][1]).next_rebalance_ms == 601_000
 
 
-def test_who_asks_for_a_shutdown_is_heard_by_all() -> None:
+def test_the_shutdown_request_of_a_member_reaches_all() -> None:
     members = {"a": _member("a", error=SHUTDOWN_REQUESTED), "b": _member("b")}
     given = assign_group(members, _tasks(2), {}, AssignmentConfig(), TIMING)
     assert [AssignmentInfo.decode(userdata).error for _, userdata in given.values()] == [SHUTDOWN_REQUESTED] * 2
     assert [partitions for partitions, _ in given.values()] == [[], []]
 
 
-def test_a_stranger_in_the_group() -> None:
+def test_a_member_of_another_kind_in_the_group() -> None:
     with pytest.raises(StreamsError, match="this is no subscription of this runtime"):
         assign_group({"a": MemberState("a", None, ["in"], b"", None)}, _tasks(1), {}, AssignmentConfig(), TIMING)

@@ -1,4 +1,4 @@
-"""What the members of a group tell each other: user data, subscriptions and assignments, there and back."""
+"""Messages between the members of a group: user data, subscriptions and assignments, encoded and decoded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PARTITIONS = st.dictionaries(
     ),
     st.binary(max_size=4),
 )
-def test_a_subscription_comes_back_and_later_fields_are_passed_over(info: SubscriptionInfo, later: bytes) -> None:
+def test_a_subscription_round_trips_and_later_fields_are_ignored(info: SubscriptionInfo, later: bytes) -> None:
     data = info.encode()
     assert SubscriptionInfo.decode(data) == info
     assert SubscriptionInfo.decode(b"\2" + data[1:] + later) == info
@@ -60,7 +60,7 @@ def test_a_subscription_comes_back_and_later_fields_are_passed_over(info: Subscr
     st.integers(0, 1 << 50),
     st.dictionaries(st.text(max_size=9), st.tuples(PARTITIONS, PARTITIONS), max_size=3),
 )
-def test_an_assignment_comes_back(
+def test_an_assignment_round_trips(
     active: frozenset[TaskId],
     standby: frozenset[TaskId],
     again_ms: int,
@@ -73,7 +73,7 @@ def test_an_assignment_comes_back(
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\1", b"\1" + bytes(16), b"\1" + b"\xff" * 40, b"\x80\1" + bytes(40)])
-def test_other_bytes_are_refused(data: bytes) -> None:
+def test_other_bytes_are_rejected(data: bytes) -> None:
     with pytest.raises(StreamsError, match="this is no subscription of this runtime"):
         SubscriptionInfo.decode(data)
 

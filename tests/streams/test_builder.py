@@ -1,4 +1,4 @@
-"""StreamsBuilder: what it takes, what it says of what it does not, and what type checkers make of it."""
+"""StreamsBuilder: its arguments, its error messages for invalid ones, and its types for type checkers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_stores_of_ones_own(java: Any) -> None:
 
 
 @pytest.mark.jvm
-def test_what_neither_takes(java: Any) -> None:
+def test_invalid_topologies_are_rejected_as_by_java(java: Any) -> None:
     store = key_value_store("s", STRING, LONG)
     other = key_value_store("s", STRING, STRING)
     both_refuse(lambda b: (b.add_state_store(store), b.add_state_store(other), b.stream("in").to("out")))
@@ -88,7 +88,7 @@ def _refused(topology: Topology, key: Any = None, value: Any = None) -> str:
     return str(caught.value)
 
 
-def test_a_missing_serde_is_told_with_its_node() -> None:
+def test_a_missing_serde_is_reported_with_its_node() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, name="reader"))
     stream.map_values(len).to("out", Produced(name="writer"))
@@ -133,7 +133,7 @@ lines.to("typo", Produced(STRING, LONG))  # error
 
 @pytest.mark.slow
 def test_types_are_inferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "odradek").mkdir()  # the installed names, for mypy, which does not know of editable installs
+    (tmp_path / "odradek").mkdir()  # the installed names, for mypy, which does not support editable installs
     for package in ("streams", "protocol"):
         (tmp_path / "odradek" / package).symlink_to(ROOT / package)
     file = tmp_path / "typed.py"

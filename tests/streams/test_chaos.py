@@ -1,7 +1,8 @@
-"""Exactly once survives kill -9 of instances, of the broker and of leaders; who has lost its place does no harm.
+"""Exactly once survives kill -9 of instances, of the broker and of leaders; a member that has lost its place does no
+harm.
 
-ODRADEK_SEED=7             other moments, other victims, another order
-ODRADEK_SOAK_ROUNDS=10     every fault that often
+    ODRADEK_SEED=7             other moments, other victims, another order
+    ODRADEK_SOAK_ROUNDS=10     every fault that often
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FAULTS: Final = {
     EXACTLY_ONCE_V2: ["kill an instance for long", "kill a broker", "pause an instance"],
     AT_LEAST_ONCE: ["kill an instance", "kill a broker"],
 }
-"""Those for which there is time in the suite."""
+"""Faults for which there is time in the suite."""
 TOPICS: Final = {WORDS: PARTITIONS, COUNTS: PARTITIONS}
 
 

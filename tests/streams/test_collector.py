@@ -1,4 +1,4 @@
-"""What the way out of a thread makes of a producer that refuses."""
+"""The record collector of a thread with a producer that rejects records (Kafka: RecordCollectorImpl)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.streams.running.collector import RecordCollector
 
 
 class TransactionalProducer:
-    """Takes records, unless its transaction has failed by itself."""
+    """Accepts records, unless its transaction has failed by itself."""
 
     def __init__(self, failed: bool) -> None:
         self._failed = failed
@@ -33,7 +33,7 @@ class TransactionalProducer:
         self.topics.append(topic)
 
     def purge(self) -> None:
-        """Nothing is left."""
+        """No record is left."""
 
     def flush(self, timeout_s: float) -> int:
         return 0
@@ -42,8 +42,8 @@ class TransactionalProducer:
         self.closed = True
 
 
-def test_a_transaction_that_has_failed_unseen_is_begun_anew_by_another_producer() -> None:
-    """librdkafka says so with the first record after it, and it is no fault of that record's."""
+def test_a_transaction_that_has_failed_unnoticed_is_begun_anew_by_another_producer() -> None:
+    """librdkafka returns the error with the first record after it, and that record did not cause it."""
     asked: list[Any] = []
     config = StreamsConfig(
         {
@@ -69,7 +69,7 @@ def test_a_transaction_that_has_failed_unseen_is_begun_anew_by_another_producer(
 
 
 class SlowProducer(TransactionalProducer):
-    """Has so many records left after each flush."""
+    """Has this many records left after each flush."""
 
     def __init__(self, left: int) -> None:
         super().__init__(failed=False)
@@ -79,7 +79,7 @@ class SlowProducer(TransactionalProducer):
         return self._left
 
 
-def test_what_is_not_acknowledged_in_time_is_given_up_with_its_producer() -> None:
+def test_records_not_acknowledged_in_time_are_given_up_with_their_producer() -> None:
     config = StreamsConfig({"application.id": "collector", "bootstrap.servers": "localhost:9092"})
     slow, quick = SlowProducer(left=1), SlowProducer(left=0)
     coming = iter([slow, quick])
@@ -98,7 +98,7 @@ def test_what_is_not_acknowledged_in_time_is_given_up_with_its_producer() -> Non
 
 
 class FarProducer(SlowProducer):
-    """Is told of topics so often, of one partition more each time."""
+    """Returns metadata of topics this often, of one partition more each time."""
 
     def __init__(self, answers: int) -> None:
         super().__init__(left=0)
@@ -111,7 +111,7 @@ class FarProducer(SlowProducer):
         return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
 
 
-def test_a_topic_counts_as_it_was_while_nobody_tells() -> None:
+def test_a_topic_keeps_its_partition_count_while_no_broker_answers() -> None:
     config = StreamsConfig({"application.id": "collector", "bootstrap.servers": "localhost:9092"})
     make: Any = lambda delivered: FarProducer(answers=2)  # noqa: E731
     collector = RecordCollector(make, config.handlers, 5.0, metadata_s=0.0)

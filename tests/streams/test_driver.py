@@ -1,4 +1,4 @@
-"""The driver that users get: its topics, its clocks, its stores, and that it behaves as Java's."""
+"""The driver for users' tests: its topics, its clocks, its stores, and that it behaves as Java's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_MS = 1_767_323_045_000
 
 
 class Count(Processor):
-    """Counts keys, and tells all counts every ten seconds of the wall's clock."""
+    """Counts keys, and forwards all counts every ten seconds of the wall clock."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -52,7 +52,7 @@ def topology() -> Topology:
     )
 
 
-def test_a_newcomers_example(topology: Topology) -> None:
+def test_the_example_of_the_guide(topology: Topology) -> None:
     with TopologyTestDriver(topology) as driver:
         given = driver.create_input_topic("in", STRING, STRING)
         counted = driver.create_output_topic("out", STRING, LONG)
@@ -110,7 +110,7 @@ def test_values_without_keys_and_headers() -> None:
             given.pipe_input("a", "b", 5)
 
 
-def test_the_wall_stands_still_until_it_is_advanced(topology: Topology) -> None:
+def test_the_wall_clock_stands_still_until_it_is_advanced(topology: Topology) -> None:
     with TopologyTestDriver(topology, initial_wall_clock=START) as driver:
         driver.create_input_topic("in", STRING, STRING).pipe_input("a", "x", timestamp=1)
         counted = driver.create_output_topic("out", STRING, LONG)
@@ -123,7 +123,7 @@ def test_the_wall_stands_still_until_it_is_advanced(topology: Topology) -> None:
         assert counted.queue_size == 1, "who is late is called once"
 
 
-def test_topics_and_what_was_written(topology: Topology) -> None:
+def test_topics_and_their_output(topology: Topology) -> None:
     with TopologyTestDriver(topology, {"application.id": "mine"}) as driver:
         output = driver.create_output_topic("out", STRING, LONG)
         assert driver.produced_topic_names() == set()
@@ -143,7 +143,7 @@ def test_topics_and_what_was_written(topology: Topology) -> None:
         assert set(driver.get_all_state_stores()) == {"counts"}
 
 
-def test_what_is_written_to_a_topic_that_is_read_comes_back() -> None:
+def test_output_to_a_source_topic_is_read() -> None:
     class Shorten(Processor):
         def process(self, record: Record) -> None:
             if record.value:
@@ -236,7 +236,7 @@ def test_processors_are_closed_even_if_one_fails() -> None:
     assert len(closed) == 2
 
 
-def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
+def test_initialized_processors_are_closed_where_another_fails() -> None:
     notified: list[tuple[str, str]] = []
 
     class Telling(Idle):
@@ -255,7 +255,7 @@ def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
 
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
     before = "source"
-    for name in ("never", "bad", "second", "first"):  # whoever comes last in the topology begins first
+    for name in ("never", "bad", "second", "first"):  # the last processor of the topology is initialized first
         topology.add_processor(name, lambda name=name: Telling(name), before)
         before = name
     with pytest.raises(RuntimeError, match="it cannot begin") as caught:
@@ -264,7 +264,7 @@ def test_processors_that_have_begun_are_closed_where_another_cannot() -> None:
     assert "does not want to end" in caught.value.__notes__[0]
 
 
-def test_operators_that_are_made_are_closed_where_another_cannot_be(tmp_path: Path) -> None:
+def test_created_operators_are_closed_where_another_fails(tmp_path: Path) -> None:
     opened: list[Any] = []
 
     class Opening:

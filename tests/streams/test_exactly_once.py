@@ -1,4 +1,4 @@
-"""Exactly once over crashes: processes are killed at random moments, and nothing is counted twice or not at all."""
+"""Exactly once over crashes: processes are killed at random moments, and each record is counted once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def config(broker: BrokerProcess, tmp_path: Path, **more: Any) -> dict[str, Any]
 
 
 @pytest.mark.slow
-def test_a_killed_process_counts_nothing_twice(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_killed_process_counts_no_record_twice(broker: BrokerProcess, tmp_path: Path) -> None:
     chance = random.Random(9)
     vocabulary = [f"word{number}" for number in range(20)]
     words: list[str] = []
@@ -68,7 +68,7 @@ def test_a_killed_process_counts_nothing_twice(broker: BrokerProcess, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
+def test_a_corrupt_store_does_not_abort_the_open_transaction(
     streams_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One task runs, in a transaction, when the checkpoint of another proves wrong: that one is restored, once."""
@@ -101,7 +101,7 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
     threads: list[StreamThread] = []
 
     def notified(admin: Any, places: Any, timeout_s: float) -> dict[tuple[str, int], int]:
-        """Nobody tells where the second changelog ends, as long as there is no transaction."""
+        """The fake returns no end of the second changelog, as long as there is no transaction."""
         found = high_watermarks(admin, places, timeout_s)
         if not any(thread._collector.in_transaction for thread in threads):
             found.pop((changelog, 1), None)
@@ -125,12 +125,13 @@ def test_a_store_that_is_found_corrupt_costs_the_open_transaction_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("received_by", ["send", "poll", "flush", "settle", "close"])
-def test_who_is_fenced_with_records_on_the_way_loses_its_tasks_only(
+def test_a_fenced_member_with_records_in_flight_loses_its_tasks_only(
     streams_broker: BrokerProcess, tmp_path: Path, received_by: str
 ) -> None:
-    """librdkafka's fatal error is raised by the call that tells of the records, and Python refuses their callbacks.
+    """librdkafka's fatal error is raised by the call that returns the records' outcomes, and Python rejects their
+    callbacks.
 
-    What is sent after it is refused, which is no record's fault.
+    Records sent after it are rejected without a fault of their own.
     """
     stage = Stage(streams_broker, tmp_path)
     stage.make_topics(2)

@@ -1,4 +1,4 @@
-"""The example snapshot_topic: state in memory and snapshots in Kafka, over kills, and with nothing kept on disk."""
+"""The example snapshot_topic: state in memory and snapshots in Kafka, over kills, and without any state on disk."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_snapshot_is_written_for_each_commit_and_restored() -> None:
 
 
 @pytest.mark.slow
-def test_every_reading_counts_once_over_kills_and_on_machines_that_have_nothing(
+def test_every_reading_counts_once_over_kills_and_on_machines_without_state(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """Two instances; one is killed while it works, and another takes its place, with an empty directory of its own.

@@ -1,4 +1,4 @@
-"""The examples by the driver: what each topology makes of a few records."""
+"""The examples in the driver: the output of each topology for a few records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_help_shows_a_session(name: str, capsys: pytest.CaptureFixture[str]) -> 
         ("größe", ["gr", "e"]),  # Java's \W is about ASCII
     ],
 )
-def test_words_are_those_that_java_finds(line: str, words: list[str]) -> None:
+def test_words_are_split_as_in_java(line: str, words: list[str]) -> None:
     assert word_count.words_of(line) == words
 
 
@@ -88,7 +88,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "0s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=text or "^$"):
         word_count.duration(text)
 
@@ -96,7 +96,7 @@ def test_what_is_no_duration(text: str) -> None:
 # ---- stocks
 
 
-def test_stocks_tell_each_window_once() -> None:
+def test_stocks_emits_each_window_once() -> None:
     with TopologyTestDriver(stocks.topology()) as driver:
         trades = driver.create_input_topic(stocks.TRADES, STRING, JSON)
         notified = driver.create_output_topic(stocks.STATISTICS, stocks.WINDOW_KEYS, JSON)
@@ -146,13 +146,13 @@ def test_clicks() -> None:
 # ---- transfer
 
 
-def test_transfers_move_money_and_make_none() -> None:
+def test_transfers_conserve_money() -> None:
     with TopologyTestDriver(transfer.topology()) as driver:
         orders = driver.create_input_topic(transfer.ORDERS, STRING, JSON)
         entries = driver.create_output_topic(transfer.ENTRIES, STRING, JSON)
         orders.pipe_input("anna", {"deposit": 100})
         orders.pipe_input("anna", {"to": "bert", "amount": 30})
-        orders.pipe_input("bert", {"to": "anna", "amount": 31})  # it has not so much
+        orders.pipe_input("bert", {"to": "anna", "amount": 31})  # the balance is too low
         orders.pipe_input("bert", {"to": "carl", "amount": 30})
         notified = entries.read_key_values_to_list()
         store = driver.get_key_value_store("accounts")
@@ -178,7 +178,7 @@ def test_transfers_move_money_and_make_none() -> None:
         ([(100, 100, "one"), (-50, 50, "two"), (60, 110, "two")], "two took 50 and gave 60"),
     ],
 )
-def test_the_audit_finds_what_is_wrong(entries: list[tuple[int, int, str]], wrong: str) -> None:
+def test_the_audit_finds_errors(entries: list[tuple[int, int, str]], wrong: str) -> None:
     written = [("a", {"change": change, "balance": balance, "cause": cause}) for change, balance, cause in entries]
     with pytest.raises(ValueError, match=wrong):
         transfer.audit(written)
@@ -187,7 +187,7 @@ def test_the_audit_finds_what_is_wrong(entries: list[tuple[int, int, str]], wron
 # ---- snapshot
 
 
-def test_a_snapshot_is_recovered_and_nothing_counts_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_is_recovered_and_no_record_counts_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def pipe(values: list[float]) -> list[Any]:
         with TopologyTestDriver(snapshot.topology(tmp_path)) as driver:
             readings = driver.create_input_topic(snapshot.READINGS, STRING, JSON)
@@ -197,7 +197,7 @@ def test_a_snapshot_is_recovered_and_nothing_counts_twice(tmp_path: Path, capsys
             return summaries.read_values_to_list()
 
     assert pipe([1.0, 3.0])[-1] == {"count": 2, "least": 1.0, "most": 3.0, "mean": 2.0}
-    # A driver begins at offset 0 again, as an application does whose commit was lost: two come again.
+    # A driver begins at offset 0 again, as an application does whose commit was lost: two records come again.
     assert pipe([1.0, 3.0, 5.0]) == [{"count": 3, "least": 1.0, "most": 5.0, "mean": 3.0}]
     assert "0_0: recovered 1 sensors after snapshot-readings-0@1" in capsys.readouterr().out
     assert [each.name for each in tmp_path.iterdir()] == ["0_0.json"]
@@ -236,7 +236,7 @@ def test_dead_letters() -> None:
     assert [headers["trace"] for *_, headers in dead] == [b"2", b"3", b"4"]
 
 
-def test_made_up_input_is_what_topologies_read() -> None:
+def test_generated_input_fits_the_topologies() -> None:
     for written in itertools.islice(stocks.trades(), 20):
         assert json.loads(written.value or b"")["price"] > 0
     assert {written.topic for written in itertools.islice(clicks.clicks(), 50)} == {
@@ -246,7 +246,7 @@ def test_made_up_input_is_what_topologies_read() -> None:
     }
 
 
-def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_broker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "ANSWER_S", 0.1)
     with pytest.raises(SystemExit, match=r"no broker answers at 127\.0\.0\.1:1 "):
         stocks.main(["--bootstrap-servers", "127.0.0.1:1"])

@@ -55,12 +55,12 @@ class Running:
         return self.process.stdout.wait_for(text, TIMEOUT_S)
 
     def kill(self) -> None:
-        """End it as a failing machine does, and start it again."""
+        """Kill it as a failing machine does, and start it again."""
         self.process.kill()
         self.process = BackgroundProcess(self._command)
 
     def end(self) -> list[str]:
-        """End it by ctrl-C. Returns what it said."""
+        """End it by ctrl-C. Returns its output."""
         os.kill(self.process.pid, signal.SIGINT)
         printed = self.process.stdout.wait_for_end(TIMEOUT_S)
         assert self.process.stop() == 0, self.process.stderr.lines()
@@ -81,7 +81,7 @@ def write(broker: BrokerProcess, records: list[Written]) -> None:
 
 
 def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
-    """What is seen once it is enough. Raises AssertionError after a while."""
+    """The output once it is enough. Raises AssertionError after a while."""
     deadline = time.monotonic() + TIMEOUT_S
     while not enough(found := look()):
         assert time.monotonic() < deadline, f"still {found!r}"
@@ -114,11 +114,11 @@ def test_word_count_as_in_the_tutorial_of_kafka(broker: BrokerProcess, tmp_path:
 
 
 def counts_in(printed: Sequence[str]) -> list[str]:
-    """The lines that tell of a word and its count."""
+    """The lines with a word and its count."""
     return [line for line in printed if "\t" in line]
 
 
-def test_word_count_by_windows_shares_nothing_with_that_of_all_time(tmp_path: Path) -> None:
+def test_word_count_by_windows_shares_no_state_with_the_count_of_all_time(tmp_path: Path) -> None:
     """One user, one broker, one state directory: counts of windows are in a topic, and an application, of their own."""
     with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
         # How many lines each reads: an application that is new begins with the first.
@@ -144,9 +144,9 @@ def test_word_count_by_windows_shares_nothing_with_that_of_all_time(tmp_path: Pa
 
 @pytest.mark.jvm
 def test_the_same_application_in_java_writes_the_same(broker: BrokerProcess, tmp_path: Path) -> None:
-    """One input, an application of Java's and one of ours: output and changelog are equal.
+    """One input, an application of Java's and one of Odradek's: output and changelog are equal.
 
-    What was read of a repartition topic is deleted; its name is the same.
+    Records of a repartition topic that were read are deleted; its name is the same.
     """
     counting.make_topics(broker.bootstrap, dict.fromkeys(("lines", "counts-java", "counts-python"), 1))
     lines = [*LINES, " Größe, ÄÖÜ", "", "a-b--c_d 1.5 !"] * 5
@@ -170,7 +170,7 @@ def test_the_same_application_in_java_writes_the_same(broker: BrokerProcess, tmp
 
 
 def words_in_python(broker: BrokerProcess, folder: Path, application_id: str, counts: str) -> KafkaStreams:
-    """What WordCount.java is, in Python."""
+    """WordCount.java in Python."""
     builder = StreamsBuilder()
     (
         builder.stream("lines", Consumed(STRING, STRING))
@@ -192,7 +192,7 @@ def words_in_python(broker: BrokerProcess, folder: Path, application_id: str, co
 
 
 def topics_of(broker: BrokerProcess) -> set[str]:
-    """The topics that there are."""
+    """The existing topics."""
     return set(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=TIMEOUT_S).topics)
 
 
@@ -267,7 +267,7 @@ def test_queries_over_http(broker: BrokerProcess, tmp_path: Path) -> None:
         try:
             with urllib.request.urlopen(f"http://{places[0]}/{path}", timeout=10) as answer:
                 return json.load(answer)
-        except (urllib.error.HTTPError, urllib.error.URLError):  # it moves, or is not up yet
+        except (urllib.error.HTTPError, urllib.error.URLError):  # it moves, or has not started yet
             return None
 
     with (

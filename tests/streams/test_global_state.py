@@ -1,4 +1,6 @@
-"""Global stores are whole before the client runs, follow their topics, and are believed only as far as they may be."""
+"""Global stores are complete before the client runs, follow their topics, and use a checkpoint only where it
+is valid.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def global_table(topic: str, in_memory: bool = False) -> Topology:
 
 
 class Counting(Processor):
-    """Counts the values of each key: what it keeps is not what the topic has."""
+    """Counts the values of each key: its store differs from the topic."""
 
     def init(self, context: ProcessorContext) -> None:
         self._store = context.state_store(STORE)
@@ -103,7 +105,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_it_is_whole_at_the_start_and_follows(
+def test_a_global_store_is_complete_at_the_start_and_follows(
     broker: BrokerProcess, topic: str, tmp_path: Path, in_memory: bool
 ) -> None:
     make_topic(broker.bootstrap, topic, 3)
@@ -141,7 +143,7 @@ def test_a_processor_s_store_is_restored_through_it(broker: BrokerProcess, topic
         assert contents(state) == {"a": "3", "b": "1"}, "what is in the checkpoint is not processed again"
 
 
-def test_a_store_whose_records_are_gone_is_built_anew(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_store_whose_records_are_deleted_is_built_anew(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     make_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, [("a", "1"), ("b", "2")])
     with started(broker, global_table(topic), tmp_path) as state:
@@ -172,7 +174,7 @@ def test_a_topic_that_is_missing_is_an_error(broker: BrokerProcess, tmp_path: Pa
         pass
 
 
-def test_a_failure_is_told(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def test_a_failure_is_reported(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     make_topic(broker.bootstrap, topic)
     failures: list[Exception] = []
     with started(broker, counting_store(topic, Failing), tmp_path, failures):

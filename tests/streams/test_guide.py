@@ -1,4 +1,4 @@
-"""docs/streams.md: what it shows runs, and says what is."""
+"""docs/streams.md: its code runs, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
-def test_there_is_something_to_run() -> None:
+def test_there_is_code_to_run() -> None:
     assert len(SCENARIOS) >= 12
     assert sum(len(scenario.blocks) for scenario in SCENARIOS) == TEXT.count("```python")
 
 
 @pytest.mark.parametrize("chapter", [each for each in SCENARIOS if not each.needs_broker], ids=lambda each: each.title)
-def test_what_needs_no_broker(scenario: guide.Scenario) -> None:
+def test_code_without_a_broker_runs(scenario: guide.Scenario) -> None:
     scenario.run("none")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", [each for each in SCENARIOS if each.needs_broker], ids=lambda each: each.title)
-def test_what_needs_a_broker(
+def test_code_with_a_broker_runs(
     scenario: guide.Scenario, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [row._replace(default=str(tmp_path)) if row.name == "state.dir" else row for row in config.TABLE]
@@ -54,7 +54,7 @@ def test_the_picture_is_that_of_the_code() -> None:
     assert guide.PICTURE.read_text() == guide.picture(), "python -m tests.streams.guide"
 
 
-def test_its_links_lead_somewhere() -> None:
+def test_its_links_have_targets() -> None:
     titles = {
         re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
         for title in re.findall(r"^## (.*)$", TEXT, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Internal topics are as wide, as long-lived and as compact as Java's, and tasks follow from sub-topologies."""
+"""Internal topics have Java's partitions, retention and cleanup policies, and tasks follow from sub-topologies."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def config(**more: Any) -> StreamsConfig:
     return StreamsConfig({"application.id": "app", "bootstrap.servers": "nowhere:1", **more})
 
 
-# ---- what they are set to, beside Java
+# ---- their configurations, beside Java
 
 
 def java_config(java: Java, builder: StoreBuilder | None, given: Mapping[str, str]) -> dict[str, str]:
-    """What Kafka's classes make of a store (None: a repartition topic)."""
+    """The configuration that Kafka's classes make for a store (None: a repartition topic)."""
     own, defaults = java.HashMap(), java.HashMap()
     for name, value in (builder.log_config if builder is not None else {}).items():
         own.put(name, value)
@@ -98,7 +98,7 @@ GIVEN: list[dict[str, str]] = [
 @pytest.mark.jvm
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("builder", STORES)
-def test_changelogs_are_set_as_java_sets_them(java: Java, builder: StoreBuilder, given: dict[str, str]) -> None:
+def test_changelogs_are_configured_as_by_java(java: Java, builder: StoreBuilder, given: dict[str, str]) -> None:
     made = topology(builder)
     wanted = wanted_topics(made, plan(made, "app", {"in": 3}), config(**{f"topic.{key}": given[key] for key in given}))
     assert wanted == {"app-t-changelog": WantedTopic(3, java_config(java, builder, given))}
@@ -106,7 +106,7 @@ def test_changelogs_are_set_as_java_sets_them(java: Java, builder: StoreBuilder,
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("given", GIVEN)
-def test_repartition_topics_are_set_as_java_sets_them(java: Java, given: dict[str, str]) -> None:
+def test_repartition_topics_are_configured_as_by_java(java: Java, given: dict[str, str]) -> None:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(name="t")).to("out")
     made = builder.build()
@@ -114,7 +114,7 @@ def test_repartition_topics_are_set_as_java_sets_them(java: Java, given: dict[st
     assert wanted == {"app-t-repartition": WantedTopic(3, java_config(java, None, given))}
 
 
-# ---- how wide they are
+# ---- their partitions
 
 
 def counting() -> Topology:
@@ -128,7 +128,7 @@ def counting() -> Topology:
     return builder.build()
 
 
-def test_tasks_and_topics_follow_from_the_widest_source() -> None:
+def test_tasks_and_topics_follow_from_the_largest_source() -> None:
     found = plan(counting(), "app", {"in": 3})
     assert list(found.tasks) == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 2), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)]
     assert found.tasks[TaskId(0, 2)] == ((("in", 2),), {})
@@ -138,7 +138,7 @@ def test_tasks_and_topics_follow_from_the_widest_source() -> None:
     assert found.changelogs == {changelog: ("counts", 3)}
 
 
-def test_widths_go_through_chains_of_repartition_topics() -> None:
+def test_partition_counts_go_through_chains_of_repartition_topics() -> None:
     builder = StreamsBuilder()
     merged = builder.stream("narrow", Consumed(STRING, STRING)).merge(builder.stream("wide", Consumed(STRING, STRING)))
     fixed = merged.repartition(Repartitioned(name="one")).repartition(Repartitioned(name="two", partitions=7))
@@ -153,7 +153,7 @@ def test_widths_go_through_chains_of_repartition_topics() -> None:
     }
 
 
-def test_topics_that_are_joined_have_to_be_equally_wide() -> None:
+def test_joined_topics_need_equal_partition_counts() -> None:
     builder = StreamsBuilder()
     builder.stream("left", Consumed(STRING, STRING)).join(builder.table("right", Consumed(STRING, STRING)), max).to("o")
     made = builder.build()
@@ -162,7 +162,7 @@ def test_topics_that_are_joined_have_to_be_equally_wide() -> None:
         plan(made, "app", {"left": 4, "right": 3})
 
 
-def test_a_repartition_topic_follows_what_it_is_joined_with() -> None:
+def test_a_repartition_topic_follows_the_topic_that_it_is_joined_with() -> None:
     builder = StreamsBuilder()
     left = builder.stream("left", Consumed(STRING, STRING)).repartition(Repartitioned(name="r"))
     left.join(builder.table("right", Consumed(STRING, STRING)), max).to("out")
@@ -174,18 +174,18 @@ def test_source_topics_that_are_missing_are_named() -> None:
         plan(counting(), "app", {"other": 1})
 
 
-# ---- making them
+# ---- their creation
 
 
 def described(broker: BrokerProcess, topic: str) -> dict[str, str]:
-    """What was set on a topic itself."""
+    """The properties of a topic itself."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
     return {name: entry.value for name, entry in future.result(30).items() if not entry.is_default}
 
 
 @pytest.mark.slow
-def test_they_are_made_once_by_whoever_comes_first(broker: BrokerProcess) -> None:
+def test_they_are_created_once_by_the_first_member(broker: BrokerProcess) -> None:
     made = counting()
     wanted = wanted_topics(made, plan(made, "app", {"in": 3}), config())
     made_by: list[set[str]] = []
@@ -208,7 +208,7 @@ def test_they_are_made_once_by_whoever_comes_first(broker: BrokerProcess) -> Non
 
 
 @pytest.mark.slow
-def test_another_width_is_an_error(broker: BrokerProcess) -> None:
+def test_another_partition_count_is_an_error(broker: BrokerProcess) -> None:
     topics = InternalTopics(AdminClient({"bootstrap.servers": broker.bootstrap}), -1, 30)
     topics.make_ready({"wide": WantedTopic(4, {})})
     with pytest.raises(StreamsError, match="topic wide has invalid partitions: expected: 3; actual: 4"):
@@ -216,7 +216,7 @@ def test_another_width_is_an_error(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_broker_refuses_is_an_error_at_once(broker: BrokerProcess) -> None:
+def test_an_error_of_the_broker_is_raised_at_once(broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     with pytest.raises(StreamsError, match=r"Could not create topic odd: .*no\.such\.property"):
         InternalTopics(admin, -1, 30).make_ready({"odd": WantedTopic(1, {"no.such.property": "1"})})
@@ -226,8 +226,12 @@ def test_what_the_broker_refuses_is_an_error_at_once(broker: BrokerProcess) -> N
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_a_java_application_and_ours_make_the_same_topics(java: Java, broker: BrokerProcess, tmp_path: Path) -> None:
-    """The same topology under two names: partitions and settings of what each made, as the broker tells them."""
+def test_a_java_application_and_odradeks_create_the_same_topics(
+    java: Java, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """The same topology under two names: partitions and properties of each one's topics, as the broker
+    describes them.
+    """
     make_topic(broker.bootstrap, "events", 3)
     theirs = java.Properties()
     for name, value in {

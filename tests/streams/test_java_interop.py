@@ -1,12 +1,13 @@
-"""One application, by turns Java's and Python's: Kafka Streams 3.9.2 goes on where this runtime has stopped, and back.
+"""One application, by turns Java's and Python's: Kafka Streams 3.9.2 continues where this runtime has stopped, and
+back.
 
 Both have the same topology (a new key, counts, windowed counts, a join of tables), so they share repartition topics,
-changelogs, and the offsets of the group with what is noted beside them. Exactly once: what comes out has no gap and
-nothing twice, whoever wrote it. Two applications take turns in opposite order, so that each language makes all the
+changelogs, and the offsets of the group with their metadata. Exactly once: the output has no gap and no record twice,
+whichever language wrote it. Two applications take turns in opposite order, so that each language creates all the
 internal topics once.
 
-A group has members of one kind at a time: the other kind is let in when the last of the former is gone, which takes
-session.timeout.ms, as neither leaves the group when it ends.
+A group has members of one kind at a time: the coordinator admits the other kind when the last of the former is gone,
+which takes session.timeout.ms, as neither leaves the group when it ends.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ INTERNAL: Final = ("-changelog", "-repartition")
 
 
 def topology(application: str) -> Topology:
-    """What Interop.java builds."""
+    """The topology of Interop.java."""
     builder = StreamsBuilder()
     words = (
         builder.stream("lines", Consumed(STRING, STRING))
@@ -72,7 +73,7 @@ def topology(application: str) -> Topology:
 
 
 class JavaTurn:
-    """Java has the application."""
+    """Java runs the application."""
 
     def __init__(self, bootstrap: str, application: str, folder: Path) -> None:
         program = str(Path(__file__).with_name("Interop.java"))
@@ -80,7 +81,7 @@ class JavaTurn:
         self._process = BackgroundProcess(java_command(RELEASE, program, arguments, [*QUICK_START, *QUIET]))
 
     def await_running(self) -> str:
-        """Returns what describe() says."""
+        """Returns the text of describe()."""
         self._process.stdout.wait_for("RUNNING", DEADLINE_S)
         return self._process.stdout.lines()[0].replace("\\n", "\n")
 
@@ -92,7 +93,7 @@ class JavaTurn:
 
 
 class PythonTurn:
-    """Python has it."""
+    """Python runs it."""
 
     def __init__(self, bootstrap: str, application: str, folder: Path) -> None:
         self._streams = KafkaStreams(
@@ -117,7 +118,7 @@ class PythonTurn:
 
 
 class Harness:
-    """The input, what a batch makes of it, and what the applications have made of it."""
+    """The input, its batch result, and the output of the applications."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         self._bootstrap = bootstrap
@@ -131,7 +132,7 @@ class Harness:
         self._rows: dict[str, dict[str, str]] = {"left": {}, "right": {}}
 
     def write(self, count: int) -> None:
-        """So many words, and a row of a table with each third of them."""
+        """This many words, and a row of a table with each third of them."""
         drawn = self._drawn
         self.before = sum(self.counts.values())
         for number in range(count):
@@ -152,7 +153,7 @@ class Harness:
         return {key: f"{left[key]}+{right[key]}" for key in left.keys() & right.keys()}
 
     def read(self, application: str, output: str) -> dict[Any, list[Any]]:
-        """All that came out for each key, in its order."""
+        """The whole output for each key, in its order."""
         found: dict[Any, list[Any]] = defaultdict(list)
         for key, value in counting.read_all(self._bootstrap, f"{application}-{output}"):
             assert key is not None
@@ -166,11 +167,11 @@ class Harness:
         return found
 
     def await_some(self, application: str) -> None:
-        """Until the application has done something of what was written last."""
+        """Until the application has processed some of the records written last."""
         until(lambda: sum(map(len, self.read(application, "counts").values())), lambda found: found > self.before)
 
     def check(self, application: str) -> None:
-        """Await that everything came out, and look at it."""
+        """Await the complete output, and check it."""
         total = sum(self.counts.values())
         for output, expected in (("counts", self.counts), ("windowed", self.windowed)):
             found = until(
@@ -211,7 +212,7 @@ def internal_topics(admin: AdminClient, application: str) -> dict[str, tuple[int
 
 
 def check_committed(admin: AdminClient, bootstrap: str, group: str, latest_ms: int, killed: bool) -> None:
-    """Beside each offset stands the time of its partition, as both languages write it."""
+    """Beside each offset is the time of its partition, as both languages write it."""
     config = MembershipConfig.of({**StreamsConfig({"application.id": group, "bootstrap.servers": bootstrap})})
     link = CoordinatorLink(parse_bootstrap(bootstrap), group, "test", DEADLINE_S)
     names = [name for name in admin.list_topics(timeout=DEADLINE_S).topics if name.startswith(f"{group}-")]

@@ -63,12 +63,12 @@ def eventually(read: Callable[[], dict[str, Any]], expected: dict[str, Any]) -> 
 
 
 class Tables:
-    """What was written, and what has to come of it."""
+    """The input, and the expected output."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         self._bootstrap = bootstrap
         self._drawn = random.Random(seed)
-        java_like = {"partitioner": "murmur2_random"}  # rows have to lie where subscriptions look for them
+        java_like = {"partitioner": "murmur2_random"}  # the partitioner that the subscriptions use
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **java_like})
         self.rows: dict[str, dict[str, str]] = {"left": {}, "right": {}, "other": {}}
         self.clicks = 0
@@ -91,7 +91,7 @@ class Tables:
         assert self._producer.flush(DEADLINE_S) == 0
 
     def check(self) -> None:
-        """Await that all joins say what a batch would."""
+        """Await that all joins equal a batch result."""
         left, right, other = self.rows["left"], self.rows["right"], self.rows["other"]
         by_foreign_key = {key: text(value, right.get(foreign_key(value) or "")) for key, value in left.items()}
         eventually(lambda: latest(self._bootstrap, "foreign"), by_foreign_key)

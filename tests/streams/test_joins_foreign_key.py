@@ -133,7 +133,7 @@ def test_a_table_with_itself(java: Java) -> None:
     assert len(same(build, walk, stores=False)["out"]) > 4
 
 
-def test_a_partitioner_that_chooses_several(java: Java) -> None:
+def test_a_partitioner_that_chooses_several_partitions(java: Java) -> None:
     several = TableJoined(other_partitioner=lambda *given: [0, 1])
     java_message, error = both_refuse(joined("inner", table_joined=several), [("left", "a", "x|1", 5)])
     assert "singleton" in java_message or "singleton" in str(error)
@@ -141,7 +141,7 @@ def test_a_partitioner_that_chooses_several(java: Java) -> None:
 
 
 def test_subscriptions_of_an_older_release(java: Java) -> None:
-    """Version 0 does not say the partition that asked; it is answered and stored as it is (KIP-775)."""
+    """Version 0 has no field for the requesting partition; it is answered and stored as it is (KIP-775)."""
     old = bytes([0, 2]) + bytes(16) + b"a"
     walk = [("right", "x", "one", 9), (REGISTRATION, "x", old, 5), ("left", "a", "x|1", 6), ("right", "x", "two", 12)]
     written = same(joined("left"), [*walk, (REGISTRATION, "y", bytes([0x80, 1]) + b"a", 12)], stores=False)
@@ -149,7 +149,7 @@ def test_subscriptions_of_an_older_release(java: Java) -> None:
 
 
 @pytest.mark.parametrize("broken", [bytes([2, 2]) + bytes(21), bytes([1, 9]) + bytes(21)])
-def test_subscriptions_that_nobody_knows(java: Java, broken: bytes) -> None:
+def test_unknown_subscriptions(java: Java, broken: bytes) -> None:
     both_refuse(joined("left"), [(REGISTRATION, "x", broken, 5)])
 
 
@@ -163,7 +163,7 @@ def test_the_hash(java: Java) -> None:
         assert struct.pack(">qq", int(theirs[0]), int(theirs[1])) == hash128(data)
 
 
-def test_keys_come_through_a_function_of_the_value() -> None:
+def test_keys_are_extracted_by_a_function_of_the_value() -> None:
     table = StreamsBuilder().table("left")
     with pytest.raises(TypeError, match="value"):
         table.join(table, text, foreign_key=lambda key, value: key)

@@ -1,4 +1,4 @@
-"""What joins remember: on disk as in memory, and restored from changelogs; and which topics they need."""
+"""The state of joins: on disk as in memory, and restored from changelogs; and the topics that they need."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def outputs(driver: TopologyTestDriver) -> dict[str, list[Any]]:
     return found
 
 
-def test_on_disk_as_in_memory(tmp_path: Path) -> None:
+def test_joins_on_disk_equal_joins_in_memory(tmp_path: Path) -> None:
     with drive() as memory, drive({"state.dir": str(tmp_path)}) as disk:
         for record in walk(120):
             memory.pipe(*record)
@@ -78,8 +78,8 @@ def test_on_disk_as_in_memory(tmp_path: Path) -> None:
         assert outputs(disk) == written
 
 
-def test_restored_from_changelogs() -> None:
-    """A driver that goes on with stores that were restored writes what the one before would have written."""
+def test_joins_are_restored_from_changelogs() -> None:
+    """A driver that continues with restored stores writes the same as the one before would have written."""
     with drive() as first, drive() as second:
         for record in walk(200):
             first.pipe(*record)
@@ -97,7 +97,7 @@ def test_restored_from_changelogs() -> None:
         expected, found = outputs(first), outputs(second)
         for topic in ("waited", "foreign"):
             assert found[topic] == expected[topic], topic
-        # which of those that wait is due shows only once stream time is known again; what is written is the same
+        # which waiting rows are due shows only once stream time is known again; the output is the same
         assert sorted(found["outer"], key=repr) == sorted(expected["outer"], key=repr)
 
 
@@ -109,7 +109,7 @@ def test_changelogs_of_joins() -> None:
     assert others == {"compact"}
 
 
-def test_topics_that_do_not_fit() -> None:
+def test_topics_with_different_partition_counts() -> None:
     def joined(builder: StreamsBuilder) -> None:
         builder.stream("left").join(builder.stream("right"), text, WINDOWS).to("out")
 

@@ -1,4 +1,4 @@
-"""Stream-stream joins beside Java's: names, outputs, changelogs, what waits and when it comes."""
+"""Stream-stream joins beside Java's: names, outputs, changelogs, and when waiting rows come."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_stores_of_ones_own(java: Java, kind: JoinKind) -> None:
     same(joined(kind, PATIENT, stated), [("left", "a", "1", 5), ("right", "a", "2", 9), ("left", "b", "3", 90)])
 
 
-def test_stores_that_do_not_fit(java: Java) -> None:
+def test_stores_with_wrong_windows(java: Java) -> None:
     size, retention = TIGHT.size_ms, TIGHT.size_ms
     fitting = window_store("mine", retention, size, None, None, retain_duplicates=True)
     single = window_store("mine", retention, size, None, None)
@@ -165,8 +165,8 @@ def test_a_chain_of_joins(java: Java) -> None:
     assert len(same(build, walk)["out"]) > 10
 
 
-def test_what_waits_is_looked_at_once_a_second() -> None:
-    """Java's driver always looks, so this is ours alone."""
+def test_waiting_rows_are_checked_once_a_second() -> None:
+    """Java's driver always checks, so only Odradek runs here."""
     builder = StreamsBuilder()
     joined("left", TIGHT)(builder)
     config = {"default.key.serde": STRING, "default.value.serde": STRING, EMIT_INTERVAL: 1000}
@@ -174,13 +174,13 @@ def test_what_waits_is_looked_at_once_a_second() -> None:
         left, out = driver.create_input_topic("left", STRING, STRING), driver.create_output_topic("out", STRING, STRING)
         for at in range(0, 300, 30):
             left.pipe_input("a", str(at), timestamp=at)
-        assert out.is_empty  # the first record has looked, in vain; the wall's clock stands still
+        assert out.is_empty  # the first record has checked, in vain; the wall clock stands still
         driver.advance_wall_clock_time(1000)
         left.pipe_input("a", "late", timestamp=300)
         assert len(out.read_values_to_list()) == 10
 
 
-def test_options_of_other_joins_are_refused() -> None:
+def test_options_of_other_joins_are_rejected() -> None:
     builder = StreamsBuilder()
     stream, table = builder.stream("s"), builder.table("t")
     with pytest.raises(TypeError, match="JoinWindows"):

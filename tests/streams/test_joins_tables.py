@@ -34,7 +34,7 @@ def text_with_key(key: Any, left: Any, right: Any) -> str:
 
 
 def versioned(name: str, history_ms: int = 1000) -> Materialized[Any, Any]:
-    """A table that knows its past."""
+    """A versioned table."""
     return Materialized(store=versioned_key_value_store(name, history_ms, None, None))
 
 

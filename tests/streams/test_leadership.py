@@ -1,4 +1,4 @@
-"""The ends of partitions while their leaders change, with an administrator that answers as it is told."""
+"""The end offsets of partitions while their leaders change, with an administrator whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.streams.errors import StreamsError
 from odradek.streams.running.leadership import end_offsets
 
 UNKNOWN = -1
-"""What an administrator answers, without an error, for a partition that has no leader at this moment."""
+"""An administrator's answer, without an error, for a partition that has no leader at this moment."""
 
 
 class ScriptedAdmin:
@@ -42,7 +42,7 @@ def ends_from(admin: ScriptedAdmin, timeout_s: float) -> dict[tuple[str, int], i
     return end_offsets(cast(AdminClient, admin), {("log", 0)}, timeout_s)
 
 
-def test_ends_are_asked_for_until_leaders_are_known() -> None:
+def test_ends_are_requested_until_leaders_are_known() -> None:
     admin = ScriptedAdmin(UNKNOWN, KafkaError(KafkaError._TIMED_OUT), UNKNOWN, 100)
     assert ends_from(admin, 30.0) == {("log", 0): 100}
     assert admin.metadata_requests == 3, "without new metadata the same leader is asked again"

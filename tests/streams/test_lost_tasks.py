@@ -1,4 +1,6 @@
-"""At least once, tasks that are lost, or closed after a failure: what they had done and not yet sent."""
+"""At least once, tasks that are lost, or closed after a failure: the records that they had processed and not
+yet sent.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def values(stage: Stage) -> list[bytes | None]:
 
 
 def lose_all(streams: KafkaStreams, patch: pytest.MonkeyPatch) -> None:
-    """The group has gone on without the only thread, as it hears now. Returns when the thread has its tasks back."""
+    """The group has gone on without the only thread, which is now notified. Returns when the thread has its
+    tasks back.
+    """
     member, received = streams.stream_threads[0]._member, []
     poll = GroupMember.poll
 
@@ -57,14 +61,14 @@ def is_running(streams: KafkaStreams) -> bool:
 
 
 def has_begun(streams: KafkaStreams) -> bool:
-    """The commit that comes with the first look is behind it; the next is a minute away."""
+    """The commit of the first poll is over; the next is a minute away."""
     return streams.stream_threads[0]._last_commit > 0
 
 
-def test_what_lost_tasks_hold_back_is_sent_and_not_committed(
+def test_unsent_records_of_lost_tasks_are_sent_and_not_committed(
     shared: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Kafka Streams does (TaskManager.closeTaskDirty): what was read stays to be read, and comes out again."""
+    """As Kafka Streams does (TaskManager.closeTaskDirty): records that were read are read again, and come out again."""
     stage = Stage(shared, tmp_path)
     stage.make_topics(1)
     topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
@@ -89,7 +93,7 @@ def test_what_lost_tasks_hold_back_is_sent_and_not_committed(
 
 
 @pytest.mark.parametrize("all_sent", [True, False])
-def test_stores_go_with_what_could_not_be_sent(
+def test_stores_are_removed_with_records_that_could_not_be_sent(
     shared: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_sent: bool
 ) -> None:
     stage = Stage(shared, tmp_path)
@@ -107,7 +111,7 @@ def test_stores_go_with_what_could_not_be_sent(
 
 
 class Remembering(Processor):
-    """Forwards what it has not seen yet."""
+    """Forwards the records that it has not seen yet."""
 
     def __init__(self, broken: Any) -> None:
         self._broken = broken
@@ -131,13 +135,13 @@ def remembering(stage: Stage, broken: Any) -> Topology:
     return topology.add_sink("out", stage.counts, "remember", key=STRING, value=STRING)
 
 
-def test_a_store_on_disk_does_not_remember_what_was_never_written(tmp_path: Path) -> None:
+def test_a_store_on_disk_does_not_keep_rows_that_were_never_written(tmp_path: Path) -> None:
     """The broker dies before it has the second record; the store, which has a checkpoint, must not keep it as done."""
     with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
         stage = Stage(broker, tmp_path)
         stage.make_topics(1)
         killed: list[bool] = []
-        acknowledged = threading.Event()  # or its writer would try again when the broker is back
+        acknowledged = threading.Event()  # otherwise its writer would retry when the broker is back
 
         def kill() -> None:
             assert acknowledged.wait(DEADLINE_S)

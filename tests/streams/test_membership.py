@@ -1,4 +1,4 @@
-"""Membership in a group, on Odradek and on Apache Kafka 3.9.2: who gets what, who is told when, what is refused."""
+"""Membership in a group, on Odradek and on Apache Kafka 3.9.2: assignments, notifications and rejected requests."""
 
 from __future__ import annotations
 
@@ -98,19 +98,19 @@ def test_a_second_member_and_its_leave(group: Group) -> None:
     assert committed == {(TOPIC, 0): (7, "before it joins again", 3)}
 
 
-def test_who_closes_does_not_leave_unless_it_is_to(group: Group) -> None:
+def test_a_closed_member_leaves_only_if_it_is_configured_to(group: Group) -> None:
     first, second = group.member(session_timeout_ms=5_000), group.member(session_timeout_ms=700)
     third = group.member(leave_group_on_close=True)
     group.settle(first, second, third)
     third.close()
-    assert not notified(first).lost  # the second may have heard of it before, and does not ask
+    assert not notified(first).lost  # the second may have been notified before, and does not send a JoinGroup
     first.rejoin()
-    second.close()  # while the others are on their way
+    second.close()  # while the others join
     (event,) = group.settle(first)
     assert numbers(event) == [0, 1, 2, 3], "the second was missed after its session timeout"
 
 
-def test_a_killed_process_is_missed(broker: Broker, group: Group) -> None:
+def test_a_killed_process_is_detected(broker: Broker, group: Group) -> None:
     member = group.member(b"a")
     group.settle(member)
     program = Path(__file__).with_name("group_member.py")
@@ -179,7 +179,7 @@ def test_a_coordinator_that_restarts_in_the_middle_of_a_rebalance(broker: Broker
     assert sorted(map(numbers, both)) == [[0, 2], [1, 3]]
 
 
-def test_a_commit_of_the_past_is_refused(group: Group) -> None:
+def test_a_stale_commit_is_rejected(group: Group) -> None:
     first = group.member()
     group.settle(first)
     old = Identity(first.generation, first.member_id)
@@ -195,7 +195,7 @@ def test_a_commit_of_the_past_is_refused(group: Group) -> None:
     assert first.fetch_committed([(TOPIC, 0)]) == {}
 
 
-def test_a_member_that_was_thrown_out_loses_its_tasks_and_comes_back(group: Group) -> None:
+def test_a_removed_member_loses_its_tasks_and_comes_back(group: Group) -> None:
     member = group.member(heartbeat_interval_ms=1_500)  # the commit notices before a heartbeat does
     group.settle(member)
     old = member.member_id
@@ -203,21 +203,21 @@ def test_a_member_that_was_thrown_out_loses_its_tasks_and_comes_back(group: Grou
     with pytest.raises(CommitFailed) as caught:
         member.commit({(TOPIC, 0): (1, None, "")})
     assert (caught.value.kind, caught.value.code) == (CommitFailure.MIGRATED, ErrorCode.UNKNOWN_MEMBER_ID)
-    member.rejoin()  # by mistake: it has not heard yet that its tasks are lost
+    member.rejoin()  # by mistake: it has not been notified yet that its tasks are lost
     assert member.poll(DEADLINE_S) == RebalanceNeeded("UNKNOWN_MEMBER_ID", lost=True)
     member.rejoin()
     (event,) = group.settle(member)
     assert event.member_id != old
 
 
-def test_a_heartbeat_learns_that_the_member_was_thrown_out(group: Group) -> None:
+def test_a_heartbeat_detects_the_removal_of_the_member(group: Group) -> None:
     member = group.member()
     group.settle(member)
     _throw_out(group, member.member_id)
     assert notified(member) == RebalanceNeeded("UNKNOWN_MEMBER_ID", lost=True)
 
 
-def test_who_is_thrown_out_while_it_joins_loses_its_tasks_too(group: Group) -> None:
+def test_a_member_that_is_removed_while_it_joins_loses_its_tasks_too(group: Group) -> None:
     first = group.member()
     group.settle(first)
     second = group.member()
@@ -249,7 +249,7 @@ def test_a_transaction_of_an_old_generation_is_fenced(broker: Broker, group: Gro
     assert first.fetch_committed([(TOPIC, 0)])[(TOPIC, 0)].offset == 6, "it waits for the transaction's end"
 
 
-def test_another_kind_of_member_is_refused_plainly(broker: Broker, group: Group) -> None:
+def test_a_member_of_another_kind_is_rejected_with_a_clear_error(broker: Broker, group: Group) -> None:
     group.settle(group.member())
     stranger = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group.name, "session.timeout.ms": 6000})
     errors: list[Any] = []
@@ -280,7 +280,7 @@ def test_another_kind_of_member_is_refused_plainly(broker: Broker, group: Group)
         plain.close()
 
 
-def test_who_does_not_poll_leaves(group: Group) -> None:
+def test_a_member_that_does_not_poll_leaves(group: Group) -> None:
     idle = group.member(b"a", max_poll_interval_ms=400)
     group.settle(idle)
     other = group.member(b"b")
@@ -295,12 +295,12 @@ def test_who_does_not_poll_leaves(group: Group) -> None:
     assert "max.poll.interval.ms (400 ms)" in lost.reason
 
 
-def test_a_leader_that_takes_its_time_is_not_missed(group: Group) -> None:
+def test_a_slow_leader_is_not_removed(group: Group) -> None:
     taken: list[float] = []
 
     def slowly(members: dict[str, MemberState]) -> dict[str, tuple[list[tuple[str, int]], bytes]]:
         start = time.monotonic()
-        threading.Event().wait(1.5)  # three session timeouts: what it waits for is that nothing happens
+        threading.Event().wait(1.5)  # three session timeouts: the expected result is that nothing happens
         taken.append(time.monotonic() - start)
         return deal(TOPIC, members)
 
@@ -318,7 +318,7 @@ def test_a_rebalance_on_request(group: Group) -> None:
     before = group.settle(leader, follower)
     follower.request_rejoin("probing")
     assert notified(follower, leader) == RebalanceNeeded("probing", lost=False)
-    group.userdata[1] = b"member 1 says more"  # the coordinator starts no rebalance for a follower without news
+    group.userdata[1] = b"member 1 says more"  # without it a follower starts no rebalance
     follower.rejoin()
     assert not notified(leader, follower).lost
     leader.request_rejoin("while one is under way")
@@ -372,7 +372,7 @@ def _link(group: Group) -> CoordinatorLink:
 
 
 def _throw_out(group: Group, member_id: str) -> None:
-    """What an administrator does with removeMembersFromConsumerGroup."""
+    """The call of an administrator's removeMembersFromConsumerGroup."""
     link = _link(group)
     answer = link.ask(
         m.LeaveGroupRequest(group_id=group.name, members=[m.LeaveGroupRequest.MemberIdentity(member_id=member_id)])

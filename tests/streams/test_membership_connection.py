@@ -1,4 +1,4 @@
-"""The way to the coordinator: where it leads when brokers are away, others, or something else entirely."""
+"""The connection to the coordinator: brokers that are away, other brokers, or another kind of server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def member_of(bootstrap: str, group: str = "group", **other: object) -> GroupMem
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, int]]:
-    """Something on a port that says `answer` to whatever it reads first."""
+    """A server on a port that returns `answer` to its first input."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -77,7 +77,7 @@ def test_configuration_by_kafkas_names() -> None:
         MembershipConfig.of({**given, "heartbeat.interval.ms": 9000})
 
 
-def test_something_else_than_a_broker() -> None:
+def test_a_server_that_is_no_broker() -> None:
     with answering(b"\x15\x03\x01\x00\x02\x02\x46") as address, pytest.raises(ProtocolError, match="it uses TLS"):
         Connection(address, "test")
     with (
@@ -90,7 +90,7 @@ def test_something_else_than_a_broker() -> None:
 
 
 @pytest.mark.slow
-def test_versions_that_are_not_there(broker: BrokerProcess) -> None:
+def test_unsupported_versions(broker: BrokerProcess) -> None:
     connection = Connection((broker.host, broker.port), "test")
     try:
         answer = connection.ask(m.MetadataRequest(topics=[]), 5.0)
@@ -102,9 +102,9 @@ def test_versions_that_are_not_there(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.slow
-def test_the_first_of_the_list_may_be_away(broker: BrokerProcess) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+def test_the_first_of_the_list_may_be_down(broker: BrokerProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unanswered:
+        port = unanswered.getsockname()[1]
     link = CoordinatorLink(parse_bootstrap(f"127.0.0.1:{port},{broker.bootstrap}"), "g", "test", 5.0)
     answer = link.ask(m.DescribeGroupsRequest(groups=["g"]))
     assert answer.groups[0].group_id == "g"
@@ -116,7 +116,7 @@ def test_the_first_of_the_list_may_be_away(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.slow
-def test_a_member_waits_for_a_broker_that_is_not_there_yet(broker: BrokerProcess) -> None:
+def test_a_member_waits_for_a_broker_that_has_not_started_yet(broker: BrokerProcess) -> None:
     broker.stop()
     member = member_of(broker.bootstrap, "patient")
     try:
@@ -145,7 +145,7 @@ def test_a_member_waits_for_a_broker_that_is_not_there_yet(broker: BrokerProcess
         (1_000, ErrorCode.INVALID_SESSION_TIMEOUT, r"does not allow session\.timeout\.ms=1000"),
     ],
 )
-def test_limits_of_the_broker_are_told_plainly(
+def test_limits_of_the_broker_are_reported_clearly(
     broker: BrokerProcess, session_timeout_ms: int, code: ErrorCode, text: str
 ) -> None:
     group = f"limits-{code.name}"
@@ -168,7 +168,7 @@ def test_limits_of_the_broker_are_told_plainly(
 
 
 @pytest.mark.slow
-def test_what_the_leader_does_wrong_comes_out_of_its_poll(broker: BrokerProcess) -> None:
+def test_an_exception_of_the_leader_is_raised_by_its_poll(broker: BrokerProcess) -> None:
     config = MembershipConfig(bootstrap_servers=broker.bootstrap, group_id="wrong")
     wrong: list[tuple[Callable[..., object], type[Exception], str]] = [
         (lambda members: {}[0], KeyError, "0"),
@@ -185,7 +185,7 @@ def test_what_the_leader_does_wrong_comes_out_of_its_poll(broker: BrokerProcess)
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_dies_is_succeeded(odradek_cluster: ClusterFactory) -> None:
+def test_another_broker_replaces_a_dead_coordinator(odradek_cluster: ClusterFactory) -> None:
     cluster = odradek_cluster(
         brokers=3, offsets_topic_replication_factor=3, offsets_topic_num_partitions=1, zookeeper_session_timeout_ms=2000
     )
@@ -200,8 +200,8 @@ def test_a_coordinator_that_dies_is_succeeded(odradek_cluster: ClusterFactory) -
         first.rejoin()
         assert sorted(map(numbers, group.settle(first, second))) == [[0, 2], [1, 3]]
         generation = first.generation
-        cluster.await_isr("__consumer_offsets", 0, cluster.brokers.keys() - {dead})  # else nobody could succeed it
-        cluster.kill(cluster.leader_of("__consumer_offsets", 0))  # in the middle of nothing
+        cluster.await_isr("__consumer_offsets", 0, cluster.brokers.keys() - {dead})  # otherwise none could replace it
+        cluster.kill(cluster.leader_of("__consumer_offsets", 0))  # while no rebalance is under way
         assert first.fetch_committed([("topic", 0)]) == {}
         assert first.poll(0.3) is None
         assert (first.generation, second.generation) == (generation, generation)
@@ -210,8 +210,8 @@ def test_a_coordinator_that_dies_is_succeeded(odradek_cluster: ClusterFactory) -
 
 
 @pytest.mark.slow
-def test_who_leaves_after_a_restart_of_the_broker_is_heard(tmp_path: Path) -> None:
-    """By a connection that was last used before; else others would wait for the end of its session."""
+def test_a_member_leaves_after_a_restart_of_the_broker(tmp_path: Path) -> None:
+    """Over a connection that was last used before; otherwise others would wait for the end of its session."""
     with BrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
         group = Group(broker.bootstrap)
         try:

@@ -1,4 +1,4 @@
-"""Metrics: what is counted, and that every name, group and tag of ours is one of Kafka Streams'."""
+"""Metrics: their values, and that every name, group and tag of odradek.streams is one of Kafka Streams'."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_stat_is_of_the_last_two_windows() -> None:
     assert math.isnan(stat.average)
 
 
-def test_a_counter_s_rate_is_of_what_was_added() -> None:
+def test_a_counter_s_rate_is_of_its_increments() -> None:
     clock = Clock()
     counter = Counter(clock)
     counter.observe(30)
@@ -181,7 +181,7 @@ def test_every_name_is_kafka_s(java: Java, broker: BrokerProcess, tmp_path: Path
     assert ours - java_names(java) == set()
 
 
-def test_a_driver_counts() -> None:
+def test_a_driver_has_metrics() -> None:
     metrics = driven(everything(), metrics_recording_level="DEBUG")
     task = {"task_id": "0_0"}
     assert one(metrics, "stream-task-metrics", "process-total", **task) == 5
@@ -201,7 +201,7 @@ def test_a_driver_counts() -> None:
     )
 
 
-def test_details_are_for_those_who_ask() -> None:
+def test_detailed_metrics_need_the_recording_level() -> None:
     found = {(key.group, key.name) for key in driven(everything())}
     assert ("stream-task-metrics", "dropped-records-total") in found
     assert not any(group in ("stream-state-metrics", "stream-record-cache-metrics") for group, _ in found)
@@ -209,7 +209,7 @@ def test_details_are_for_those_who_ask() -> None:
 
 
 @pytest.mark.slow
-def test_an_application_counts_and_shows_a_page(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_an_application_has_metrics_and_serves_a_page(broker: BrokerProcess, tmp_path: Path) -> None:
     counting.make_topics(broker.bootstrap, {"words": 2, "counts": 2})
     config = {
         **QUICK,
@@ -223,7 +223,7 @@ def test_an_application_counts_and_shows_a_page(broker: BrokerProcess, tmp_path:
         await_counts(broker.bootstrap, all_of({"a": 200, "b": 100}))
         deadline = time.monotonic() + 30
         thread = {"thread_id": f"{streams.client_id}-StreamThread-1"}
-        while True:  # counts are told before they are committed
+        while True:  # counts are emitted before they are committed
             metrics = streams.metrics()
             done = [one(metrics, "stream-thread-metrics", name, **thread) for name in ("process-total", "commit-total")]
             if done[0] == 600 and done[1] > 0:  # each word, and once more by its key

@@ -1,4 +1,4 @@
-"""Our priority queue gives equals in the order of java.util.PriorityQueue."""
+"""The priority queue returns equals in the order of java.util.PriorityQueue."""
 
 from __future__ import annotations
 

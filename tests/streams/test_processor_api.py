@@ -19,7 +19,7 @@ pytestmark = pytest.mark.jvm
 
 
 def notified(context: Any) -> str:
-    """What a context knows, as a value."""
+    """The data of a context, as a value."""
     where = context.record_metadata
     return (
         f"{context.application_id} {context.task_id} {where} {context.current_stream_time_ms} "
@@ -28,7 +28,7 @@ def notified(context: Any) -> str:
 
 
 class Teller(Processor):
-    """Forwards what its context says."""
+    """Forwards the data of its context."""
 
     def process(self, record: Record) -> None:
         self.context.forward(record.with_value(notified(self.context)))
@@ -47,7 +47,7 @@ def one(supplier: Any) -> Any:
 
 @given(records("in"))
 @settings(max_examples=10)
-def test_a_context_tells_the_same(java: Any, steps: list[Piped]) -> None:
+def test_a_context_returns_the_same(java: Any, steps: list[Piped]) -> None:
     same(one(Teller), steps, by_hand=True)
 
 
@@ -87,7 +87,7 @@ def test_headers_and_metadata_go_along(java: Any) -> None:
 
 
 class Metronome(Processor):
-    """Punctuators of both clocks, which forward, cancel themselves, and ask for others."""
+    """Punctuators of both clocks, which forward, cancel themselves, and schedule others."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -117,7 +117,7 @@ def test_punctuators_of_both_clocks(java: Any) -> None:
 
 
 class Remember(Processor):
-    """Counts in a store, and forwards what was there."""
+    """Counts in a store, and forwards the old value."""
 
     def process(self, record: Record) -> None:
         store = self.context.state_store("seen")
@@ -171,7 +171,7 @@ def test_a_global_store(java: Any, steps: list[Piped]) -> None:
 
 
 def test_records_that_are_passed_around(java: Any) -> None:
-    """Two topics that the topology writes and reads, with equal times: which comes first?"""
+    """Two topics that the topology writes and reads, with equal times: the order of their records."""
 
     def build(topology: Any) -> None:
         topology.add_source("source", "in", key=STRING, value=STRING)
@@ -194,7 +194,7 @@ def test_waiting_for_an_empty_topic(java: Any, idle_ms: int) -> None:
 
 
 class Choosy(Processor):
-    """Chokes on some records when it has forwarded them to one child but not to the other."""
+    """Raises on some records when it has forwarded them to one child but not to the other."""
 
     def process(self, record: Record) -> None:
         self.context.forward(record, "left")
@@ -229,7 +229,7 @@ def test_handlers_that_fail(java: Any) -> None:
     both_refuse(choosy, [Piped("in", "1", "1", 1)], by_hand=True)
 
 
-def test_what_neither_takes(java: Any) -> None:
+def test_invalid_topologies_are_rejected_as_by_java(java: Any) -> None:
     class Lost(Processor):
         def process(self, record: Record) -> None:
             self.context.forward(record, "nobody")

@@ -1,4 +1,4 @@
-"""Views of stores for other threads: what they show, when they refuse, and that they disturb nobody."""
+"""Views of stores for other threads: their contents, when they raise, and that they do not disturb processing."""
 
 from __future__ import annotations
 
@@ -174,12 +174,12 @@ def test_rows_are_those_of_the_moment_when_the_range_was_opened() -> None:
     ("name", "kind"),
     [("plain", "window"), ("plain", "timestamped-key-value"), ("windows", "key-value"), ("sessions", "window")],
 )
-def test_a_store_of_another_kind_is_refused(name: str, kind: str) -> None:
+def test_a_store_of_another_kind_is_rejected(name: str, kind: str) -> None:
     with pytest.raises(InvalidStateStoreError, match=r"is no .* store, but a"):
         Two(name).view(kind)
 
 
-def test_what_is_not_there_is_refused() -> None:
+def test_missing_stores_are_rejected() -> None:
     with pytest.raises(UnknownStateStoreError, match="There is no state store"):
         make_view(Topology(), "plain", "key-value", list)
     with pytest.raises(ValueError, match="no kind of store"):
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_refused() -> None:
             read()
 
 
-def test_a_store_of_the_users_own_is_told_by_its_class() -> None:
+def test_a_store_of_the_users_own_is_chosen_by_its_class() -> None:
     class Own:
         name, logging = "own", False
 
@@ -210,7 +210,7 @@ def test_a_store_of_the_users_own_is_told_by_its_class() -> None:
     assert make_view(topology, "own", "key-value", lambda: [(store, nullcontext())]).get("a") == 1
 
 
-def test_a_fair_lock_goes_to_who_waits() -> None:
+def test_a_fair_lock_goes_to_the_waiting_thread() -> None:
     lock, asked, seen = FairLock(), threading.Event(), list[int]()
     turns = 0
 
@@ -242,7 +242,7 @@ def test_the_driver_s_stores_are_those_that_a_view_reads() -> None:
 
 
 class Thread:
-    """A stream thread, as far as queries look at it: a task that runs, one that is restored, and a standby."""
+    """A stream thread as queries use it: a task that runs, one that is restored, and a standby."""
 
     def __init__(self, state: str) -> None:
         self.state = ThreadState[state]
@@ -266,7 +266,7 @@ def keys(thread: Thread, stale: bool, partition: int | None = None) -> list[str]
     return [key for key, _ in view.all()]
 
 
-def test_what_may_be_read_in_which_state() -> None:
+def test_readable_stores_of_each_state() -> None:
     assert keys(Thread("RUNNING"), stale=False) == ["runs"]
     for state in ("RUNNING", "PARTITIONS_ASSIGNED", "PARTITIONS_REVOKED", "STARTING"):
         assert keys(Thread(state), stale=True) == ["runs", "restores", "stands by"]
@@ -283,7 +283,7 @@ def test_what_may_be_read_in_which_state() -> None:
 
 
 def tables(builder: Any) -> None:
-    """Stores that several nodes use, and such behind repartition topics."""
+    """Stores that several nodes use, and stores behind repartition topics."""
     table = builder.table("table", Consumed(STRING, STRING), Materialized("of-table"))
     stream = builder.stream("stream", Consumed(STRING, STRING))
     stream.join(table, lambda left, right: left).to("joined")
@@ -295,7 +295,7 @@ def tables(builder: Any) -> None:
 
 
 @pytest.mark.jvm
-def test_the_topics_behind_stores_are_those_that_java_names(java: Java) -> None:
+def test_the_source_topics_of_stores_are_javas(java: Java) -> None:
     theirs = JavaStreamsBuilder()
     tables(theirs)
     topology = theirs.build()

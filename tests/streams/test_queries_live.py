@@ -1,4 +1,4 @@
-"""Queries of running applications: word counts on two instances, where keys are, standbys, rebalances."""
+"""Queries of running applications: word counts on two instances, locations of keys, standbys, rebalances."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Instances:
 
 
 def await_true(condition: Callable[[], Any], what: str) -> Any:
-    """What the condition gives once it is true. A store that moves is asked again."""
+    """The result of the condition once it is true. A store that moves is queried again."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -85,9 +85,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def test_a_key_is_found_on_its_instance_and_nowhere_else(
-    broker: BrokerProcess, tmp_path: Path, stack: ExitStack
-) -> None:
+def test_a_key_is_found_on_its_instance_only(broker: BrokerProcess, tmp_path: Path, stack: ExitStack) -> None:
     instances = Instances(broker, tmp_path, "found", word_counts)
     first, second = instances.make(7001, statestore_cache_max_bytes=1_000_000), instances.make(7002)
     with pytest.raises(InvalidStateStoreError, match="not started"):
@@ -128,7 +126,7 @@ def test_a_key_is_found_on_its_instance_and_nowhere_else(
         first.store("nowhere")
 
 
-def test_a_rebalance_refuses_and_standbys_answer_on_request(
+def test_a_rebalance_rejects_queries_and_standbys_answer_on_request(
     broker: BrokerProcess, tmp_path: Path, stack: ExitStack
 ) -> None:
     instances = Instances(broker, tmp_path, "standby", word_counts)
@@ -212,7 +210,9 @@ def test_windows_and_global_stores_while_records_come(broker: BrokerProcess, tmp
     assert {windowed.key for windowed, _ in store.all()} == set(WORDS)
 
 
-def test_nothing_is_known_before_the_first_rebalance(broker: BrokerProcess, tmp_path: Path, stack: ExitStack) -> None:
+def test_no_location_is_known_before_the_first_rebalance(
+    broker: BrokerProcess, tmp_path: Path, stack: ExitStack
+) -> None:
     instances = Instances(broker, tmp_path, "early", word_counts)
     notified: list[KeyQueryMetadata | None] = []
     made: list[KafkaStreams] = []

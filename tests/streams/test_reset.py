@@ -1,4 +1,6 @@
-"""The application reset: ours and the stock tool do the same to applications of ours, which then begin anew."""
+"""The application reset: Odradek's and the stock tool do the same to applications on odradek.streams, which then begin
+anew.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def test_offsets_stay_within_a_partition() -> None:
     assert len(printed) == 2
 
 
-def test_internal_topics_are_told_by_their_names() -> None:
+def test_internal_topics_are_found_by_their_names() -> None:
     own = [
         "app-a-changelog",
         "app-b-repartition",
@@ -69,7 +71,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["4H", "P", "PT", "PT4", "P4H", "four hours"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="PnDTnHnMnS"):
         before_ms(text)
 
@@ -107,7 +109,7 @@ class Application:
             yield streams
 
     def run(self, times: int, session_ms: int = 1_000) -> None:
-        """Count all words, so that the output has each count so often."""
+        """Count all words, so that the output has each count this often."""
         with self.running(session_ms) as streams:
             expected = Counter(VOCABULARY)
             found = await_counts(
@@ -131,7 +133,7 @@ class Application:
         return {each.partition: each.offset for each in found}, [topic.removeprefix(self.name) for topic in topics]
 
     def reset(self, *how: str, tool: str) -> tuple[int, str]:
-        """Exit status, and what was printed."""
+        """Exit status, and output."""
         arguments = ["--application-id", self.name, "--bootstrap-server", self.broker.bootstrap, *how]
         if tool == "stock":
             result = run_tool(RELEASE, "kafka-streams-application-reset", arguments, check=False)
@@ -147,7 +149,7 @@ def prepare(broker: Broker) -> None:
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_the_stock_tool_and_ours_do_the_same(tmp_path: Path) -> None:
+def test_the_stock_tool_and_odradeks_do_the_same(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
         prepare(broker)
         both = {tool: Application(broker, tmp_path, f"{tool}-app") for tool in ("stock", "our")}
@@ -203,7 +205,7 @@ def test_an_application_on_apache_kafka_begins_anew(tmp_path: Path) -> None:
         application.run(2)
 
 
-def test_what_fails_is_said() -> None:
+def test_failures_are_reported() -> None:
     runner = CliRunner()
     lost = ["streams", "reset", "--application-id", "a", "--bootstrap-server", "localhost:1"]
     result = runner.invoke(main, [*lost, "--config-file", "/dev/null", "--to-offset", "1", "--shift-by", "2"])

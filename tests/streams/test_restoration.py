@@ -1,4 +1,4 @@
-"""Stores equal what their changelogs say, whatever happens on the way: moves, crashes, damage, truncation."""
+"""Stores equal the contents of their changelogs, over moves, crashes, damage and truncation."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Notified(RestoreListener):
         self.calls.append(("suspended", total))
 
 
-def test_a_task_that_moves_away_and_back_goes_on_where_it_was(
+def test_a_task_that_moves_away_and_back_resumes_at_its_checkpoint(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     make_topic(broker.bootstrap, topic, 2)
@@ -178,7 +178,7 @@ def test_a_standby_waits_for_active_tasks_and_is_promoted_without_reading_twice(
         active.close(True)
 
 
-def test_a_checkpoint_that_cannot_be_read_costs_a_restoration(
+def test_an_unreadable_checkpoint_causes_a_restoration(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     make_topic(broker.bootstrap, topic)
@@ -202,7 +202,7 @@ def test_a_checkpoint_that_cannot_be_read_costs_a_restoration(
             state.wipe()
 
 
-def test_a_changelog_that_is_shorter_than_the_store_has_it_restored_anew(
+def test_a_changelog_that_is_shorter_than_the_store_restores_it_anew(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     make_topic(broker.bootstrap, topic, 2)
@@ -227,7 +227,7 @@ def test_a_changelog_that_is_shorter_than_the_store_has_it_restored_anew(
         sound.close(True)
 
 
-def test_records_that_were_deleted_have_the_store_restored_from_what_is_left(
+def test_a_store_whose_records_were_deleted_is_restored_from_the_rest(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     make_topic(broker.bootstrap, topic)
@@ -253,7 +253,7 @@ def test_records_that_were_deleted_have_the_store_restored_from_what_is_left(
         state.close(True)
 
 
-def test_records_that_are_deleted_under_a_standby_are_found_missing(
+def test_records_that_are_deleted_under_a_standby_are_detected(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     make_topic(broker.bootstrap, topic, 2)
@@ -266,7 +266,7 @@ def test_records_that_are_deleted_under_a_standby_are_found_missing(
         step_until(one, lambda: standby.positions.get((topic, 0)) == 99)
         write(broker.bootstrap, topic, other_rows, 1)
         other.open()
-        one.add(other)  # the standby stands back meanwhile, and misses what is deleted
+        one.add(other)  # the standby waits meanwhile, and misses the deleted records
         one.step(0.0)
         write(broker.bootstrap, topic, rows(100, 2), 0)
         delete_records(broker, topic, 150)
@@ -290,7 +290,7 @@ def delete_records(broker: BrokerProcess, topic: str, before: int) -> None:
         future.result(restoring.TIMEOUT_S)
 
 
-def test_exactly_once_takes_what_is_committed(broker: BrokerProcess, topic: str, directory: StateDirectory) -> None:
+def test_exactly_once_restores_committed_records(broker: BrokerProcess, topic: str, directory: StateDirectory) -> None:
     make_topic(broker.bootstrap, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions(restoring.TIMEOUT_S)
@@ -322,7 +322,7 @@ def test_exactly_once_takes_what_is_committed(broker: BrokerProcess, topic: str,
         state.stores[restoring.STORE].restore([(b"stray", b"stray", 0, None)])
         state.close(False)
         producer.commit_transaction(restoring.TIMEOUT_S)
-        step_until(one, lambda: one.ends([(topic, 0)]) == {(topic, 0): 6})  # markers may come after the answer
+        step_until(one, lambda: one.ends([(topic, 0)]) == {(topic, 0): 6})  # markers may come after the response
         state = make_state(directory, topic, exactly_once=True)
         state.open()
         one.add(state)
@@ -332,7 +332,7 @@ def test_exactly_once_takes_what_is_committed(broker: BrokerProcess, topic: str,
         state.close(True)
 
 
-def test_a_store_on_a_source_topic_goes_no_further_than_the_group(
+def test_a_store_on_a_source_topic_is_restored_up_to_the_group_s_offset(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     make_topic(broker.bootstrap, topic)
@@ -355,7 +355,7 @@ def test_a_store_on_a_source_topic_goes_no_further_than_the_group(
         one.step(0.1)
         assert contents(standby) == outcome(wanted[:250])
         read[topic, 0] = 600
-        one._next_group = 0.0  # it is asked every ten seconds
+        one._next_group = 0.0  # it is requested every ten seconds
         step_until(one, lambda: standby.positions.get((topic, 0)) == 599)
         assert contents(standby) == outcome(wanted[:600])
         standby.close(True)
@@ -375,7 +375,7 @@ def test_a_store_that_was_never_read_by_the_group_is_empty(
         state.close(True)
 
 
-def test_a_changelog_that_is_not_there_is_waited_for_and_then_an_error(
+def test_a_missing_changelog_is_awaited_and_then_an_error(
     broker: BrokerProcess, topic: str, directory: StateDirectory
 ) -> None:
     with restorer(broker.bootstrap, give_up_s=1.0) as one:
@@ -391,7 +391,9 @@ def test_a_changelog_that_is_not_there_is_waited_for_and_then_an_error(
         state.close(True)
 
 
-def test_a_store_that_chokes_says_where(broker: BrokerProcess, topic: str, directory: StateDirectory) -> None:
+def test_a_failing_store_is_reported_with_its_place(
+    broker: BrokerProcess, topic: str, directory: StateDirectory
+) -> None:
     make_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, [("key", "value")])
     with restorer(broker.bootstrap) as one:
@@ -404,7 +406,7 @@ def test_a_store_that_chokes_says_where(broker: BrokerProcess, topic: str, direc
         state.close(False)
 
 
-def test_a_crash_in_a_restoration_goes_on_at_the_last_checkpoint(
+def test_a_restoration_resumes_at_the_last_checkpoint_after_a_crash(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     make_topic(broker.bootstrap, topic)
@@ -429,7 +431,7 @@ def test_a_crash_in_a_restoration_goes_on_at_the_last_checkpoint(
         state.close(True)
 
 
-def test_a_broker_that_comes_back_is_waited_for(tmp_path: Path) -> None:
+def test_a_restarted_broker_is_awaited(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker", BROKER) as own, restoring.directory(tmp_path / "state") as directory:
         make_topic(own.bootstrap, "log", 2)
         wanted = rows(20_000)
@@ -456,19 +458,19 @@ def test_a_broker_that_comes_back_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        test_a_task_that_moves_away_and_back_goes_on_where_it_was,
-        test_records_that_were_deleted_have_the_store_restored_from_what_is_left,
-        test_exactly_once_takes_what_is_committed,
-        test_a_store_on_a_source_topic_goes_no_further_than_the_group,
+        test_a_task_that_moves_away_and_back_resumes_at_its_checkpoint,
+        test_a_store_whose_records_were_deleted_is_restored_from_the_rest,
+        test_exactly_once_restores_committed_records,
+        test_a_store_on_a_source_topic_is_restored_up_to_the_group_s_offset,
     ],
 )
-def test_apache_kafka_gives_the_same(
+def test_apache_kafka_restores_the_same(
     kafka: Kafka, topic: str, directory: StateDirectory, case: Callable[[Any, str, StateDirectory], None]
 ) -> None:
     case(kafka, topic, directory)
 
 
-def test_a_leader_that_dies_is_followed_by_another(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+def test_a_dead_leader_is_replaced_by_another(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
     cluster = odradek_cluster(brokers=3, min_insync_replicas=2, zookeeper_session_timeout_ms=2_000)
     bootstrap = cluster.bootstrap_servers
     make_topic(bootstrap, "log", replicas=3)
@@ -487,8 +489,10 @@ def test_a_leader_that_dies_is_followed_by_another(odradek_cluster: ClusterFacto
         state.close(True)
 
 
-def test_a_leader_that_has_died_is_not_asked_for_ever(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
-    """A consumer that has read nothing lately knows the leader of old, and waits for it; all tasks wait with it."""
+def test_a_dead_leader_is_not_polled_for_ever(odradek_cluster: ClusterFactory, tmp_path: Path) -> None:
+    """A consumer that has read nothing lately has the old leader in its metadata, and waits for it; all tasks wait with
+    it.
+    """
     cluster = odradek_cluster(brokers=3, min_insync_replicas=2, zookeeper_session_timeout_ms=2_000)
     bootstrap = cluster.bootstrap_servers
     make_topic(bootstrap, "log", replicas=3)

@@ -1,4 +1,4 @@
-"""A client on a real broker: from the first record to the last commit, with what may happen in between."""
+"""A client on a real broker: from the first record to the last commit, with the events in between."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 DEADLINE_S = 150.0
 SESSION_MS = 30_000
-"""No process dies here: a thread that a slow machine keeps waiting for a second has to stay in its group."""
+"""No process dies here: a thread that a slow machine delays for a second has to stay in its group."""
 Broker = BrokerProcess | Kafka
 _numbers = itertools.count()
 
@@ -98,7 +98,7 @@ def stage(odradek: BrokerProcess, tmp_path: Path) -> Stage:
 
 
 def until(holds: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
-    """Wait for a condition that other threads bring about. Raises AssertionError after a while."""
+    """Wait for a condition that other threads fulfill. Raises AssertionError after a while."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()
     while not holds():
@@ -107,7 +107,7 @@ def until(holds: Callable[[], object], timeout_s: float = DEADLINE_S) -> None:
 
 
 def passing(*processors: Callable[[], Processor], stage: Stage) -> Topology:
-    """Words through processors, one after the other, to counts, as they are."""
+    """Words through processors, one after the other, to counts, unchanged."""
     topology = Topology().add_source("words", stage.words, key=STRING, value=STRING)
     before = "words"
     for number, supplier in enumerate(processors):
@@ -117,13 +117,13 @@ def passing(*processors: Callable[[], Processor], stage: Stage) -> Topology:
 
 
 class Forward(Processor):
-    """Hands every record on."""
+    """Forwards every record."""
 
     def process(self, record: Record) -> None:
         self.context.forward(record)
 
 
-# ---- the whole path
+# ---- from source to sink
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
@@ -263,8 +263,10 @@ def test_clean_up_removes_the_state(stage: Stage, tmp_path: Path) -> None:
         streams.start()
 
 
-def test_state_of_a_task_that_is_gone_is_removed_after_a_while(stage: Stage, tmp_path: Path) -> None:
-    """One goes to another instance; its directory here goes too, and those that are in use or were lately stay."""
+def test_state_of_a_removed_task_is_deleted_after_a_while(stage: Stage, tmp_path: Path) -> None:
+    """One task moves to another instance; its directory here is deleted too, and those that are in use or were lately
+    stay.
+    """
     stage.write(["x", "y", "z"] * 10)
     here = tmp_path / "a" / stage.application_id
     tasks = {TaskId(1, 0), TaskId(1, 1)}
@@ -314,7 +316,7 @@ def test_punctuators_go_by_the_wall_and_commit_on_request(stage: Stage) -> None:
         until(lambda: streams.stream_threads[0].commits >= 3)
 
 
-def test_tasks_wait_for_topics_that_have_more(stage: Stage) -> None:
+def test_tasks_wait_for_topics_with_unread_records(stage: Stage) -> None:
     """Records of two topics are taken in the order of their times, since neither is empty (KIP-695)."""
     right = f"{stage.words}-right"
     counting.make_topics(stage.bootstrap, {right: 2})
@@ -336,7 +338,7 @@ def test_tasks_wait_for_topics_that_have_more(stage: Stage) -> None:
 # ---- topics
 
 
-def test_repartition_topics_are_cut(stage: Stage) -> None:
+def test_repartition_topics_are_purged(stage: Stage) -> None:
     with stage.running(repartition_purge_interval_ms=0):
         stage.write([f"word{number}" for number in range(300)])
         stage.await_counts({f"word{number}": 1 for number in range(300)})
@@ -374,8 +376,8 @@ def test_a_topic_that_grows_gets_another_task(stage: Stage, paused: bool) -> Non
         until(lambda: len(streams.metadata_for_local_threads()[0].active_tasks) == 3)
 
 
-def test_a_sink_topic_that_grows_is_written_all_over(stage: Stage) -> None:
-    """By Java's partitioner, which is the client's, and by one of the application's own."""
+def test_all_partitions_of_a_grown_sink_topic_are_written(stage: Stage) -> None:
+    """With Java's partitioner, which is the client's, and with one of the application's own."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewPartitions
 
@@ -414,7 +416,7 @@ def test_where_a_source_begins(stage: Stage, policy: Any, sees_all: bool) -> Non
     topology.add_sink("out", stage.counts, "words", key=STRING, value=STRING)
 
     def seen() -> list[bytes | None]:
-        stage.write(["after"])  # again and again: the end is asked for once the thread runs, and may be after the first
+        stage.write(["after"])  # repeatedly: the end is requested once the thread runs, and may be after the first
         return [value for _, value in read_all(stage.bootstrap, stage.counts)]
 
     with stage.running(topology):
@@ -422,14 +424,14 @@ def test_where_a_source_begins(stage: Stage, policy: Any, sees_all: bool) -> Non
     assert (b"before" in seen()) is sees_all
 
 
-def test_without_an_offset_and_a_policy_it_ends(stage: Stage) -> None:
+def test_a_client_without_an_offset_and_a_policy_ends(stage: Stage) -> None:
     streams = KafkaStreams(passing(Forward, stage=stage), stage.config(**{"auto.offset.reset": "none"}))
     with streams, pytest.raises(StreamsError, match="ERROR"):
         streams.wait_until(State.NOT_RUNNING, DEADLINE_S)
     assert "No valid committed offset found" in str(streams.failure)
 
 
-def test_numbers_of_a_store_follow_the_restored_ones(stage: Stage) -> None:
+def test_sequence_numbers_of_a_store_follow_the_restored_ones(stage: Stage) -> None:
     """A store in memory is restored from its changelog at each start."""
     topology = word_counts(stage.words, stage.counts, in_memory=True)
     for expected in (40, 80):

@@ -1,4 +1,4 @@
-"""The configuration: Kafka's names and defaults, and what is said of values that cannot be."""
+"""The configuration: Kafka's names and defaults, and the messages for invalid values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_text_and_values_mean_the_same() -> None:
         ("replication.factor", 100_000, "from -1 to 32767"),
     ],
 )
-def test_what_cannot_be_is_refused(name: str, value: Any, notified: str) -> None:
+def test_invalid_values_are_rejected(name: str, value: Any, notified: str) -> None:
     with pytest.raises(ConfigError, match=notified.replace(".", r"\.")) as caught:
         StreamsConfig({**NEEDED, name: value})
     assert name in str(caught.value)
@@ -103,13 +103,13 @@ def test_unknown_names_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_what_changes_nothing_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_without_effect_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         made(topology_optimization="all", upgrade_from="3.4")
     assert [record.getMessage() for record in caplog.records] == ["property without effect topology_optimization=all"]
 
 
-def test_prefixes_reach_the_consumer_in_their_order() -> None:
+def test_prefixed_properties_reach_the_consumer_in_their_order() -> None:
     config = StreamsConfig(
         {**NEEDED, "session.timeout.ms": 1, "consumer.session.timeout.ms": 6000, "main.consumer.max.poll.records": 7,
          "heartbeat.interval.ms": 5}
@@ -120,13 +120,13 @@ def test_prefixes_reach_the_consumer_in_their_order() -> None:
     assert given.prefixed("consumer.", "main.consumer.") == {"a": 1, "b": 2}
 
 
-def test_what_librdkafka_does_not_know_is_named() -> None:
+def test_properties_unknown_to_librdkafka_are_named() -> None:
     clients = Clients(StreamsConfig({**NEEDED, "producer.no.such.thing": 1}), "client")
     with pytest.raises(ConfigError, match=r"no\.such\.thing"):
         clients.producer("thread", None, lambda error, message: None)
 
 
-def test_promises_cannot_be_configured_away(caplog: pytest.LogCaptureFixture) -> None:
+def test_guarantees_cannot_be_disabled(caplog: pytest.LogCaptureFixture) -> None:
     config = StreamsConfig({**NEEDED, "producer.acks": "1", "consumer.enable.auto.commit": True})
     clients = Clients(config, "client")
     clients.producer("thread", None, lambda error, message: None).close()

@@ -1,4 +1,4 @@
-"""What goes wrong with a record, with a thread, with an instance, and who decides what follows."""
+"""Failures of a record, of a thread, of an instance, and the handlers that decide what follows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def values(stage: Stage) -> list[bytes | None]:
 
 
 def numbers(stage: Stage) -> Topology:
-    """Copies 8-byte numbers; anything else is poison."""
+    """Copies 8-byte numbers; any other value is poison."""
     topology = Topology().add_source("words", stage.words, key=STRING, value=LONG)
     return topology.add_sink("out", stage.counts, "words", key=STRING, value=LONG)
 
 
 class Picky(Forward):
-    """Chokes on one word."""
+    """Raises on one word."""
 
     def process(self, record: Record) -> None:
         if record.value == "bad":
@@ -75,14 +75,14 @@ def ended(streams: KafkaStreams) -> Exception:
 # ---- records
 
 
-def test_poison_ends_the_client_and_says_where(stage: Stage) -> None:
+def test_poison_ends_the_client_and_reports_its_place(stage: Stage) -> None:
     stage.write(["12345678", "poison"])
     failure = ended(KafkaStreams(numbers(stage), stage.config()))
     assert isinstance(failure, SerializationError)
     assert f"node=words, topic={stage.words}, partition=0, offset=1, task=0_0" in str(failure)
 
 
-def test_poison_is_passed_over(stage: Stage) -> None:
+def test_poison_is_skipped(stage: Stage) -> None:
     seen: list[tuple[ErrorContext, Any]] = []
 
     def handler(context: ErrorContext, key: Any, value: Any, error: Exception) -> Response:
@@ -98,7 +98,7 @@ def test_poison_is_passed_over(stage: Stage) -> None:
         until(lambda: len(values(stage)) == 3)
 
 
-def test_a_node_that_fails_ends_the_client_and_says_where(stage: Stage) -> None:
+def test_a_node_that_fails_ends_the_client_and_reports_its_place(stage: Stage) -> None:
     stage.write(["good", "bad", "good"])
     failure = ended(KafkaStreams(passing(Forward, Picky, stage=stage), stage.config()))
     assert isinstance(failure, ProcessingError)
@@ -106,7 +106,7 @@ def test_a_node_that_fails_ends_the_client_and_says_where(stage: Stage) -> None:
     assert "on purpose" in str(failure)
 
 
-def test_a_processor_that_cannot_begin_ends_the_client_and_closes_the_others(stage: Stage) -> None:
+def test_a_processor_that_fails_to_initialize_ends_the_client_and_closes_the_others(stage: Stage) -> None:
     closed: list[str] = []
 
     class Closing(Forward):
@@ -122,7 +122,7 @@ def test_a_processor_that_cannot_begin_ends_the_client_and_closes_the_others(sta
     assert closed == ["closed"]
 
 
-def test_a_node_that_fails_is_forgiven(stage: Stage) -> None:
+def test_a_node_that_fails_is_skipped(stage: Stage) -> None:
     stage.write(["good", "bad", "better"])
     with stage.running(
         passing(Forward, Picky, stage=stage), **{"processing.exception.handler": log_and_continue}
@@ -142,7 +142,7 @@ def narrow(stage: Stage) -> Stage:
 
 
 @pytest.mark.parametrize("size", [4_000, 3_000_000], ids=["by the broker", "by the client"])
-def test_a_record_that_is_refused_ends_the_client(narrow: Stage, size: int) -> None:
+def test_a_rejected_record_ends_the_client(narrow: Stage, size: int) -> None:
     class Blow(Processor):
         def process(self, record: Record) -> None:
             self.context.forward(record.with_value("x" * size))
@@ -154,7 +154,7 @@ def test_a_record_that_is_refused_ends_the_client(narrow: Stage, size: int) -> N
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_record_that_is_refused_is_given_up(narrow: Stage, guarantee: str) -> None:
+def test_a_rejected_record_is_given_up(narrow: Stage, guarantee: str) -> None:
     class BlowSome(Processor):
         def process(self, record: Record) -> None:
             self.context.forward(record.with_value("x" * 3_000_000) if record.value == "big" else record)
@@ -190,8 +190,8 @@ def test_a_thread_is_replaced(stage: Stage, guarantee: str) -> None:
         failures.append(error)
         return UncaughtResponse.REPLACE_THREAD
 
-    # Without transactions nothing is committed before the failure, so that all of it comes once more: a thread commits
-    # at its first turn, and then not for a minute.
+    # Without transactions no offset is committed before the failure, so that all records come once more: a thread
+    # commits at its first turn, and then not for a minute.
     interval_ms = 60_000 if guarantee == "at_least_once" else counting.QUICK["commit.interval.ms"]
     streams = KafkaStreams(
         passing(Once, stage=stage),
@@ -246,7 +246,7 @@ def write_to(stage: Stage, partition: int, value: bytes) -> None:
     producer.flush()
 
 
-def test_topics_that_do_not_fit_end_every_instance(stage: Stage) -> None:
+def test_topics_with_different_partition_counts_end_every_instance(stage: Stage) -> None:
     counting.make_topics(stage.bootstrap, {f"{stage.application_id}-totals-changelog": 5})
     failure = ended(KafkaStreams(word_counts(stage.words, stage.counts), stage.config()))
     assert "could not be assigned" in str(failure)

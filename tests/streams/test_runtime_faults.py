@@ -1,4 +1,4 @@
-"""Brokers that restart and leaders that fall: the application waits for them and goes on, exactly once if it has to."""
+"""Brokers that restart and leaders that die: the application waits for them and goes on, exactly once if configured."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def some_words(count: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["restart", "kill"])
-def test_a_broker_goes_away_and_comes_back(tmp_path: Path, how: str) -> None:
+def test_a_broker_restarts(tmp_path: Path, how: str) -> None:
     with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
         counting.make_topics(broker.bootstrap, {WORDS: 2, COUNTS: 2})
         streams = KafkaStreams(
@@ -91,7 +91,7 @@ def test_a_leader_is_killed(odradek_cluster: ClusterFactory, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_at_least_once_loses_nothing(tmp_path: Path) -> None:
+def test_at_least_once_loses_no_record(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
         counting.make_topics(broker.bootstrap, {WORDS: 2, COUNTS: 2})
         settings = config(broker.bootstrap, tmp_path, **{"session.timeout.ms": 1_000})
@@ -110,8 +110,8 @@ def test_at_least_once_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_caches_lose_nothing_in_kills(tmp_path: Path, guarantee: str) -> None:
-    """What waits in caches dies with the process, and the offsets of its records were not committed."""
+def test_caches_lose_no_record_in_kills(tmp_path: Path, guarantee: str) -> None:
+    """Rows that wait in caches die with the process, and the offsets of their records were not committed."""
     with BrokerProcess(tmp_path / "broker", counting.BROKER) as broker:
         counting.make_topics(broker.bootstrap, {WORDS: 2, COUNTS: 2})
         cached = {"statestore.cache.max.bytes": 1_000_000, "processing.guarantee": guarantee}
@@ -191,7 +191,7 @@ def test_versions_outlive_the_broker_and_the_state_directory(tmp_path: Path, how
                 broker.kill()
                 broker.start()
             set_price("3", 3_000)
-            set_price("1.7", 1_700)  # late, between two that are there
+            set_price("1.7", 1_700)  # late, between two existing ones
             before = ask(("c", 1_500), ("d", 1_900), ("e", 2_500), ("f", 3_500))
             assert before == ["c=1", "d=1.7", "e=2", "f=3"]
         shutil.rmtree(tmp_path / "state")

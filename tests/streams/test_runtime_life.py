@@ -1,4 +1,4 @@
-"""A client's life where others take part: slow processors, listeners, whoever closes it while it starts."""
+"""A client's life with others: slow processors, listeners, a close while it starts."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def values(stage: Stage) -> list[int]:
     return [int(value or b"-1") for _, value in read_all(stage.bootstrap, stage.counts)]
 
 
-# ---- processors that take their time
+# ---- slow processors
 
 
 class Slow(Forward):
-    """Takes 15 ms for a record, as one that asks another service."""
+    """Takes 15 ms for a record, as one that calls another service."""
 
     def process(self, record: Record) -> None:
         threading.Event().wait(0.015)
@@ -102,8 +102,8 @@ def test_punctuators_come_between_slow_records(stage: Stage) -> None:
     assert sum(0 < seen < 60 for seen in Ticking.at) >= 3
 
 
-def test_a_task_that_waits_for_a_topic_leaves_the_processor_alone(stage: Stage) -> None:
-    """max.task.idle.ms is waited for without asking for records all the time."""
+def test_a_task_that_waits_for_a_topic_does_not_delay_the_processor(stage: Stage) -> None:
+    """max.task.idle.ms is awaited without polling all the time."""
     right = f"{stage.words}-right"
     counting.make_topics(stage.bootstrap, {right: 1})
     topology = Topology()
@@ -118,14 +118,14 @@ def test_a_task_that_waits_for_a_topic_leaves_the_processor_alone(stage: Stage) 
     assert polls < 400
 
 
-def test_a_thread_says_now_and_then_what_it_has_done(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_logs_its_progress_periodically(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.write([str(number) for number in range(30)])
     with caplog.at_level(logging.INFO), stage.running(passing(Forward, stage=stage), log_summary_interval_ms=10):
         until(lambda: any("processed_records=30 punctuators=0" in record.message for record in caplog.records))
 
 
-def test_the_time_at_which_a_record_came_in(stage: Stage) -> None:
-    """LogAppendTime: the broker's time is the record's, whatever its producer has said."""
+def test_the_time_of_a_record_with_log_append_time(stage: Stage) -> None:
+    """LogAppendTime: the broker's time is the record's, even if its producer has set one."""
     topic = NewTopic(f"{stage.words}-in", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     admin.create_topics([topic])[topic.topic].result(DEADLINE_S)
@@ -142,7 +142,7 @@ def test_the_time_at_which_a_record_came_in(stage: Stage) -> None:
 
 
 class Timing(Processor):
-    """Notes the times of records."""
+    """Records the times of records."""
 
     def __init__(self, times: list[int]) -> None:
         self._times = times
@@ -170,7 +170,7 @@ def test_a_listener_may_wait_for_others(stage: Stage) -> None:
     assert all(answered)
 
 
-def test_a_listener_that_fails_is_passed_over(stage: Stage) -> None:
+def test_a_failing_listener_is_ignored(stage: Stage) -> None:
     def listener(state: State, before: State) -> None:
         raise ZeroDivisionError(state.name)
 
@@ -181,7 +181,7 @@ def test_a_listener_that_fails_is_passed_over(stage: Stage) -> None:
     assert streams.state is State.NOT_RUNNING
 
 
-# ---- the beginning and the end
+# ---- start and end
 
 
 class Broken(Processor):
@@ -200,7 +200,7 @@ def with_global_store(stage: Stage) -> Topology:
     return topology.add_global_store(store, "all", f"{stage.words}-all", "fill", Broken, key=STRING, value=STRING)
 
 
-def test_an_error_of_a_global_store_does_not_keep_the_client_from_its_end(stage: Stage) -> None:
+def test_an_error_of_a_global_store_does_not_prevent_the_end_of_the_client(stage: Stage) -> None:
     counting.make_topics(stage.bootstrap, {f"{stage.words}-all": 1})
     with stage.running(with_global_store(stage)) as streams:
         state = streams.global_state
@@ -212,7 +212,7 @@ def test_an_error_of_a_global_store_does_not_keep_the_client_from_its_end(stage:
     KafkaStreams(with_global_store(stage), stage.config()).close()  # the directory is free
 
 
-def test_who_is_closed_while_it_starts_starts_no_threads(stage: Stage) -> None:
+def test_a_client_that_is_closed_while_it_starts_starts_no_threads(stage: Stage) -> None:
     topic = f"{stage.words}-all"
     counting.make_topics(stage.bootstrap, {topic: 1})
     counting.write_words(stage.bootstrap, ["a", "b"], topic)
@@ -233,10 +233,10 @@ def test_who_is_closed_while_it_starts_starts_no_threads(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("deadline_ms", [300_000, 0], ids=["patient", "impatient"])
-def test_committed_offsets_that_nobody_tells_are_waited_for(
+def test_committed_offsets_are_awaited_while_the_coordinator_does_not_answer(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, deadline_ms: int
 ) -> None:
-    """As long as task.timeout.ms says; the thread goes on meanwhile."""
+    """Up to task.timeout.ms; the thread goes on meanwhile."""
     untold = [None] * 3
     asked = GroupMember.fetch_committed
 
@@ -282,8 +282,8 @@ def test_the_cache_is_shared_with_threads_that_come(stage: Stage) -> None:
         until(lambda: [thread.cache.limit for thread in streams.stream_threads] == [1_200])
 
 
-def test_a_paused_client_commits_as_one_that_runs(stage: Stage) -> None:
-    """What leaves the caches in a pause does so while queries wait, as ever."""
+def test_a_paused_client_commits_as_a_running_one(stage: Stage) -> None:
+    """Rows that leave the caches in a pause do so while queries wait, as always."""
     held = []
 
     class Pausing(Forward):
@@ -310,10 +310,8 @@ def test_a_paused_client_commits_as_one_that_runs(stage: Stage) -> None:
     assert held == [True]
 
 
-def test_a_pause_holds_a_restoration_and_keeps_the_place_in_the_group(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Java's (KIP-834). It goes on where it was, and nothing is restored twice."""
+def test_a_pause_holds_a_restoration_and_keeps_the_membership(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Java's (KIP-834). It continues where it was, and no record is restored twice."""
     stage.write(["x"])
     with stage.running():
         until(lambda: read_all(stage.bootstrap, stage.counts))
@@ -380,10 +378,10 @@ class Keeping(Processor):
 # ---- a generation of the group that passes without this member
 
 
-def test_who_has_missed_a_generation_believes_nothing_of_its_tasks(
+def test_a_member_that_has_missed_a_generation_discards_the_state_of_its_tasks(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not hear of its assignment; who has its task meanwhile goes away, and it gets the task back."""
+    """It does not receive its assignment; the temporary owner of its task leaves, and it gets the task back."""
     topics = [f"{stage.words}-two", f"{stage.counts}-two"]
     counting.make_topics(stage.bootstrap, dict.fromkeys(topics, 2))
     producer = Producer({"bootstrap.servers": stage.bootstrap})
@@ -433,7 +431,7 @@ def test_who_has_missed_a_generation_believes_nothing_of_its_tasks(
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_what_waits_in_caches_is_committed_before_the_end(stage: Stage, guarantee: str) -> None:
+def test_cached_rows_are_committed_before_the_end(stage: Stage, guarantee: str) -> None:
     words: list[str] = []
     changelog = f"{stage.application_id}-{counting.STORE}-changelog"
     more = {

@@ -1,4 +1,4 @@
-"""Rebalances in the middle of restorations, and standbys that take over: nothing is read twice, nothing is missing."""
+"""Rebalances in the middle of restorations, and standbys that take over: no record is read twice, none is missing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def write_changelog(stage: Stage) -> None:
 
 
 class Slow(RestoreListener):
-    """Holds restoration up until `go` is set, by so long a batch, and notes where it began and stopped."""
+    """Delays restoration until `go` is set, by so long a batch, and records where it began and stopped."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
@@ -110,9 +110,9 @@ class Slow(RestoreListener):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_tasks_that_move_while_they_are_restored_go_on_where_they_were(stage: Stage, guarantee: str) -> None:
+def test_tasks_that_move_while_they_are_restored_resume_at_their_position(stage: Stage, guarantee: str) -> None:
     write_changelog(stage)
-    slow, other = Slow(1.5), Slow(0.1)  # the first one is not to be done before the second one is there
+    slow, other = Slow(1.5), Slow(0.1)  # the first one must not complete before the second one is there
     with stage.streams("one", slow, processing_guarantee=guarantee) as one:
         wait_for(lambda: slow.begun, "both tasks are to be restored, side by side")
         with stage.streams("two", other, processing_guarantee=guarantee):
@@ -131,7 +131,7 @@ def test_tasks_that_move_while_they_are_restored_go_on_where_they_were(stage: St
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_standby_takes_over_and_reads_nothing_twice(stage: Stage, guarantee: str) -> None:
+def test_a_standby_takes_over_and_reads_no_record_twice(stage: Stage, guarantee: str) -> None:
     words = [VOCABULARY[number % 100] for number in range(5_000)]
     more = {"num_standby_replicas": 1, "processing_guarantee": guarantee}
     with stage.streams("one", **more) as one:

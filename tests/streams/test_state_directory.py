@@ -1,4 +1,4 @@
-"""Whose state is where: locks within a process and between two, checkpoints that Java reads, and what is cleaned up."""
+"""State directories: locks within a process and between two, checkpoints that Java reads, and the cleanup."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def directory(tmp_path: Path) -> Iterator[StateDirectory]:
 
 
 def in_thread(function: object) -> object:
-    """What a function returns in another thread, which has ended then."""
+    """The result of a function in another thread, which has ended then."""
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(function()))  # type: ignore[operator]
     thread.start()
@@ -67,7 +67,7 @@ def test_two_processes_cannot_share_it(directory: StateDirectory, tmp_path: Path
     assert from_another_process(tmp_path) == "taken\n"
 
 
-def test_the_process_is_the_one_whose_state_stands_there(tmp_path: Path) -> None:
+def test_the_process_id_is_that_of_the_stored_state(tmp_path: Path) -> None:
     first = StateDirectory(tmp_path, "app")
     assert json.loads((first.path / PROCESS_FILE).read_text()) == {"processId": str(first.process_id)}
     first.close()
@@ -94,7 +94,7 @@ def test_a_task_belongs_to_one_thread(directory: StateDirectory) -> None:
     assert directory.lock(TASK), "a thread that is dead has nothing"
 
 
-def test_what_nobody_has_used_for_long_is_removed(directory: StateDirectory) -> None:
+def test_unused_directories_are_removed_after_a_while(directory: StateDirectory) -> None:
     old, used, fresh = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
     for task in (old, used, fresh):
         checkpoints.write(directory.task(task), {("log", task.partition): 1})
@@ -107,7 +107,7 @@ def test_what_nobody_has_used_for_long_is_removed(directory: StateDirectory) -> 
     assert directory.remove_unused(5_000) == [], "it was used until now"
 
 
-def test_clean_up_leaves_nothing_of_tasks_and_refuses_while_they_run(directory: StateDirectory) -> None:
+def test_clean_up_removes_all_tasks_and_raises_while_they_run(directory: StateDirectory) -> None:
     checkpoints.write(directory.task(TASK), {("log", 1): 1})
     checkpoints.write(directory.global_path, {("log", 1): 1})
     directory.lock(TASK)
@@ -162,7 +162,7 @@ except Exception as error:
 
 
 @pytest.mark.jvm
-def test_java_s_state_directory_and_ours_keep_each_other_out(tmp_path: Path) -> None:
+def test_java_s_state_directory_and_odradeks_exclude_each_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", JAVA, str(tmp_path)]
     directory = StateDirectory(tmp_path, "app")
     refused = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
@@ -190,7 +190,7 @@ offsets = st.dictionaries(
 
 
 @pytest.mark.jvm
-def test_checkpoints_are_read_by_java_and_java_s_by_us(java: Java, tmp_path: Path) -> None:
+def test_checkpoints_are_read_by_java_and_java_s_by_odradek(java: Java, tmp_path: Path) -> None:
     file = java.find("java.io.File")
     partition = java.find("org.apache.kafka.common.TopicPartition")
     assert file is not None
@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, text: str) -> None:
         checkpoints.read(tmp_path)
 
 
-def test_a_checkpoint_of_nothing_is_none(tmp_path: Path) -> None:
+def test_a_checkpoint_without_offsets_is_no_checkpoint(tmp_path: Path) -> None:
     assert checkpoints.read(tmp_path) == {}
     checkpoints.write(tmp_path, {("topic", 0): 1})
     checkpoints.write(tmp_path, {})

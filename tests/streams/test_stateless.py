@@ -113,7 +113,7 @@ def test_branches(java: Any, steps: list[Piped]) -> None:
 
 
 class Upper(Processor):
-    """Changes everything of a record."""
+    """Changes every field of a record."""
 
     def process(self, record: Record) -> None:
         self.context.forward(Record((record.value or "").upper(), record.key, record.timestamp + 1, [("x", None)]))
@@ -121,7 +121,7 @@ class Upper(Processor):
 
 
 class FixedUpper(FixedKeyProcessor):
-    """Changes what is not the key, and counts in a store."""
+    """Changes the fields other than the key, and counts in a store."""
 
     def process(self, record: Record) -> None:
         store = self.context.state_store("counts")
@@ -216,7 +216,7 @@ def test_print_writes_the_same_file(java: Any, tmp_path: Path) -> None:
         assert (ours / name).read_text() == (theirs / name).read_text() != ""
 
 
-def test_what_neither_takes(java: Any) -> None:
+def test_invalid_topologies_are_rejected_as_by_java(java: Any) -> None:
     both_refuse(lambda builder: (builder.stream(["a", "b"]).to("x"), builder.stream("a").to("y")))
     both_refuse(lambda builder: builder.stream([]).to("x"))
     both_refuse(lambda builder: builder.stream("in").filter(lambda value: True, name="no blanks").to("x"))

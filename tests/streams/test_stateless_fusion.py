@@ -42,7 +42,7 @@ STEPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int], list[tuple[Any
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=6), st.lists(st.integers(-9, 9), max_size=5), st.booleans())
-def test_a_chain_does_what_its_operators_do(chain: list[str], values: list[int], branches: bool) -> None:
+def test_a_chain_has_the_results_of_its_operators(chain: list[str], values: list[int], branches: bool) -> None:
     builder = StreamsBuilder()
     stream: KStream[Any, Any] = builder.stream("in", Consumed(STRING, LONG))
     expected = [("k", value) for value in values]
@@ -114,7 +114,7 @@ def test_an_error_has_the_name_of_its_node(build: Any, node: str, left: list[int
 
 
 def test_errors_of_later_nodes_are_theirs() -> None:
-    """A chain hands on outside of its own `try`."""
+    """A chain forwards outside of its own `try`."""
 
     def fail(*record: Any) -> None:
         raise KeyError("downstream")

@@ -54,7 +54,7 @@ def test_one_result_for_each_window(java: None, windows: Any) -> None:
     ],
     ids=str,
 )
-def test_at_most_one_change_in_a_time(java: None, buffer: BufferConfig) -> None:
+def test_at_most_one_change_in_an_interval(java: None, buffer: BufferConfig) -> None:
     def build(b: Any) -> None:
         table = b.table("in", STRINGS, materialized=Materialized("rows"))
         table.suppress(Suppressed.until_time_limit(15, buffer)).to_stream().to("out")
@@ -62,7 +62,7 @@ def test_at_most_one_change_in_a_time(java: None, buffer: BufferConfig) -> None:
     check(build, "in")
 
 
-def test_what_is_downstream_sees_what_was_told_last(java: None) -> None:
+def test_downstream_nodes_see_the_last_emitted_value(java: None) -> None:
     def build(b: Any) -> None:
         held = b.table("in", STRINGS).suppress(Suppressed.until_time_limit(10, BufferConfig.max_records(3)))
         held.group_by(lambda key, value: (value, value), Grouped(name="by-value")).count("counts").to_stream().to("out")
@@ -81,7 +81,7 @@ def test_a_buffer_that_is_full_ends_the_application(java: None) -> None:
     assert "exceeded its max capacity. Currently [2/1] records" in str(ours)
 
 
-def test_what_cannot_be_held_back(java: None) -> None:
+def test_unsupported_suppressions_are_rejected(java: None) -> None:
     _, ours = both_refuse(lambda b: b.table("in", STRINGS).suppress(UNTIL_CLOSED))
     assert "until_time_limit" in str(ours)
     with pytest.raises(ValueError, match="shut_down_when_full"):

@@ -1,4 +1,4 @@
-"""Tables beside Java's: when they have a store, which changes they send, and with what time."""
+"""Tables beside Java's: when they have a store, which changes they forward, and with what time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_operator_without_caches(java: Any, steps: list[Piped]) -> None:
 
 
 def old_values(builder: Any) -> None:
-    """Tables that are asked for what their rows were."""
+    """Tables that have to return the old values of their rows."""
     plain = builder.table("in")
     mapped = plain.filter(longer).map_values(lambda key, value: value[:1])
     mapped.group_by(lambda key, value: (value, key)).count("by-first").to_stream().to("count", Produced(value=LONG))
@@ -72,7 +72,7 @@ def old_values(builder: Any) -> None:
     streamed.group_by(lambda key, value: (key, value)).aggregate(
         lambda: "", lambda key, value, so_far: so_far + value, lambda key, value, so_far: f"({so_far}-{value})"
     ).to_stream().to("aggregate")
-    # What is grouped by null takes no part.
+    # Rows grouped by null take no part.
     plain.group_by(lambda key, value: (None if value == "1" else "k", value or None)).count().filter(
         lambda count: count != 1
     ).to_stream().to("nulls", Produced(value=LONG))
@@ -133,7 +133,7 @@ class Numbered(ValueTransformer):
 
 
 class Shouting(ValueTransformer):
-    """Does not mind null."""
+    """Accepts null."""
 
     def transform(self, key: Any, value: Any) -> Any:
         return f"{key}-{value}"
@@ -209,7 +209,7 @@ def test_global_tables_are_filled(java: Any) -> None:
     same(build, [*steps, Piped("global", "l", None, 7), Piped("in", "a", "b", 1)])
 
 
-def test_what_neither_takes(java: Any) -> None:
+def test_invalid_topologies_are_rejected_as_by_java(java: Any) -> None:
     both_refuse(lambda builder: (builder.table("in"), builder.table("in").to_stream().to("x")))
     both_refuse(lambda builder: (builder.stream("in"), builder.table("in").to_stream().to("x")))
     both_refuse(lambda builder: (builder.table("a", materialized="s"), builder.table("b", materialized="s")))

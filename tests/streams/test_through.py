@@ -56,7 +56,7 @@ def test_other_readers_of_the_topic(java: Any, steps: list[Piped]) -> None:
 
 
 def test_serdes_and_partitioner(java: Any) -> None:
-    """Serdes that are not given are those of the stream; what comes after has the serdes of the topic."""
+    """Serdes that are not given are those of the stream; later operators have the serdes of the topic."""
 
     def build(builder: Any) -> None:
         lengths = builder.stream("in", Consumed(STRING, STRING)).map_values(len)
@@ -79,7 +79,7 @@ def test_serdes_and_partitioner(java: Any) -> None:
     assert {"lengths", "after-lengths", "chosen", "after-chosen", "windows", "after-windows"} <= written.keys()
 
 
-def test_what_neither_takes(java: Any) -> None:
+def test_invalid_topologies_are_rejected_as_by_java(java: Any) -> None:
     both_refuse(lambda builder: builder.stream("in").through("between", Produced(name="no blanks")).to("x"))
     both_refuse(
         lambda builder: (

@@ -1,4 +1,4 @@
-"""Where a record's time comes from, and what becomes of one without; what a suppress buffer may hold."""
+"""The origin of a record's time, records without one, and the limits of a suppress buffer."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_stores_in_memory_and_no_caches(java: None, windows: Any, emit: EmitStra
 
 
 @pytest.mark.parametrize("windows", CLOSING, ids=str)
-def test_results_that_are_told_once_when_windows_close(java: None, windows: Any) -> None:
+def test_results_are_emitted_once_when_windows_close(java: None, windows: Any) -> None:
     build = by_windows(windows, EmitStrategy.ON_WINDOW_CLOSE)
     steps = st.lists(st.one_of(records("in", most=4), st.just([Pass(1500)])), max_size=6)
 
@@ -96,15 +96,15 @@ def test_results_that_are_told_once_when_windows_close(java: None, windows: Any)
 
 
 @pytest.mark.parametrize("windows", CLOSE_TOGETHER, ids=str)
-def test_a_window_that_was_told_is_not_told_again(java: None, windows: Any) -> None:
-    """The last window of one look is not the first of the next."""
+def test_an_emitted_window_is_not_emitted_again(java: None, windows: Any) -> None:
+    """The last window of one check is not the first of the next."""
     for grace in range(4):
         build = by_windows(replace(windows, grace_ms=grace), EmitStrategy.ON_WINDOW_CLOSE)
         same(build, [("in", "k", str(at), at) for at in (0, 4, 5, 6, 12, 13, 14, 30, 31, 50)])
 
 
 @pytest.mark.parametrize("windows", ALL, ids=str)
-def test_count_and_reduce_and_what_comes_after(java: None, windows: Any) -> None:
+def test_count_and_reduce_and_operators_after_them(java: None, windows: Any) -> None:
     def build(b: Any) -> None:
         grouped = b.stream("in", STRINGS).group_by(
             lambda key, value: value or "none", Grouped(STRING, STRING, name="by-value")
@@ -124,7 +124,7 @@ def test_one_window_after_the_other(java: None) -> None:
     assert [each.value for each in written["out"]] == [b",1", b",1,2", b",3", b",1,2,late"]
 
 
-def test_what_cannot_be(java: None) -> None:
+def test_invalid_windows_are_rejected(java: None) -> None:
     for refused in (
         lambda b: b.stream("in", STRINGS).group_by_key().windowed_by(TUMBLING).count(Materialized("c", retention=10)),
         lambda b: b.stream("in", STRINGS).group_by_key().windowed_by(SESSIONS).count(Materialized("c", retention=10)),

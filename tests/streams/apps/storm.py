@@ -1,12 +1,13 @@
-"""Word counts of two instances under load, and faults that strike them at moments that a seed decides.
+"""Word counts of two instances under load, and faults that hit them at moments that a seed decides.
 
     with Storm(bootstrap, folder, chance, guarantee=EXACTLY_ONCE_V2) as storm:
         storm.strike("kill an instance")
         storm.conclude()
 
-A feeder writes words all the time, a follower reads the counts that are committed. After a fault the storm waits until
-words are counted again that were written after it, so no fault is without effect and availability is asserted, too. In
-the end output and changelog are held against a batch count. No instance may end, but for those that are killed.
+A feeder writes words all the time, a follower reads the committed counts. After a fault the storm waits until the
+application has counted words again that were written after it, so no fault is without effect and availability is
+asserted, too. At the end output and changelog are compared with a batch count. No instance may end, except those that
+are killed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.streams.counting import COUNTS, QUICK, STORE, WORDS
 PARTITIONS: Final = 3
 SESSION_S: Final = 2.0
 AWAY_S: Final = 1.5 * SESSION_S
-"""How long who is away has to be so that the others notice."""
+"""How long an instance or broker has to be away for the others to notice."""
 DEADLINE_S: Final = 180.0
 BURST: Final = 20
 PAUSE_S: Final = 0.05
@@ -62,7 +63,7 @@ class Instance:
     """An application in a process of its own, any number of times over its state directory."""
 
     def __init__(self, folder: Path, bootstrap: str, **more: Any) -> None:
-        """Nothing is started yet; `more` goes over SETTINGS."""
+        """Starts nothing yet; `more` goes over SETTINGS."""
         self.folder = folder
         self._settings = {**SETTINGS, "bootstrap.servers": bootstrap, "state.dir": str(folder), **more}
         self._process: BackgroundProcess | None = None
@@ -107,7 +108,7 @@ class Instance:
 
     @property
     def log(self) -> str:
-        """The end of what all its processes have said."""
+        """The end of the output of all its processes."""
         return "\n".join([*self._notified, *self.process.stderr.lines()][-400:])
 
     def _remember(self) -> None:
@@ -146,7 +147,7 @@ class Feeder:
             self._producer.poll(0)
 
     def stop(self) -> Counter[str]:
-        """What has to be counted, now that no more comes."""
+        """The expected counts, once the feeder has stopped."""
         self._stopping.set()
         self._thread.join()
         assert self._producer.flush(DEADLINE_S) == 0
@@ -173,10 +174,10 @@ class Follower:
         self._consumer.assign([Position(COUNTS, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
 
     def read(self) -> None:
-        """Take what is there. Raises AssertionError for a count that is not the next one, exactly once."""
+        """Read the available records. Raises AssertionError for a count that is not the next one, exactly once."""
         for message in self._consumer.consume(5_000, 0.05):
             if message.error() is not None:
-                continue  # brokers are killed; the client tries again
+                continue  # brokers are killed; the client retries
             key, value = message.key(), message.value()
             assert isinstance(key, bytes)
             assert isinstance(value, bytes)
@@ -193,7 +194,7 @@ class Follower:
 
 
 class Storm:
-    """Two instances, a feeder, a follower; `kill_broker` is what a fault of a broker does, if there is such a fault."""
+    """Two instances, a feeder, a follower; `kill_broker` is the fault of a broker, if there is such a fault."""
 
     def __init__(
         self,
@@ -233,14 +234,14 @@ class Storm:
 
     @property
     def faults(self) -> list[str]:
-        """What can be struck with."""
+        """The available faults."""
         found = ["kill an instance", "kill an instance for long", "kill both", "stop an instance"]
         if self._exactly_once:
-            found.append("pause an instance")  # at least once, what it still has to send goes out when it wakes up
+            found.append("pause an instance")  # with at least once, unsent records are sent when it wakes up
         return [*found, "kill a broker"] if self._kill_broker else found
 
     def strike(self, fault: str) -> None:
-        """One fault, and the way back from it."""
+        """One fault, and the recovery from it."""
         one = self._chance.choice(self.instances)
         began = time.monotonic()
         self._some_records()
@@ -269,25 +270,25 @@ class Storm:
             self._kill_broker()
         else:
             raise ValueError(fault)
-        if self._chance.random() < 0.7:  # else the next fault meets this one's way back
+        if self._chance.random() < 0.7:  # otherwise the next fault meets the recovery from this one
             self.await_progress(fault)
         print(f"{fault} ({one.folder.name}): {time.monotonic() - began:.1f} s", flush=True)
 
     def _some_records(self) -> None:
-        """Until a moment that is drawn, by the count of records; not for long where nothing goes on."""
+        """Until a moment that is drawn, by the count of records; not for long where no records come."""
         wanted = self.follower.total + self._chance.randrange(1, 300)
         deadline = time.monotonic() + 1.0
         while self.follower.total < wanted and time.monotonic() < deadline:
             self.follower.read()
 
     def _while_away(self) -> None:
-        """So long that the group has gone on without whoever is away."""
+        """Long enough for the group to go on without the instance or broker that is away."""
         deadline = time.monotonic() + AWAY_S
         while time.monotonic() < deadline:
             self.follower.read()
 
     def await_progress(self, what: str) -> None:
-        """Until all partitions go on: every word is counted again that was written after now."""
+        """Until all partitions go on: every word that was written after now has been counted again."""
         before = {word: len(self.follower.counts[word]) for word in VOCABULARY}
         written = Counter(list(self.feeder.words))
         more = {word: max(written[word], before[word] + 1) for word in VOCABULARY}
@@ -302,7 +303,7 @@ class Storm:
             assert time.monotonic() < deadline, f"{DEADLINE_S:g} s after {what} not all words are counted again"
 
     def conclude(self) -> None:
-        """The verdict: output and changelog equal what a batch makes of the words; at least once, none is missing."""
+        """The verdict: output and changelog equal the batch count of the words; with at least once, none is missing."""
         expected = self.feeder.stop()
         follower = self.follower
         if not self._exactly_once:

@@ -1,4 +1,4 @@
-"""The word counts of `tests.streams.counting` as a process that says its states, and ends cleanly at SIGTERM.
+"""The word counts of `tests.streams.counting` as a process that prints its states, and ends cleanly at SIGTERM.
 
 python -m tests.streams.apps.words '{"application.id": "counts", "bootstrap.servers": "localhost:9092", ...}'
 """

@@ -1,8 +1,8 @@
-"""One topology, two runtimes: Java's TopologyTestDriver and ours, the same records, the same bytes.
+"""One topology, two runtimes: Java's TopologyTestDriver and odradek.streams, the same records, the same bytes.
 
-A topology is a Python function of a builder. It is run twice: with our builder, and with Java's under our names
-(`java_dsl.py`). What comes out is compared to the byte: every output, changelog and repartition topic with keys,
-values, timestamps, headers and their order; the text of `describe()`; what the stores hold; how many records were
+A topology is a Python function of a builder. It is run twice: with Odradek's builder, and with Java's under the same
+names (`java_dsl.py`). The output is compared to the byte: every output, changelog and repartition topic with keys,
+values, timestamps, headers and their order; the text of `describe()`; the contents of the stores; how many records were
 dropped.
 
     def test_filter(java):
@@ -40,8 +40,8 @@ from tests.streams.oracle.values import java_serde
 APPLICATION: Final = "app"
 DEFAULTS: Final[Mapping[str, Any]] = {"default.key.serde": STRING, "default.value.serde": STRING}
 Build = Callable[[Any], Any]
-"""Writes a topology with a builder; what it returns is passed over."""
-# The class of what chooses a topic is a lambda's on both sides, with a name that says nothing.
+"""Writes a topology with a builder; its result is ignored."""
+# The class of a topic chooser is a lambda's on both sides, with a name that carries no information.
 _EXTRACTOR_CLASS: Final = re.compile(r"extractor class: [^)]*")
 
 
@@ -62,21 +62,22 @@ class Piped(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Let time pass on the wall."""
+    """Advance the wall clock."""
 
     ms: int
 
 
 Step = Piped | Pass | tuple[Any, ...]
-"""What is done to both; a plain tuple counts as Piped."""
+"""A step for both; a plain tuple counts as Piped."""
 
 
 class Pair:
     """Both drivers on one topology. A context manager."""
 
     def __init__(self, build: Build, config: Mapping[str, Any] | None = None, *, by_hand: bool = False) -> None:
-        """`build` is given a StreamsBuilder, or with `by_hand` a Topology. Serdes are of strings unless `config`
-        says otherwise; the wall's clock begins at 0."""
+        """`build` gets a StreamsBuilder, or with `by_hand` a Topology. Serdes are of strings unless `config` sets
+        others; the wall clock begins at 0.
+        """
         self.config: dict[str, Any] = {**DEFAULTS, **(config or {})}
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as opening:
@@ -101,7 +102,7 @@ class Pair:
         _step(step, self.ours.pipe, self.ours.advance_wall_clock_time)
 
     def written(self) -> dict[str, list[Written]]:
-        """What Java has written since this was last asked for, by topic; asserts that ours has written the same."""
+        """Java's output since the last call, by topic; asserts that Odradek's is the same."""
         theirs = self.theirs.produced()
         ours: dict[str, list[Written]] = {}
         for topic in sorted(self.ours.produced_topic_names()):
@@ -117,7 +118,7 @@ class Pair:
         return theirs
 
     def assert_same_text(self) -> None:
-        """describe() says the same on both sides."""
+        """describe() returns the same on both sides."""
         ours, theirs = self.ours.topology.describe(), self.theirs.describe()
         _assert_same_text(ours, theirs)
 
@@ -131,7 +132,7 @@ class Pair:
                 assert own == other, f"store {name}: Java's has {other}, ours {own}"
 
     def assert_same_drops(self) -> None:
-        """As many records were dropped, late ones among them."""
+        """The same number of records was dropped, late ones among them."""
         ours, theirs = self.ours.dropped_records, self.theirs.dropped_records()
         assert ours == theirs, f"Java dropped {theirs} records, ours {ours}"
 
@@ -148,7 +149,7 @@ def same(
 ) -> dict[str, list[Written]]:
     """Run `build`'s topology on both with the same `steps`; raise AssertionError where they differ.
 
-    Returns what was written, by topic, so that a test can say that there was something to compare.
+    Returns the output by topic, so that a test can assert that there was some to compare.
     """
     with Pair(build, config, by_hand=by_hand) as reference:
         if text:
@@ -176,7 +177,7 @@ def same_text(build: Build, config: Mapping[str, Any] | None = None, *, by_hand:
 def both_refuse(
     build: Build, steps: Iterable[Step] = (), config: Mapping[str, Any] | None = None, *, by_hand: bool = False
 ) -> tuple[str, Exception]:
-    """Java's message and our exception for a topology, or a step, that neither takes."""
+    """Java's message and Odradek's exception for a topology, or a step, that neither accepts."""
     given = list(steps)
     settings = {**DEFAULTS, **(config or {})}
 
@@ -207,7 +208,7 @@ def java_topology(build: Build, config: Mapping[str, str], *, by_hand: bool = Fa
 
 
 def our_topology(build: Build, config: Mapping[str, Any], *, by_hand: bool = False) -> Topology:
-    """The topology as ours."""
+    """The topology as Odradek's."""
     if by_hand:
         topology = Topology()
         build(topology)
@@ -227,7 +228,7 @@ def _assert_same_text(ours: str, theirs: str) -> None:
 
 
 def _difference(ours: Mapping[str, list[Written]], theirs: Mapping[str, list[Written]]) -> str:
-    """Topic by topic, the first record that is not the same, and what came before it."""
+    """Topic by topic, the first record that differs, and the records before it."""
     lines = ["what was written differs"]
     for topic in sorted({*ours, *theirs}):
         own, other = ours.get(topic, []), theirs.get(topic, [])
@@ -245,7 +246,7 @@ def _difference(ours: Mapping[str, list[Written]], theirs: Mapping[str, list[Wri
 
 
 def _step(step: Step, pipe: Callable[..., None], advance: Callable[[int], None]) -> None:
-    """Do one thing to one of them."""
+    """Run one step on one of them."""
     if isinstance(step, Pass):
         advance(step.ms)
         return
@@ -278,7 +279,7 @@ def _java_setting(name: str, value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# ---- what hypothesis draws
+# ---- hypothesis strategies
 
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 VALUES: Final = st.one_of(st.sampled_from(["", "1", "2", "xyz"]), st.text(max_size=3))

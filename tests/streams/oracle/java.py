@@ -57,14 +57,14 @@ class Java:
         for full in (name,) if "." in name else (f"{package}.{name}" for package in PACKAGES):
             try:
                 return jpype.JClass(full)
-            except TypeError:  # what JPype raises for a class that cannot be loaded
+            except TypeError:  # JPype's exception for a class that cannot be loaded
                 continue
         return None
 
 
 @functools.cache
 def java(log_level: str = "error") -> Java:
-    """The classes of the one JVM, started if need be. Raises FetchError if Java or the jars cannot be had."""
+    """The classes of the one JVM, started if need be. Raises FetchError if Java or the jars are not available."""
     home = java_home(find_java())
     jpype.startJVM(
         *(*OPTIONS, f"{LOGGING}={log_level}"),

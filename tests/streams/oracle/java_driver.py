@@ -1,6 +1,6 @@
 """Java's TopologyTestDriver, record for record and in bytes.
 
-What a topology wrote is read back as bytes, topic by topic: outputs, repartition topics and changelogs alike.
+The output of a topology is read back as bytes, topic by topic: outputs, repartition topics and changelogs alike.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 @contextlib.contextmanager
 def python_causes() -> Iterator[None]:
-    """What Java raises is raised from the Python exception that it began with, where it did."""
+    """A Java exception is raised from the Python exception that caused it, if one did."""
     last_raised()
     try:
         yield
@@ -81,7 +81,7 @@ class JavaDriver:
             remove(self._folder)
 
     def pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = None) -> None:
-        """One record in; what it causes is carried through before this returns. Raises Java's exceptions."""
+        """One record in; its effects are complete before this returns. Raises Java's exceptions."""
         names = java()
         into = self._inputs.get(topic)
         if into is None:
@@ -94,7 +94,7 @@ class JavaDriver:
             into.pipeInput(record)
 
     def outputs(self, topic: str) -> list[Written]:
-        """What has been written to `topic` since it was last asked for; none where it was never written to."""
+        """The records written to `topic` since the last call; none where it was never written to."""
         if topic not in self.topics():
             return []
         deserializer = java().ByteArrayDeserializer()
@@ -102,16 +102,16 @@ class JavaDriver:
         return [_written(each) for each in found]
 
     def topics(self) -> list[str]:
-        """The topics that have been written to, outputs, repartition topics and changelogs, sorted."""
+        """The topics with output: outputs, repartition topics and changelogs, sorted."""
         return sorted(str(topic) for topic in self.driver.producedTopicNames())
 
     def produced(self) -> dict[str, list[Written]]:
-        """outputs() of every topic that has been written to since it was last asked for."""
+        """outputs() of every topic that has new output since the last call."""
         drained = {topic: self.outputs(topic) for topic in self.topics()}
         return {topic: records for topic, records in drained.items() if records}
 
     def advance_wall_clock(self, ms: int) -> None:
-        """Move the wall clock on; punctuations that are due run."""
+        """Advance the wall clock; punctuations that are due run."""
         with python_causes():
             self.driver.advanceWallClockTime(java().Duration.ofMillis(ms))
 
@@ -124,7 +124,7 @@ class JavaDriver:
         return str(self.topology.describe().toString())
 
     def dropped_records(self) -> int:
-        """How many records the task has dropped, of whatever cause; what fills global stores counts for itself."""
+        """How many records the task has dropped, for any cause; the update of global stores counts for itself."""
         for each, metric in self.driver.metrics().items():
             if str(each.name()) == "dropped-records-total" and str(each.tags().get("task-id")) == "0_0":
                 return int(metric.metricValue())

@@ -1,8 +1,9 @@
-"""Java's StreamsBuilder and its topologies under the names of ours, so that one Python function builds both.
+"""Java's StreamsBuilder and its topologies under the names of odradek.streams, so that one Python function builds both.
 
-An operator of ours is Java's in Python's spelling, so the translation is by reflection: the name in camel case, then
-the overload whose parameters take what is given. Functions go by their number of arguments (`map_values` of one is a
-ValueMapper, of two a ValueMapperWithKey), options by the names of their classes, keyword arguments by their types.
+An operator of odradek.streams is Java's in Python's spelling, so the translation is by reflection: the name in camel
+case, then the overload whose parameters fit the arguments. Functions go by their number of arguments (`map_values` of
+one is a ValueMapper, of two a ValueMapperWithKey), options by the names of their classes, keyword arguments by their
+types.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ DSL: Final = (
     "SessionWindowedCogroupedKStream",
     "BranchedKStream",
 )
-# Interfaces of a key and a value in Java for which ours take a function of the value alone as well.
+# Java's interfaces of a key and a value that in Odradek take a function of the value alone as well.
 _OF_KEY_AND_VALUE: Final = ("Predicate", "KeyValueMapper", "ForeachAction")
-# What a function's result becomes where it is not simply a value: by Java's method, with its class where they differ.
+# The conversion of a function's result where it is not simply a value: by Java's method, with its class where they
+# differ.
 _RESULTS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "map": key_value,
     "flatMap": key_values,
@@ -60,7 +62,7 @@ _NO_FIT: Final = object()
 
 
 class JavaDsl:
-    """An object of Java's DSL under our method names."""
+    """An object of Java's DSL under Odradek's method names."""
 
     def __init__(self, kind: str, target: Any) -> None:
         self.java = jpype.JObject(target, getattr(java(), kind))
@@ -71,10 +73,10 @@ class JavaDsl:
 
 
 class JavaStreamsBuilder:
-    """Java's StreamsBuilder under our method names; `build` gives Java's Topology."""
+    """Java's StreamsBuilder under Odradek's method names; `build` returns Java's Topology."""
 
     def __init__(self, config: Mapping[str, str] | None = None) -> None:
-        """What the DSL is told by `config`: topology.optimization, default.dsl.store."""
+        """The settings of `config` that the DSL takes: topology.optimization, default.dsl.store."""
         self.config = dict(config or {})
         self.kind = "StreamsBuilder"
         if "default.dsl.store" not in self.config:
@@ -100,7 +102,7 @@ class JavaStreamsBuilder:
         return self
 
     def build(self) -> Any:
-        """Java's Topology, optimized where the configuration says so."""
+        """Java's Topology, optimized where the configuration enables it."""
         properties = java().Properties()
         for name, value in self.config.items():
             properties.put(name, value)
@@ -108,7 +110,7 @@ class JavaStreamsBuilder:
 
 
 class JavaTopology:
-    """Java's Topology under the method names of ours, for topologies by hand."""
+    """Java's Topology under Odradek's method names, for topologies by hand."""
 
     def __init__(self) -> None:
         self.java = java().Topology()
@@ -134,7 +136,7 @@ class JavaTopology:
         return self
 
     def add_processor(self, name: str, supplier: Callable[[], Any], *parents: str) -> JavaTopology:
-        """Topology.addProcessor, with the stores that the supplier brings."""
+        """Topology.addProcessor, with the supplier's own stores."""
         self.java.addProcessor(name, _supplier(supplier, fixed_key=False), *parents)
         return self
 
@@ -204,7 +206,7 @@ def invoke(target: Any, kind: str, name: str, /, *arguments: Any, **keywords: An
 
 
 def _calls(name: str, arguments: tuple[Any, ...], given: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """The ways in which a call of ours may be meant in Java, the plainest first."""
+    """The possible forms in Java of a call of Odradek's, the plainest first."""
     names, positional, by_word = java(), list(arguments), dict(given)
     if isinstance(by_word.get("materialized"), str):
         by_word["materialized"] = names.Materialized.as_(by_word["materialized"])
@@ -309,7 +311,7 @@ def _plain(value: Any, short: str) -> Any:
 
 
 def _function(value: Callable[..., Any], kind: Any, short: str, result: Callable[[Any], Any]) -> Any:
-    """A Python function, or what makes processors, as an object of a functional interface."""
+    """A Python function, or a factory of processors, as an object of a functional interface."""
     if short in ("ProcessorSupplier", "FixedKeyProcessorSupplier"):
         return _supplier(value, fixed_key=short.startswith("Fixed"))
     if short == "ValueTransformerWithKeySupplier":
@@ -330,7 +332,7 @@ def _function(value: Callable[..., Any], kind: Any, short: str, result: Callable
 
 
 def _branched(option: Any) -> Any:
-    """Branched as Java's: a name, and what is done with the branch."""
+    """Branched as Java's: a name, and the function for the branch."""
     names = java()
 
     def as_function(stream: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Processors written in Python, for ours, inside a topology of Java's; and Java's state stores under our names.
+"""Processors written in Python, for odradek.streams, inside a topology of Java's; and Java's state stores under
+Odradek's names.
 
-One class, a `Processor` of odradek.streams, runs on both sides: here it is given a context and records that look like
-ours and go by Java's rules.
+One class, a `Processor` of odradek.streams, runs on both sides: here it gets a context and records with the interface
+of Odradek's and the rules of Java's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.streams.oracle.java_driver import python_headers, record_headers
 from tests.streams.oracle.names import camel_case
 from tests.streams.oracle.values import guarded, implement, to_java, to_python
 
-# What ours calls by another name, since Python has no overloads.
+# Methods that have another name in Odradek, since Python has no overloads.
 _STORE_NAMES = {
     "fetch_range": "fetch",
     "backward_fetch_range": "backwardFetch",
@@ -32,7 +33,7 @@ _STORE_NAMES = {
 
 
 class JavaStore:
-    """A state store of Java's under our method names; what iterators give is read at once, as Python's objects."""
+    """A state store of Java's under Odradek's method names; iterators are read at once, as Python's objects."""
 
     def __init__(self, store: Any) -> None:
         self.java = store
@@ -80,7 +81,7 @@ def _drain(iterator: Any) -> list[Any]:
 
 
 class JavaContext:
-    """Java's ProcessorContext under our names."""
+    """Java's ProcessorContext under Odradek's names."""
 
     def __init__(self, context: Any, fixed_key: bool) -> None:
         self.java = context
@@ -105,7 +106,7 @@ class JavaContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        if not hasattr(self.java, "recordMetadata"):  # the older context, which transformers of tables are given
+        if not hasattr(self.java, "recordMetadata"):  # the older context, which transformers of tables get
             topic = self.java.topic()
             where = str(topic), int(self.java.partition()), int(self.java.offset())
             return None if topic is None else RecordMetadata(*where)
@@ -113,7 +114,7 @@ class JavaContext:
         if not found.isPresent():
             return None
         metadata = found.get()
-        if metadata.topic() is None:  # a punctuator's, where ours has none
+        if metadata.topic() is None:  # a punctuator's, where Odradek has none
             return None
         return RecordMetadata(str(metadata.topic()), int(metadata.partition()), int(metadata.offset()))
 
@@ -148,13 +149,13 @@ class JavaContext:
 
 
 def java_record(record: Record) -> Any:
-    """Our Record as Java's."""
+    """Odradek's Record as Java's."""
     headers = record_headers(record.headers or ())
     return java().Record(to_java(record.key), to_java(record.value), jpype.JLong(record.timestamp), headers)
 
 
 def python_record(record: Any) -> Record:
-    """Java's Record as ours; no headers are None."""
+    """Java's Record as Odradek's; no headers are None."""
     headers = python_headers(record.headers()) or None
     return Record(to_python(record.key()), to_python(record.value()), int(record.timestamp()), headers)
 

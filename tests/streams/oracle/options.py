@@ -1,7 +1,7 @@
-"""What is given to operators beside functions: options, windows and store builders of ours as Java's.
+"""The arguments of operators beside functions: Odradek's options, windows and store builders as Java's.
 
 Options are frozen dataclasses with the names of Java's classes; a field becomes a call of Java's `with…` method of its
-name, so an option of ours that Java does not have fails here by name.
+name, so an option of Odradek's that Java does not have fails here by name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.streams.oracle.java import java
 from tests.streams.oracle.names import camel_case
 from tests.streams.oracle.values import guarded, implement, java_serde, to_python
 
-# How many arguments Java's `with` takes: an option with nothing set is made of that many nulls.
+# How many arguments Java's `with` takes: an option without settings is made of that many nulls.
 _EMPTY: Final = {
     "Consumed": 2,
     "Produced": 2,
@@ -57,7 +57,7 @@ def duration(value: int | timedelta) -> Any:
 
 
 def java_option(option: Any) -> Any | None:
-    """An option of ours as Java's; None for what is no option."""
+    """An option of Odradek's as Java's; None for an object that is no option."""
     special = _SPECIAL.get(type(option).__name__)
     if special is not None:
         return special(option)
@@ -130,7 +130,7 @@ def _setting(field: str, value: Any) -> Any:
 
 
 def timestamp_extractor(function: Callable[..., int]) -> Any:
-    """A TimestampExtractor of ours as Java's."""
+    """A TimestampExtractor of Odradek's as Java's."""
 
     def extract(record: Any, partition_time: int) -> Any:
         where = RecordMetadata(str(record.topic()), int(record.partition()), int(record.offset()))
@@ -142,7 +142,7 @@ def timestamp_extractor(function: Callable[..., int]) -> Any:
 
 
 def stream_partitioner(function: Callable[..., Any]) -> Any:
-    """A Partitioner of ours as Java's StreamPartitioner (KIP-837)."""
+    """A Partitioner of Odradek's as Java's StreamPartitioner (KIP-837)."""
 
     def partitions(topic: Any, key: Any, value: Any, count: int) -> Any:
         chosen = function(str(topic), to_python(key), to_python(value), int(count))
@@ -158,7 +158,7 @@ def stream_partitioner(function: Callable[..., Any]) -> Any:
 
 
 def topic_extractor(function: Callable[..., str]) -> Any:
-    """A TopicChooser of ours as Java's TopicNameExtractor."""
+    """A TopicChooser of Odradek's as Java's TopicNameExtractor."""
 
     def extract(key: Any, value: Any, context: Any) -> Any:
         where = None
@@ -174,7 +174,7 @@ def topic_extractor(function: Callable[..., str]) -> Any:
 
 
 def store_supplier(builder: StoreBuilder) -> Any:
-    """A store builder of ours as Java's supplier of the bytes store."""
+    """A store builder of Odradek's as Java's supplier of the bytes store."""
     stores, persistent, name = java().Stores, builder.persistent, builder.name
     if builder.kind == "versioned":
         segment = (duration(builder.segment_interval_ms),) if builder.segment_interval_ms else ()
@@ -194,7 +194,7 @@ def store_supplier(builder: StoreBuilder) -> Any:
 
 
 def store_builder(builder: StoreBuilder) -> Any:
-    """A store builder of ours as Java's StoreBuilder."""
+    """A store builder of Odradek's as Java's StoreBuilder."""
     kinds = {
         ("key-value", False): "keyValueStoreBuilder",
         ("key-value", True): "timestampedKeyValueStoreBuilder",
@@ -242,7 +242,7 @@ def sliding_windows(windows: SlidingWindows) -> Any:
 
 
 def join_windows(windows: JoinWindows) -> Any:
-    """JoinWindows as Java's. The widest comes first: Java refuses a pair that is empty on its way."""
+    """JoinWindows as Java's. The widest comes first: Java rejects a pair that is empty in between."""
     most = max(windows.before_ms, windows.after_ms)
     made = java().JoinWindows.ofTimeDifferenceAndGrace(duration(most), duration(windows.grace_ms))
     return made.before(duration(windows.before_ms)).after(duration(windows.after_ms))
@@ -300,4 +300,4 @@ _SPECIAL: Final[dict[str, Callable[[Any], Any]]] = {
     "Printed": printed,
     "Suppressed": suppressed,
 }
-"""Options and windows that a rule of their own translates, by the name of our class."""
+"""Options and windows that a rule of their own translates, by the name of Odradek's class."""

@@ -1,9 +1,9 @@
 """Values and functions on their way between Python and Java.
 
-What Java has a type for becomes it: str, int (Long), float (Double), bool, bytes, UUID, Windowed. Every other Python
-object (a dict, a list, a dataclass) travels through Java in a box that keeps the object itself, with its own equality,
-so that a topology in Java can aggregate into a Python list. Serdes follow: Kafka's own for Kafka's own formats, so that
-their bytes are a witness; a Python serde behind Java's interface for the rest.
+A value with a type in Java becomes that: str, int (Long), float (Double), bool, bytes, UUID, Windowed. Every other
+Python object (a dict, a list, a dataclass) travels through Java in a box that keeps the object itself, with its own
+equality, so that a topology in Java can aggregate into a Python list. Serdes follow: Kafka's own for Kafka's own
+formats, so that their bytes are a reference; a Python serde behind Java's interface for the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NUMBERS: Final = {
 
 
 def to_java(value: Any) -> Any:
-    """A Python value as the object that Java is to see."""
+    """A Python value as Java's object."""
     kind = type(value)
     if value is None or isinstance(value, jpype.JObject):
         return value
@@ -48,24 +48,24 @@ def to_java(value: Any) -> Any:
 
 
 def to_python(value: Any) -> Any:
-    """What Java handed over, as Python's."""
+    """A Java object as Python's."""
     convert = _to_python().get(type(value))
     return value if convert is None else convert(value)
 
 
 def key_value(pair: tuple[Any, Any]) -> Any:
-    """A pair as Java's KeyValue, what map() returns there."""
+    """A pair as Java's KeyValue, the result of map() there."""
     key, value = pair
     return java().KeyValue(to_java(key), to_java(value))
 
 
 def key_values(pairs: Any) -> Any:
-    """Pairs as a list of Java's KeyValue, what flatMap() returns there."""
+    """Pairs as a list of Java's KeyValue, the result of flatMap() there."""
     return java_list(map(key_value, pairs))
 
 
 def java_values(values: Any) -> Any:
-    """Values as a Java list, what flatMapValues() returns there."""
+    """Values as a Java list, the result of flatMapValues() there."""
     return java_list(map(to_java, values))
 
 
@@ -164,7 +164,7 @@ _raised: list[BaseException] = []
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, remembering what it raises: Java wraps a Python exception beyond recognition."""
+    """The function, recording its exceptions: Java wraps a Python exception beyond recognition."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -177,7 +177,7 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def last_raised() -> BaseException | None:
-    """The first exception that Python code has raised within Java since this was last asked; forgotten then."""
+    """The first exception that Python code has raised within Java since the last call; cleared then."""
     found = _raised[0] if _raised else None
     _raised.clear()
     return found

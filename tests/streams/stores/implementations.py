@@ -1,7 +1,7 @@
-"""One store of ours and the same one of Java's, given the same operations.
+"""One store of Odradek's and the same one of Java's, with the same operations.
 
-Operations come in batches: each is what a processor does with one record, after which the task commits, so that what
-waits in a cache is written. Java's store lives in a TopologyTestDriver; ours in a context of its own.
+Operations come in batches: each is a processor's work on one record, after which the task commits, so that cached rows
+are written. Java's store lives in a TopologyTestDriver; Odradek's in a context of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a folder for da
 
 
 class Batch(NamedTuple):
-    """A record's timestamp and headers, and what is done to the store while it is processed."""
+    """A record's timestamp and headers, and the operations on the store while it is processed."""
 
     timestamp: int
     operations: Sequence[tuple[Any, ...]]
@@ -36,14 +36,14 @@ class Batch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the operations gave, and what the changelog got (key, value, timestamp)."""
+    """The results of the operations, and the records of the changelog (key, value, timestamp)."""
 
     results: list[list[Any]]
     changelog: list[tuple[bytes, bytes | None, int]]
 
 
 class Context:
-    """A task's surroundings, as far as stores see them."""
+    """The context of a task, as far as stores need it."""
 
     def __init__(self, store_dir: Path | None = None, cache_bytes: int = DEFAULT_CACHE, **config: Any) -> None:
         self.task_id = TaskId(0, 0)
@@ -71,7 +71,7 @@ class Context:
 
 
 def ours(store: StateStore, context: Context, batches: Iterable[Batch]) -> Outcome:
-    """Carry the batches out on an open store of ours."""
+    """Run the batches on an open store of Odradek's."""
     results = []
     for batch in batches:
         context.at(batch.timestamp, batch.headers)
@@ -81,7 +81,7 @@ def ours(store: StateStore, context: Context, batches: Iterable[Batch]) -> Outco
 
 
 def javas(builder: StoreBuilder, batches: Iterable[Batch], cache_bytes: int = DEFAULT_CACHE) -> Outcome:
-    """Carry the batches out on Java's store."""
+    """Run the batches on Java's store."""
     results: list[list[Any]] = []
     at_hand: list[Batch] = []
 
@@ -137,8 +137,8 @@ def batches(each: st.SearchStrategy[tuple[Any, ...]], most: int = 12) -> st.Sear
 def comparable(work: list[Batch]) -> list[Batch]:
     """Without the reads that Java's caches get wrong.
 
-    Read backwards they show what was deleted (they look for it in forward order), and a range of windows that is open
-    on either side repeats rows, once for every segment.
+    Read backwards they show deleted rows (they look for them in forward order), and a range of windows that is open on
+    either side repeats rows, once for every segment.
     """
 
     def sound(operation: tuple[Any, ...]) -> bool:

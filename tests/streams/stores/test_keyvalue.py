@@ -28,7 +28,9 @@ RELAXED = settings(max_examples=7, deadline=None, suppress_health_check=[HealthC
 
 
 def operations(values: st.SearchStrategy[Any], ranges: bool = True) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Whatever a processor can do to a key-value store. An empty prefix is an error in Java, and everything in ours."""
+    """All operations of a processor on a key-value store. An empty prefix is an error in Java, and matches everything
+    in Odradek.
+    """
     writes = [
         st.tuples(st.just("put"), KEYS, values),
         st.tuples(st.just("put"), KEYS, values),
@@ -69,7 +71,7 @@ class TestAgainstJava:
     cache_bytes=st.sampled_from([0, 1, 60, 130, 200, 300]),
     persistent=st.booleans(),
 )
-def test_a_small_cache_evicts_what_javas_evicts(work: list[Batch], cache_bytes: int, persistent: bool) -> None:
+def test_a_small_cache_evicts_as_javas_does(work: list[Batch], cache_bytes: int, persistent: bool) -> None:
     builder = builders.timestamped_key_value_store("s", STRING, STRING, persistent).with_caching()
     check(builder, work, cache_bytes)
 
@@ -78,7 +80,7 @@ def test_a_small_cache_evicts_what_javas_evicts(work: list[Batch], cache_bytes: 
 @pytest.mark.parametrize("caching", [False, True], ids=["plain", "cached"])
 @RELAXED
 @given(work=batches(operations(VALUES, ranges=False)), most=st.integers(1, 3))
-def test_an_lru_map_forgets_what_javas_forgets(caching: bool, work: list[Batch], most: int) -> None:
+def test_an_lru_map_evicts_as_javas_does(caching: bool, work: list[Batch], most: int) -> None:
     check(builders.lru_map("s", most, STRING, STRING).with_caching(caching), work)
 
 
@@ -92,7 +94,7 @@ def context(tmp_path: Path) -> Context:
     return Context(tmp_path)
 
 
-def test_a_listener_is_told_what_leaves_the_cache(context: Context, persistent: bool) -> None:
+def test_a_listener_receives_the_rows_that_leave_the_cache(context: Context, persistent: bool) -> None:
     store = builders.timestamped_key_value_store("s", STRING, LONG, persistent).with_caching().build()
     store.init(context)
     notified: list[Any] = []
@@ -114,11 +116,15 @@ def test_a_listener_is_told_what_leaves_the_cache(context: Context, persistent: 
         ("b", None, 1, 30, None, 30, 2),
     ]
     assert context.timestamp == 30
-    assert [key for key, *_ in context.logged] == [b"b", b"a", b"b"]  # nobody hears of what came and went
+    assert [key for key, *_ in context.logged] == [
+        b"b",
+        b"a",
+        b"b",
+    ]  # rows put and deleted in between are not forwarded
     store.close()
 
 
-def test_old_values_are_not_read_where_nobody_wants_them(context: Context, persistent: bool) -> None:
+def test_old_values_are_not_read_unless_needed(context: Context, persistent: bool) -> None:
     store = builders.key_value_store("s", STRING, LONG, persistent).with_caching().build()
     store.init(context)
     notified: list[Any] = []
@@ -148,7 +154,7 @@ def test_a_flush_may_write_to_the_store_again(context: Context) -> None:
     assert [value for _, value, _, _ in context.logged] == [LONG.serialize(each) for each in (1, 2, 3)]
 
 
-def test_a_restored_store_equals_the_one_that_was_logged(tmp_path: Path, persistent: bool) -> None:
+def test_a_restored_store_equals_the_logged_store(tmp_path: Path, persistent: bool) -> None:
     builder = builders.timestamped_key_value_store("s", STRING, JSON, persistent)
     first, second = Context(tmp_path / "first"), Context(tmp_path / "second")
     store, restored = builder.build(), builder.build()
@@ -165,7 +171,7 @@ def test_a_restored_store_equals_the_one_that_was_logged(tmp_path: Path, persist
     restored.close()
 
 
-def test_what_was_flushed_is_there_after_a_restart(context: Context) -> None:
+def test_flushed_rows_are_there_after_a_restart(context: Context) -> None:
     builder = builders.timestamped_key_value_store("s", STRING, LONG).with_caching()
     store = builder.build()
     store.init(context)
@@ -221,7 +227,7 @@ def test_backward_reads_are_forward_reads_backwards(work: list[Batch], persisten
         store.close()
 
 
-def test_refusals_name_the_store(context: Context, persistent: bool) -> None:
+def test_errors_name_the_store(context: Context, persistent: bool) -> None:
     for caching in (False, True):
         store = builders.key_value_store(f"counts{caching}", STRING, LONG, persistent).with_caching(caching).build()
         with pytest.raises(InvalidStateStoreError, match="counts"):
@@ -239,7 +245,7 @@ def test_refusals_name_the_store(context: Context, persistent: bool) -> None:
             store.put("a", 1)
 
 
-def test_a_store_without_serdes_takes_the_applications(tmp_path: Path) -> None:
+def test_a_store_without_serdes_uses_the_applications(tmp_path: Path) -> None:
     builder = builders.key_value_store("s", None, None, persistent=False)
     with pytest.raises(StreamsError, match=r"default\.key\.serde"):
         builder.build().init(Context())
@@ -281,8 +287,8 @@ def test_a_smaller_cache_evicts_of_all_stores() -> None:
     assert isinstance(context.cache, ThreadCache)
 
 
-def test_what_was_flushed_outlives_a_kill(tmp_path: Path) -> None:
-    """The write-ahead log is off: a flush is what brings rows to disk; a kill after it does no harm to them."""
+def test_flushed_rows_outlive_a_kill(tmp_path: Path) -> None:
+    """The write-ahead log is off: a flush writes rows to disk; a kill after it does no harm to them."""
     program = f"""
 import os, signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""RocksDB as a map: what its ranges show and hold, and what it writes to disk."""
+"""RocksDB as a map: the rows that its ranges return and hold, and its writes to disk."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_range_holds_a_row_at_a_time(rocks: RocksMap, bounded: bool, reverse: 
     assert held < ALL_OF_IT / 20
 
 
-def test_stores_hand_rows_on_as_they_come(tmp_path: Path) -> None:
+def test_stores_return_rows_one_by_one(tmp_path: Path) -> None:
     context: Any = Context(tmp_path, cache_bytes=100_000)
     plain = builders.key_value_store("plain", STRING, BYTES).build()
     cached = builders.key_value_store("cached", STRING, BYTES).with_caching().build()
@@ -74,7 +74,7 @@ def test_stores_hand_rows_on_as_they_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_range_shows_what_was_put_before_and_nothing_else(rocks: RocksMap, reverse: bool) -> None:
+def test_a_range_returns_exactly_the_rows_put_before(rocks: RocksMap, reverse: bool) -> None:
     for number in range(0, 100, 2):
         rocks.put(key(number), b"before")
     rocks.flush()
@@ -92,7 +92,7 @@ def test_a_range_shows_what_was_put_before_and_nothing_else(rocks: RocksMap, rev
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_range_that_nobody_has_finished_does_not_keep_the_directory(tmp_path: Path, reverse: bool) -> None:
+def test_an_unfinished_range_does_not_keep_the_directory(tmp_path: Path, reverse: bool) -> None:
     first = RocksMap(tmp_path / "map", "s")
     for number in range(10):
         first.put(key(number), VALUE)
@@ -109,7 +109,7 @@ def test_a_range_that_nobody_has_finished_does_not_keep_the_directory(tmp_path: 
 
 
 def test_the_write_ahead_log_is_off(tmp_path: Path) -> None:
-    """Rows that reach RocksDB wait in its memory: the changelog has them, and nothing is written twice."""
+    """Rows that reach RocksDB wait in its memory: the changelog has them, and no row is written twice."""
     rocks = RocksMap(tmp_path / "map", "s")
     rocks.write((key(number), VALUE) for number in range(1_000))
     rocks.delete_range(key(10), key(20))

@@ -45,7 +45,7 @@ def context(request: pytest.FixtureRequest, tmp_path: Path) -> Context:
     return Context(tmp_path if request.param else None)
 
 
-def test_a_history(context: Context) -> None:
+def test_the_history_of_a_key(context: Context) -> None:
     store: Any = builders.versioned_key_value_store("s", 50, STRING, LONG).build()
     store.init(context)
     assert store.put("k", 1, 10) == VALID_TO_UNDEFINED
@@ -67,7 +67,7 @@ def test_a_history(context: Context) -> None:
     assert not store.is_open
 
 
-def test_a_restored_store_equals_the_one_that_was_logged(tmp_path: Path) -> None:
+def test_a_restored_store_equals_the_logged_store(tmp_path: Path) -> None:
     builder = builders.versioned_key_value_store("s", 100, STRING, LONG, segment_interval_ms=20)
     first, second = Context(tmp_path / "first"), Context(tmp_path / "second")
     store: Any = builder.build()
@@ -84,7 +84,7 @@ def test_a_restored_store_equals_the_one_that_was_logged(tmp_path: Path) -> None
     restored.close()
 
 
-def test_what_was_flushed_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_flushed_rows_are_there_after_a_restart(tmp_path: Path) -> None:
     builder = builders.versioned_key_value_store("s", 100, STRING, LONG, segment_interval_ms=20)
     store: Any = builder.build()
     store.init(Context(tmp_path))

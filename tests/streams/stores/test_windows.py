@@ -34,12 +34,12 @@ RELAXED = settings(
 
 
 def ordered(*rest: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Operations that end with two times, the earlier first: Java's cached stores refuse others."""
+    """Operations that end with two times, the earlier first: Java's cached stores reject others."""
     return st.builds(lambda head, times: (*head, *sorted(times)), st.tuples(*rest), st.tuples(TIMES, TIMES))
 
 
 def window_operations(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Whatever a processor can do to a window store."""
+    """All operations of a processor on a window store."""
     return st.one_of(
         st.tuples(st.just("put"), KEYS, values, TIMES),
         st.tuples(st.just("put"), KEYS, values, TIMES),
@@ -61,7 +61,7 @@ def sessions() -> st.SearchStrategy[Windowed]:
 
 
 def session_operations() -> st.SearchStrategy[tuple[Any, ...]]:
-    """Whatever a processor can do to a session store; Java lets none read backwards."""
+    """All operations of a processor on a session store; Java rejects reads backwards."""
     return st.one_of(
         st.tuples(st.just("put"), sessions(), VALUES),
         st.tuples(st.just("put"), sessions(), VALUES),
@@ -149,7 +149,7 @@ def content(store: Any, builder: StoreBuilder) -> list[Any]:
     return list(store.fetch_range(None, None)) if builder.kind == "session" else list(store.all())
 
 
-def test_a_restored_store_equals_the_one_that_was_logged(tmp_path: Path, persistent: bool) -> None:
+def test_a_restored_store_equals_the_logged_store(tmp_path: Path, persistent: bool) -> None:
     for builder in kinds(persistent):
         first, second = Context(tmp_path / "first"), Context(tmp_path / "second")
         store, restored = builder.build(), builder.build()
@@ -166,7 +166,7 @@ def test_a_restored_store_equals_the_one_that_was_logged(tmp_path: Path, persist
         restored.close()
 
 
-def test_what_was_flushed_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_flushed_rows_are_there_after_a_restart(tmp_path: Path) -> None:
     for builder in kinds(persistent=True):
         context = Context(tmp_path)
         store = builder.with_caching().build()
@@ -182,7 +182,7 @@ def test_what_was_flushed_is_there_after_a_restart(tmp_path: Path) -> None:
         again.close()
 
 
-def test_listeners_hear_of_windows(tmp_path: Path, persistent: bool) -> None:
+def test_listeners_receive_windows(tmp_path: Path, persistent: bool) -> None:
     context = Context(tmp_path)
     windows: Any = builders.timestamped_window_store("w", 100, 10, STRING, LONG, persistent=persistent)
     sessions: Any = builders.session_store("s", 100, STRING, LONG, persistent=persistent)
@@ -227,7 +227,7 @@ def test_expired_segments_leave_the_disk(tmp_path: Path) -> None:
     store.close()
 
 
-def test_refusals() -> None:
+def test_rejected_reads() -> None:
     with pytest.raises(ValueError, match="no smaller than its window size"):
         builders.window_store("s", 5, 10, STRING, LONG)
     with pytest.raises(ValueError, match="negative"):
@@ -236,7 +236,7 @@ def test_refusals() -> None:
 
 @RELAXED
 @given(work=batches(window_operations(VALUES)), persistent=st.booleans())
-def test_cached_reads_see_what_uncached_ones_do(work: list[Batch], persistent: bool) -> None:
+def test_cached_reads_equal_uncached_ones(work: list[Batch], persistent: bool) -> None:
     """Every range, forwards and backwards: a cache in front changes nothing but late rows, which are not drawn here."""
     builder = builders.window_store("s", 200_000, 10, STRING, STRING, persistent=persistent)
     results = []
@@ -254,7 +254,7 @@ def test_cached_reads_see_what_uncached_ones_do(work: list[Batch], persistent: b
 
 @RELAXED
 @given(work=batches(session_operations()), persistent=st.booleans())
-def test_cached_sessions_read_as_uncached_ones_do(work: list[Batch], persistent: bool) -> None:
+def test_cached_session_reads_equal_uncached_ones(work: list[Batch], persistent: bool) -> None:
     builder = builders.session_store("s", 300_000, STRING, STRING, persistent=persistent)
     results = []
     for caching in (False, True):
@@ -271,7 +271,7 @@ def test_cached_sessions_read_as_uncached_ones_do(work: list[Batch], persistent:
 
 
 def in_use(work: Callable[[], None]) -> int:
-    """How many bytes of Python's are in use after some work that were not before."""
+    """How many more bytes of Python's are in use after some work."""
     tracemalloc.start()
     try:
         work()
@@ -282,7 +282,7 @@ def in_use(work: Callable[[], None]) -> int:
 
 @pytest.mark.parametrize("kind", ["window", "session"])
 def test_expired_rows_leave_the_memory(kind: str) -> None:
-    """What is kept is what the retention holds, and a part of it more, however long the store lives."""
+    """Memory holds the rows of the retention, and a part of it more, for any lifetime of the store."""
     retention = 1_000
 
     def live(rows: int) -> None:
@@ -306,7 +306,7 @@ def test_expired_rows_leave_the_memory(kind: str) -> None:
     assert many < 1.5 * few
 
 
-def test_a_session_that_grows_leaves_nothing_behind() -> None:
+def test_a_growing_session_leaves_no_rows_behind() -> None:
     """Each record has its session replaced by a longer one, long before anything expires."""
 
     def live(rows: int) -> None:

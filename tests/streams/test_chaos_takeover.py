@@ -1,4 +1,4 @@
-"""Tasks that change hands at bad moments: in a restoration, before a transaction is decided, when their time is up."""
+"""Tasks that move at bad moments: in a restoration, before a transaction is decided, after max.poll.interval.ms."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def settings(broker: BrokerProcess, application: str, folder: Path, **more: Any)
 
 
 class Begun(RestoreListener):
-    """Says that records were restored, and is as slow as a store that is not in the page cache."""
+    """Notifies that records were restored, and is as slow as a store that is not in the page cache."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -75,7 +75,7 @@ class Begun(RestoreListener):
 
 
 def stored(streams: KafkaStreams) -> dict[str, int]:
-    """What the application's stores hold."""
+    """The contents of the application's stores."""
     found: dict[str, int] = {}
     for thread in streams.stream_threads:
         assert thread.tasks is not None
@@ -131,7 +131,7 @@ def test_instances_come_and_go_while_a_store_is_restored(broker: BrokerProcess, 
 # ---- before a transaction is decided
 
 
-def test_a_store_is_not_whole_before_the_transactions_in_its_changelog_are_decided(
+def test_a_store_is_not_restored_before_the_transactions_in_its_changelog_are_decided(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     changelog = "undecided"
@@ -165,11 +165,11 @@ def test_a_store_is_not_whole_before_the_transactions_in_its_changelog_are_decid
         directory.close()
 
 
-# ---- after their time is over
+# ---- after the member has left the group
 
 
 class Writing(Processor):
-    """Keeps what comes; when it is closed, the next owner of the task has written to the changelog already."""
+    """Collects records; when it is closed, the next owner of the task has written to the changelog already."""
 
     bootstrap = ""
 
@@ -194,7 +194,7 @@ def keeping() -> Topology:
     return builder.build()
 
 
-def test_a_checkpoint_has_nothing_that_the_next_owner_wrote(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_checkpoint_has_no_offset_of_the_next_owner(broker: BrokerProcess, tmp_path: Path) -> None:
     Writing.bootstrap = broker.bootstrap
     counting.make_topics(broker.bootstrap, {"late-in": 2})
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -219,7 +219,7 @@ def test_a_checkpoint_has_nothing_that_the_next_owner_wrote(broker: BrokerProces
         assert second.close(DEADLINE_S, leave_group=True)
 
 
-def test_who_is_out_of_the_group_commits_as_who_it_was(broker: BrokerProcess) -> None:
+def test_a_removed_member_commits_with_its_old_identity(broker: BrokerProcess) -> None:
     counting.make_topics(broker.bootstrap, {"zombies": 1})
     config = MembershipConfig.of(
         {
@@ -241,7 +241,7 @@ def test_who_is_out_of_the_group_commits_as_who_it_was(broker: BrokerProcess) ->
         member.commit({("zombies", 0): (1, None, "")})
         assert member.is_counted_in()
         as_member = member.group_metadata
-        # It does not call poll for max.poll.interval.ms, and so is put out by its own background thread.
+        # It does not call poll for max.poll.interval.ms, and so its own background thread leaves the group.
         until(lambda: member.generation == -1, "it is out")
         assert member.group_metadata == as_member
         until(lambda: not member.is_counted_in(), "its session is over, where it could not say that it leaves")
