@@ -160,7 +160,7 @@ class Cluster:
             metadata = _metadata(node, [])
             return {each.node_id for each in metadata.brokers} == set(IDS) and metadata.controller_id in IDS
 
-        self._await_each(knows_all, f"it knows brokers {IDS}")
+        self._await_each(knows_all, f"its metadata have brokers {IDS}")
 
     def await_leaders(self, topic: str, partitions: int) -> None:
         """Wait until every broker returns a leader for every partition; one broker after the other is polled."""
@@ -169,7 +169,7 @@ class Cluster:
             found = _partitions(node, topic)
             return len(found) == partitions and all(each.leader_id in IDS for each in found)
 
-        self._await_each(knows_leaders, f"it knows leaders for {partitions} partitions of {topic}")
+        self._await_each(knows_leaders, f"its metadata have leaders for {partitions} partitions of {topic}")
 
     def await_in_sync(self, topic: str, partitions: int) -> None:
         """Wait until every broker returns every replica of every partition as in sync."""
@@ -178,7 +178,9 @@ class Cluster:
             found = _partitions(node, topic)
             return len(found) == partitions and all(len(each.isr_nodes) == REPLICAS for each in found)
 
-        self._await_each(knows_in_sync, f"it knows {REPLICAS} replicas in sync for {partitions} partitions of {topic}")
+        self._await_each(
+            knows_in_sync, f"its metadata have {REPLICAS} replicas in sync for {partitions} partitions of {topic}"
+        )
 
     def _make_node(self, folder: Path, broker_id: int) -> Node:
         properties = {**_CLUSTER_PROPERTIES, "broker.id": str(broker_id)}

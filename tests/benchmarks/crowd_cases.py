@@ -287,7 +287,7 @@ def measure_partitions(one: Contestant, topic: str, partitions: int) -> Mapping[
         answer = wire.metadata()
     found = next(len(each.partitions) for each in answer.topics if each.name == topic)
     if found != partitions:
-        raise RuntimeError(f"metadata speaks of {found} partitions of {topic}, and there are {partitions}")
+        raise RuntimeError(f"metadata contains {found} partitions of {topic}, not {partitions}")
     return {
         "ready_s": ready_s,
         "start_cpu_s": start_cpu_s,

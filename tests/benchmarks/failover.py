@@ -109,7 +109,7 @@ def longest_gap(acknowledged: Sequence[float], killed_s: float) -> tuple[float, 
     first = max(0, bisect.bisect(acknowledged, killed_s) - 1)
     before, after = max(itertools.pairwise(acknowledged[first:]), key=lambda pair: pair[1] - pair[0])
     if after - before < _LEAST_GAP_S:
-        raise RuntimeError(f"no gap longer than {after - before:.3f} s: who was killed was not the leader")
+        raise RuntimeError(f"no gap longer than {after - before:.3f} s: the broker that was killed was not the leader")
     return before, after
 
 
@@ -203,5 +203,5 @@ def _await_writes(histories: Sequence[list[float]], since_s: float, writing: Seq
             if each.done():
                 each.result()
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody could write for {TIMEOUT_S:g} s after the leader's session had ended")
+            raise TimeoutError(f"no client could write for {TIMEOUT_S:g} s after the leader's session had ended")
         time.sleep(_PAUSE_S)

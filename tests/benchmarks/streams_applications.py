@@ -111,7 +111,7 @@ class RunningApplication:
     @property
     def complaint(self) -> str:
         """The end of its standard error."""
-        return " | ".join(self._process.stderr.lines()[-3:]) or "it said nothing"
+        return " | ".join(self._process.stderr.lines()[-3:]) or "no output"
 
     def __enter__(self) -> RunningApplication:
         return self

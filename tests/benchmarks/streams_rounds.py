@@ -166,7 +166,7 @@ class StreamsCourse:
                 since = now
             if now > deadline:
                 found, _ = self._topics.read(topic, counts)
-                notified = f"the output tells of {sum(found.values()):,} records, not of {enough:,}"
+                notified = f"the output has {sum(found.values()):,} records, not {enough:,}"
                 raise DifferentResultError(f"after {self._longest_s:g} s {notified}")
             time.sleep(_LOOK_S)
 

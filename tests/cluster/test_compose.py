@@ -142,7 +142,7 @@ class Machine:
             "admin.enableServer": environment.pop("ZOO_ADMINSERVER_ENABLED"),
             "4lw.commands.whitelist": environment.pop("ZOO_4LW_COMMANDS_WHITELIST", "srvr"),
         }
-        assert environment == {}, "variables that ZooKeeper's image does not know"
+        assert environment == {}, "variables that ZooKeeper's image does not have"
         own = {"dataDir": data, "dataLogDir": log, "clientPort": self.port(service, 2181)}
         config = self._folder / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in {**known, **own}.items()))

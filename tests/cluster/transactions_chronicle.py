@@ -140,7 +140,7 @@ def record_of(message: Message) -> tuple[int, int, int]:
     key, offset = key_of(message.topic(), message.partition()), message.offset()
     assert offset is not None
     headers = message.headers()
-    assert headers is not None, f"the record of {key} at {offset} does not say which value it is"
+    assert headers is not None, f"the record of {key} at {offset} has no header with the number of its value"
     send = sent(key, int(dict(headers)[VALUE_HEADER] or b""))
     expected = _bytes_of(send)
     assert (message.key(), message.value()) == expected, f"{message.key()!r}, {message.value()!r}, not {expected}"

@@ -142,30 +142,31 @@ INTENDED: Final = (
     ),
     Intended(
         "UNKNOWN_SERVER_ERROR",
-        "Where Kafka trips over a request inside and says UNKNOWN_SERVER_ERROR, Odradek says what is wrong with it. "
-        "Clients give up on either.",
+        "Where Kafka fails inside on a request and returns UNKNOWN_SERVER_ERROR, Odradek returns the error code of "
+        "the fault. Clients give up on either.",
         _named_fault,
     ),
     Intended(
         "Topics made on demand",
-        "A Metadata request that creates a topic is answered when the topic is there. Kafka answers "
-        "LEADER_NOT_AVAILABLE at once, and the client asks again. Odradek says that, too, while the controller cannot "
-        "be reached and on a broker that it has not spoken to yet: Kafka answers UNKNOWN_TOPIC_OR_PARTITION or "
-        "INVALID_REPLICATION_FACTOR there, also for topics that exist, and a broker that was told nothing names no "
-        "broker, not even itself. librdkafka then fails what it was to write, or has nobody left to ask.",
+        "Odradek answers a Metadata request that creates a topic once the topic exists. Kafka answers "
+        "LEADER_NOT_AVAILABLE at once, and the client retries. Odradek returns that, too, while the controller cannot "
+        "be reached and on a broker to which the controller has not sent metadata yet: Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION or INVALID_REPLICATION_FACTOR there, also for topics that exist, and a broker "
+        "without metadata returns no broker, not even itself. librdkafka then fails the writes, or has no broker left "
+        "to connect to.",
         _made_on_demand,
     ),
     Intended(
         "Versions and features",
-        "ApiVersions tells of the APIs, versions and features of Kafka 4.3 as well, and the epoch of the features "
-        "counts otherwise. Newer clients need them, older ones choose what they know.",
+        "ApiVersions returns the APIs, versions and features of Kafka 4.3 as well, and the epoch of the features "
+        "counts differently. Newer clients need them, older ones choose the versions that they support.",
         _newer_versions,
     ),
     Intended(
         "A partition twice in one request",
-        "Of a partition that stands twice in a Produce request Kafka writes the last batch and drops the other without "
-        "a word, and a Fetch is answered once. Odradek writes and answers both: looking for what no client sends would "
-        "cost every request.",
+        "Of a partition that is twice in a Produce request Kafka writes the last batch and drops the other without an "
+        "error, and a Fetch is answered once. Odradek writes and answers both: no client sends such requests, and a "
+        "check would cost every request.",
         _named_twice,
     ),
     Intended(
@@ -176,36 +177,37 @@ INTENDED: Final = (
     ),
     Intended(
         "Groups of version 0",
-        "A group that has committed offsets in version 0 only is therefore a group like others here, none in Kafka.",
+        "A group that has committed offsets in version 0 only is therefore a group like others in Odradek, and no "
+        "group in Kafka.",
         _groups_of_version_0,
     ),
     Intended(
         "Groups that hold nothing",
-        "A group of which nothing is left, no member and no offset (those of an aborted transaction, say), is gone at "
-        "once. Kafka lists it until it cleans up: every ten minutes, and when a topic is deleted.",
+        "Odradek removes a group without members and offsets (for example after an aborted transaction) at once. "
+        "Kafka lists it until it cleans up: every ten minutes, and when a topic is deleted.",
         _empty_groups,
     ),
     Intended(
         "The start of a transaction that is over",
-        "Of a transaction that is empty since its producer came back, Kafka tells when the one before it began, until "
-        "it has loaded the log anew. Odradek tells that there is none at once.",
+        "For a transaction that is empty since its producer came back, Kafka returns the start time of the one before "
+        "it, until it has loaded the log anew. Odradek returns at once that there is none.",
         _start_of_the_one_before,
     ),
     Intended(
         "Reassignment to where a partition is",
         "Kafka gives a partition a new leader epoch for every reassignment to the replicas that it has already, so "
-        "that its clients ask for the leader anew. Odradek leaves the partition alone.",
+        "that its clients request the leader anew. Odradek does not change the partition.",
         _moved_nowhere,
     ),
     Intended(
         "Replicas on brokers that are not there",
-        "A topic whose assignment names a broker that does not exist is refused, as Kafka does since KRaft. Kafka 3.9 "
-        "with ZooKeeper makes it, and without a leader.",
+        "Odradek rejects a topic whose assignment names a broker that does not exist, as Kafka does since KRaft. "
+        "Kafka 3.9 with ZooKeeper creates it, without a leader.",
         _missing_broker,
     ),
     Intended(
         "Classes",
-        "Kafka refuses a property whose value is the name of a Java class that it cannot load. Odradek has no classes "
+        "Kafka rejects a property whose value is the name of a Java class that it cannot load. Odradek has no classes "
         "to load and keeps the name.",
         _classes,
     ),

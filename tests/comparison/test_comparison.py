@@ -83,7 +83,7 @@ def test_odradek_answers_as_kafka_does(notified: Notified, scenario: str) -> Non
 
 def test_every_version_is_requested(notified: Notified) -> None:
     if CHOSEN:
-        pytest.skip("only ODRADEK_CHAPTERS were told")
+        pytest.skip("only ODRADEK_CHAPTERS were run")
     asked = set().union(*(each.asked for each in notified.outcomes.values()))
     missing = {
         name_of(key): [version for version in range(low, high + 1) if (key, version) not in asked]
@@ -94,7 +94,7 @@ def test_every_version_is_requested(notified: Notified) -> None:
 
 def test_every_intended_difference_occurs(notified: Notified) -> None:
     if CHOSEN:
-        pytest.skip("only ODRADEK_CHAPTERS were told")
+        pytest.skip("only ODRADEK_CHAPTERS were run")
     met = set().union(*(each.met for each in notified.outcomes.values()))
     assert [each.name for each in INTENDED if each.name not in met] == []
 

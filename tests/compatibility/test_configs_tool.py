@@ -39,7 +39,7 @@ def await_dynamic(broker: Side, expected: dict[str, str]) -> None:
         (answer,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "0")]).values()
         return {name: entry.value for name, entry in answer.result(DEADLINE_S).items() if entry.source in DYNAMIC}
 
-    until(obeyed, lambda found: found == expected, "the broker has heard what was changed")
+    until(obeyed, lambda found: found == expected, "the broker has received the change")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -68,7 +68,7 @@ def await_lines(path: Path, expected: list[str], process: BackgroundProcess) -> 
     while found != expected:
         printed = process.stderr.lines()[-5:]
         assert process.running, f"Connect has ended: {printed}"
-        assert time.monotonic() < deadline, f"{len(found)} lines after {DEADLINE_S:g} s; it said {printed}"
+        assert time.monotonic() < deadline, f"{len(found)} lines after {DEADLINE_S:g} s; it printed {printed}"
         pause.wait(LOOK_AGAIN_S)
         found = path.read_text().splitlines() if path.exists() else []
 

@@ -150,7 +150,7 @@ class Group:
     def _state(self) -> str:
         return "\n".join(
             f"{name} ({'running' if process.running else 'ended'}) last read {process.stdout.lines()[-1:]}, "
-            f"said {process.stderr.lines()[-3:]}"
+            f"printed {process.stderr.lines()[-3:]}"
             for name, process in self._members.items()
         )
 

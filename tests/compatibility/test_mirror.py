@@ -159,7 +159,7 @@ def await_topic(broker: Broker, topic: str, process: BackgroundProcess) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     deadline = time.monotonic() + DEADLINE_S
     while len(admin.list_topics(timeout=30).topics.get(topic, NOTHING).partitions) != PARTITIONS:
-        assert time.monotonic() < deadline, f"{topic} does not come; it said {process.stderr.lines()[-5:]}"
+        assert time.monotonic() < deadline, f"{topic} does not come; it printed {process.stderr.lines()[-5:]}"
 
 
 def await_committed(broker: Broker, group: str, topic: str, expected: list[int], process: BackgroundProcess) -> None:
@@ -170,7 +170,7 @@ def await_committed(broker: Broker, group: str, topic: str, expected: list[int],
     try:
         while (found := [each.offset for each in consumer.committed(partitions, timeout=30)]) != expected:
             printed = process.stderr.lines()[-5:]
-            assert time.monotonic() < deadline, f"{group} stands at {found}, not {expected}; it said {printed}"
+            assert time.monotonic() < deadline, f"{group} stands at {found}, not {expected}; it printed {printed}"
     finally:
         consumer.close()
 

@@ -134,7 +134,7 @@ async def test_kafka_replicates_with_unknown_tags_as_without(
     # Kafka has everything, so Odradek's own compacted offset counts; for Kafka's partition the value is unknown.
     assert led.compacted_everywhere == BATCHES - BEHIND
     assert followed.compacted_everywhere == -1
-    assert {each.cleaned_to for each in positions} > {1, BATCHES - BEHIND}, "each fetch has said something else"
+    assert {each.cleaned_to for each in positions} > {1, BATCHES - BEHIND}, "each fetch has sent another value"
     for partition in clients:
         name = f"{TOPIC}-{partition}/{0:020d}.log"
         logs = [(data / name).read_bytes() for data in (tmp_path / "ours", kafka.data_dir)]

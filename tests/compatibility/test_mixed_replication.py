@@ -106,7 +106,7 @@ class Operator:
         until(
             lambda: self._tool("kafka-reassign-partitions", "--verify", *how),
             lambda verified: verified.count("is completed.") == len(moves),
-            "all brokers know that the reassignment is completed",
+            "all brokers have the completed reassignment",
         )
 
     def let_preferred_lead(self, plan: Plan) -> None:

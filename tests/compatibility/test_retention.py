@@ -258,7 +258,7 @@ def test_segments_roll_by_time_and_size(broker: Retaining, topic: str) -> None:
         write(broker, topic, 20)
         return [path.stat().st_size for path in segments(folder_of(broker, topic))]
 
-    sizes = until(written_more, lambda sizes: len(sizes) > 5, "the smaller segments are in force")
+    sizes = until(written_more, lambda sizes: len(sizes) > 5, "the smaller segments are effective")
     assert max(sizes[4:]) <= SEGMENT
 
 

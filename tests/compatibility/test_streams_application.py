@@ -72,7 +72,7 @@ class Counts:
                     assert isinstance(value, bytes)
                     self.of[key.decode()].append(int(value))
             printed = [*process.stdout.lines()[-5:], *process.stderr.lines()[-5:]]
-            assert time.monotonic() < deadline, f"{sum(map(len, self.of.values()))} counts came; it said {printed}"
+            assert time.monotonic() < deadline, f"{sum(map(len, self.of.values()))} counts came; it printed {printed}"
 
     def close(self) -> None:
         self._consumer.close()

@@ -110,7 +110,7 @@ class Turns:
         return {(topic, int(number)) for topic, _, number in names}
 
     def _taken(self) -> Kafka | BrokerProcess:
-        assert self._serving is not None, "nobody serves"
+        assert self._serving is not None, "no broker serves"
         serving, self._serving = self._serving, None
         return serving
 

@@ -119,7 +119,7 @@ class Campaign:
             self._logs = final
             self.say(f"load: {count} records acknowledged, all are there, none is read that was not sent")
             others = dict(workload.errors)
-            self.say(f"load: what clients were told beside acknowledgements: {others}")
+            self.say(f"load: errors that clients received: {others}")
 
     def down_and_up(self, override: Path) -> None:
         """The volumes outlive the containers; from here on the brokers are also in the network of `override`."""
@@ -267,7 +267,7 @@ def check(*, pipeline: bool) -> None:
             campaign.down_and_up(sealed(folder, report))
             if pipeline:
                 campaign.pipeline(report)
-            campaign.say("all of it is as docker-compose.yml says")
+            campaign.say("everything matches docker-compose.yml")
         finally:
             campaign.compose.run("--profile", "*", "down", "--volumes", "--remove-orphans")
 

@@ -101,4 +101,4 @@ def _complaint(output: str) -> str:
     """The first line that names an error, or the last line with text."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() and not line.isupper()]
-    return (errors[:1] or lines[-1:] or ["it said nothing"])[0]
+    return (errors[:1] or lines[-1:] or ["no output"])[0]

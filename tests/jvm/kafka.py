@@ -232,7 +232,7 @@ class Kafka:
             asked = m.MetadataRequest(topics=[], allow_auto_topic_creation=False)
             while wire.ask(asked, _METADATA_OF_OLD_RELEASES).controller_id < 0:
                 if time.monotonic() > deadline:
-                    raise TimeoutError("the broker has not heard of a controller")
+                    raise TimeoutError("the broker has received no controller id")
                 time.sleep(_POLL_S)
 
     def _await_topics(self, port: int) -> None:
@@ -250,7 +250,7 @@ class Kafka:
         with Wire("127.0.0.1", port, START_TIMEOUT_S) as wire:
             while missing := wanted - {each.name for each in wire.metadata(None).topics if _is_led(each)}:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the broker has not heard of {sorted(missing)}")
+                    raise TimeoutError(f"the broker has not received {sorted(missing)}")
                 time.sleep(_POLL_S)
 
     def _await_old_session(self) -> None:

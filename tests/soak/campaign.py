@@ -71,7 +71,7 @@ def faults(minutes: float, seed: int) -> int:
         if ended.returncode:
             printed = Path(tempfile.mkdtemp(prefix="odradek-soak-")) / "output"
             printed.write_text(ended.stdout + ended.stderr)
-            print(f"all that it has said is in {printed}")
+            print(f"its whole output is in {printed}")
             return 1
     return 0
 

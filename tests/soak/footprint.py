@@ -50,7 +50,7 @@ def growth(notes: Sequence[Footprint]) -> Mapping[str, tuple[float, float]]:
     for too few.
     """
     if len(notes) < ENOUGH:
-        raise ValueError(f"{len(notes)} notes say nothing; {ENOUGH} are the least")
+        raise ValueError(f"{len(notes)} measurements are too few; {ENOUGH} are the least")
     third = len(notes) // 3
     grown = {}
     for name in Footprint._fields:

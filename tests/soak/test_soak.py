@@ -35,7 +35,7 @@ def test_a_growing_resource_is_named(name: str, each: Footprint) -> None:
 
 def test_a_single_peak_is_no_growth_and_few_measurements_give_no_verdict() -> None:
     assert growth([*[STILL] * 20, Footprint(500.0, 900, 90), STILL]) == {}
-    with pytest.raises(ValueError, match="8 notes say nothing"):
+    with pytest.raises(ValueError, match="8 measurements are too few"):
         growth([STILL] * (ENOUGH - 1))
 
 

@@ -244,7 +244,7 @@ def test_a_removed_member_commits_with_its_old_identity(broker: BrokerProcess) -
         # It does not call poll for max.poll.interval.ms, and so its own background thread leaves the group.
         until(lambda: member.generation == -1, "it is out")
         assert member.group_metadata == as_member
-        until(lambda: not member.is_counted_in(), "its session is over, where it could not say that it leaves")
+        until(lambda: not member.is_counted_in(), "its session is over, as it could not send its LeaveGroup")
         with pytest.raises(CommitFailed):
             member.commit({("zombies", 0): (2, None, "")})
         event = member.poll(1.0)

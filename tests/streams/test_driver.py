@@ -120,7 +120,7 @@ def test_the_wall_clock_stands_still_until_it_is_advanced(topology: Topology) ->
         driver.advance_wall_clock_time(timedelta(milliseconds=1))
         assert counted.read_records_to_list() == [Record("a", 1, START_MS + 10_000)]
         driver.advance_wall_clock_time(timedelta(minutes=1))
-        assert counted.queue_size == 1, "who is late is called once"
+        assert counted.queue_size == 1, "a late punctuator is called once"
 
 
 def test_topics_and_their_output(topology: Topology) -> None:

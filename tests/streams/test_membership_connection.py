@@ -128,7 +128,7 @@ def test_a_member_waits_for_a_broker_that_has_not_started_yet(broker: BrokerProc
         event = member.poll(DEADLINE_S)
         assert isinstance(event, Assigned)
         broker.kill()
-        assert member.poll(0.5) is None, "that nobody answers is no reason to give up anything"
+        assert member.poll(0.5) is None, "a missing response is no reason to give up tasks"
         broker.start()
         assert member.fetch_committed([("topic", 0)]) == {}
         assert member.poll(0.2) is None

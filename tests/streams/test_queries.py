@@ -230,7 +230,7 @@ def test_a_fair_lock_goes_to_the_waiting_thread() -> None:
             turns += 1
             sum(range(1000))
     reader.join()
-    assert seen[0] < 1_000, "whoever gives it back and takes it again at once does not keep it"
+    assert seen[0] < 1_000, "a thread that releases and takes it again at once does not keep it"
 
 
 def test_the_driver_s_stores_are_those_that_a_view_reads() -> None:

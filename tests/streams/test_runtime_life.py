@@ -243,7 +243,7 @@ def test_committed_offsets_are_awaited_while_the_coordinator_does_not_answer(
     def fetch(member: GroupMember, *about: Any) -> Any:
         if untold:
             untold.pop()
-            raise MembershipError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody tells")
+            raise MembershipError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no coordinator answers")
         return asked(member, *about)
 
     monkeypatch.setattr(GroupMember, "fetch_committed", fetch)
@@ -256,7 +256,7 @@ def test_committed_offsets_are_awaited_while_the_coordinator_does_not_answer(
         else:
             with pytest.raises(StreamsError, match="ERROR"):
                 streams.wait_until(State.NOT_RUNNING, DEADLINE_S)
-            assert "nobody tells" in str(streams.failure)
+            assert "no coordinator answers" in str(streams.failure)
 
 
 def test_a_processor_that_would_end_the_process_ends_the_client(stage: Stage) -> None:
